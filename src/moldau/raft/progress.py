@@ -14,7 +14,7 @@ from moldau.raft.voters import ReplicaKey, Voter, VoterSet
 OBSERVER_SESSION_MS: Final = 300_000
 OBSERVERS_MAX: Final = 1_000
 """Anybody can fetch under any id: the progress of further observers is not kept."""
-CAUGHT_UP_RECENTLY_MS: Final = 3_600_000
+FETCHED_RECENTLY_MS: Final = 3_600_000
 UNKNOWN: Final = -1
 NEVER_MS: Final = 1 << 62
 
@@ -49,8 +49,8 @@ class Progress:
         self._epoch_start_offset = epoch_start_offset
         self._check_quorum_ms = check_quorum_ms
         self._checked_ms = elapsed_ms
-        self._fetched_since: set[int] = set()
-        """Voters that fetched since the last check in which a majority had."""
+        self._heard_from: set[int] = set()
+        """Voters that were heard from since a majority was complete the last time."""
         self.voters: dict[int, ReplicaProgress] = {}
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}
         self.high_watermark: int | None = None
@@ -66,7 +66,7 @@ class Progress:
         for node_id, replica in old.items():
             if self.voters.get(node_id) is not replica:
                 self.observers[replica.key] = replica
-        self._fetched_since &= self.voters.keys()
+        self._heard_from &= self.voters.keys()
 
     def _progress_of(self, voter: Voter) -> ReplicaProgress:
         progress = self.voters.get(voter.key.id)
@@ -100,7 +100,7 @@ class Progress:
         replica = self.observers.get(key)
         if replica is None or replica.fetched_ms is None or replica.caught_up_wall_ms == UNKNOWN:
             return False
-        return elapsed_ms - replica.fetched_ms < CAUGHT_UP_RECENTLY_MS
+        return elapsed_ms - replica.fetched_ms < FETCHED_RECENTLY_MS
 
     # --- offsets ------------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Progress:
 
     @property
     def check_quorum_at_ms(self) -> int:
-        """When the leader resigns, unless a majority of the voters fetches before."""
+        """When the leader resigns, unless it hears from a majority of the voters before."""
         is_alone = self.voters.keys() <= {self._own.id}
         return NEVER_MS if is_alone else self._checked_ms + self._check_quorum_ms
 
@@ -144,10 +144,10 @@ class Progress:
         """Note any request of a replica that shows that it is alive."""
         voter = self.voters.get(key.id)
         if voter is not None and Voter(voter.key).is_replica(key):
-            self._fetched_since.add(key.id)
+            self._heard_from.add(key.id)
         majority = len(self.voters) // 2 + 1 - (self._own.id in self.voters)
-        if len(self._fetched_since) >= majority:
-            self._fetched_since.clear()
+        if len(self._heard_from) >= majority:
+            self._heard_from.clear()
             self._checked_ms = elapsed_ms
 
     def silent_voters(self, elapsed_ms: int, for_ms: int) -> list[int]:

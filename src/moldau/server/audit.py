@@ -51,9 +51,10 @@ class FailedLogin(NamedTuple):
 class LineLimit:
     """Lets only so many lines of each second through."""
 
-    def __init__(self, clock: Clock, counters: Counters, lines_max: int) -> None:
+    def __init__(self, clock: Clock, counters: Counters, kind: str, lines_max: int) -> None:
         self._clock = clock
         self._counters = counters
+        self._kind = kind
         self._lines_max = lines_max
         self._second = -1
         self._lines = self._suppressed = 0
@@ -62,7 +63,7 @@ class LineLimit:
         second = self._clock.elapsed_ms() // 1000
         if second != self._second:
             if self._suppressed:
-                log.warning("%d more lines of the audit log were left out", self._suppressed)
+                log.warning("%d more lines of %s were left out", self._suppressed, self._kind)
             self._second, self._lines, self._suppressed = second, 0, 0
         self._lines += 1
         if self._lines > self._lines_max:
@@ -79,10 +80,12 @@ class AuditLog:
     def __init__(self, clock: Clock, counters: Counters | None = None) -> None:
         self._clock = clock
         self._counters = counters or Counters()
-        self._refusals = LineLimit(clock, self._counters, DENIED_LINES_PER_SECOND_MAX)
-        self._actions = LineLimit(clock, self._counters, ADMIN_LINES_PER_SECOND_MAX)
-        self._failed_actions = LineLimit(clock, self._counters, FAILED_LINES_PER_SECOND_MAX)
-        self._logins = LineLimit(clock, self._counters, LOGIN_LINES_PER_SECOND_MAX)
+        self._refusals = LineLimit(clock, self._counters, "denied requests", DENIED_LINES_PER_SECOND_MAX)
+        self._actions = LineLimit(clock, self._counters, "administrative actions", ADMIN_LINES_PER_SECOND_MAX)
+        self._failed_actions = LineLimit(
+            clock, self._counters, "failed administrative actions", FAILED_LINES_PER_SECOND_MAX
+        )
+        self._logins = LineLimit(clock, self._counters, "failed logins", LOGIN_LINES_PER_SECOND_MAX)
         self._commits: dict[tuple[str, str, str, bool], int] = {}
         """When the last line about the offsets of a group was written, by principal, group and whether it failed."""
 

@@ -19,19 +19,20 @@ from moldau.views.jobs import Evaluated
 from moldau.views.records import Records, records_of, slots, taken
 from moldau.views.rewriting import ShownBatches, changed_records, kept_records
 
-RESULT_BYTES_MIN: Final = 16 << 20
+RESULT_BYTES_ALLOWED: Final = 16 << 20
 RESULT_FACTOR: Final = 4
-"""A result has at most so many times the bytes of the run, or RESULT_BYTES_MIN: the broker keeps it in memory."""
+"""A result has at most so many times the bytes of the run, or RESULT_BYTES_ALLOWED if that is more: the broker keeps
+it in memory."""
 
 
 def evaluate(
     engine: Engine, definition: ViewDefinition, content: bytes | bytearray, partition: int, size: int | None = None
 ) -> Evaluated:
-    """Return what the view shows of the whole batches in `content`, or in its first `size` bytes. It begins with a
-    whole batch; a part of one at the end is left out. The result does not refer to it. Raises MalformedData,
-    EngineFailed."""
+    """Return what the view shows of the whole batches in `content`, or in its first `size` bytes. `content` begins with
+    a whole batch; an incomplete one at its end is ignored. The result holds no reference to `content`. Raise
+    MalformedData or EngineFailed."""
     size = len(content) if size is None else size
-    bytes_max = max(RESULT_BYTES_MIN, RESULT_FACTOR * size)
+    bytes_max = max(RESULT_BYTES_ALLOWED, RESULT_FACTOR * size)
     piece = _piece(content, size)
     is_data = ~piece.is_control & (piece.record_counts != 0)
     piece.check_crcs(np.flatnonzero(is_data))
@@ -57,9 +58,7 @@ def evaluate(
             written = _written(definition, records, result.rows, result.values)
             shown.add(records.batch_of[result.rows], written, definition.changes_records)
             if shown.bytes > bytes_max:
-                raise EngineFailed(
-                    f"the view shows more than {RESULT_FACTOR} times the bytes of its source, {bytes_max >> 20} MiB"
-                )
+                raise EngineFailed(f"the view shows more than {bytes_max >> 20} MiB of {size:,} bytes of its source")
     batches, positions, last_offsets = shown.content()
     return Evaluated(
         int(piece.base_offsets[0]),

@@ -1,7 +1,7 @@
 """What consumers of the classic protocol send each other through the coordinator: subscriptions and assignments.
 
-The coordinator treats them as bytes, except to find the topics that a group reads and to let a group change its
-protocol while it runs. Two bytes of version, then the body; a newer version only adds fields at the end.
+The coordinator treats them as bytes, except to find the topics that a group reads and to convert a group between the
+classic and the consumer protocol. Two bytes of version, then the body; a newer version only adds fields at the end.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def write(message: Subscription | Assignment, version: int) -> bytes:
 
 
 def subscribed_topics(subscription: Buffer) -> frozenset[str]:
-    """Return only the topic names. They come first in every version, so that the rest need not be decoded."""
+    """Return only the topic names. The bytes are read as version 0, with whose fields every version begins. Raise
+    MalformedData if they are not that."""
     if len(subscription) < _VERSION.size:
         raise MalformedData("Subscription without its version")
     message, _ = decode_from(Subscription, subscription, 0, _VERSION.size)

@@ -113,7 +113,7 @@ def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock.move(1000)
     log.denied("User:bob", "h", READ_TOPIC, "t", decide)
     assert lines(caplog)[-2:] == [
-        f"{1000 - audit.DENIED_LINES_PER_SECOND_MAX} more lines of the audit log were left out",
+        f"{1000 - audit.DENIED_LINES_PER_SECOND_MAX} more lines of denied requests were left out",
         'denied principal=User:bob host=h operation=read resource=topic:t rule="no ACL allows it"',
     ]
 

@@ -48,7 +48,7 @@ def view_task(definition: ViewDefinition, records: Slice, partition: int) -> Vie
     )
 
 
-def evaluated(
+def evaluate_or_fail(
     engine: Engine, definition: ViewDefinition, content: bytes | bytearray, partition: int, size: int | None = None
 ) -> Evaluated | ViewFailed:
     from moldau.views.engine import EngineFailed
@@ -77,7 +77,7 @@ class ViewsInThread:
 
             self._engine = self._engine or Engine()
             try:
-                outcome.append(evaluated(self._engine, definition, records.read(), partition))
+                outcome.append(evaluate_or_fail(self._engine, definition, records.read(), partition))
             except StorageFault as fault:
                 outcome.append(ViewFailed(str(fault), is_retriable=True))
 

@@ -15,7 +15,7 @@ from typing import Final
 from moldau.log.cleaning.pieces import PADDING
 from moldau.platforms.process_limits import limit_cpu_time, limit_memory
 from moldau.platforms.scheduling import lower_priority, set_oom_score
-from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewTask, evaluated
+from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewTask, evaluate_or_fail
 from moldau.views.jobs import Evaluated, ViewFailed
 
 NICENESS: Final = 5
@@ -47,7 +47,7 @@ def serve(connection: Connection, memory_bytes: int, cpu_seconds: float) -> None
         try:
             if len(buffer) < task.length + len(PADDING):
                 buffer = bytearray(task.length + len(PADDING))
-            result: Evaluated | ViewFailed = _read(task, buffer) or evaluated(
+            result: Evaluated | ViewFailed = _read(task, buffer) or evaluate_or_fail(
                 engine, task.definition, buffer, task.partition, task.length
             )
             if len(buffer) > BUFFER_BYTES:  # one long batch

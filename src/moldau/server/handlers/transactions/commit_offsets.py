@@ -45,7 +45,7 @@ _ERROR_FOR_CLIENT = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""The error that a client gets when the log of this coordinator, or another coordinator, fails."""
+"""The error that a client gets when the log refuses the offsets, or the transaction coordinator cannot be asked."""
 
 Response = TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]
 Draft = CommitDraft[TxnOffsetCommitResponseTopic]
