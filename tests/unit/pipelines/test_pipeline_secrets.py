@@ -138,6 +138,13 @@ def test_no_representation_shows_a_secret(folder: Path) -> None:
     assert pipeline.masked(JAAS) == MASK
 
 
+def test_settings_of_spark_may_be_secret_too(folder: Path) -> None:
+    pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.fs.s3a.secret.key: {PLANTED}}}\n")
+    assert pipeline.spark["spark.hadoop.fs.s3a.secret.key"] == PLANTED
+    assert PLANTED not in repr(pipeline)
+    assert pipeline.masked(f"refused {PLANTED}") == f"refused {MASK}"
+
+
 @pytest.mark.parametrize(
     "line",
     [

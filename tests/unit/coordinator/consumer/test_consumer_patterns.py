@@ -164,3 +164,15 @@ def test_patterns_are_resolved_again_after_some_time() -> None:
     assert [type(record.key) for record in records] == [logged.ConsumerGroupRegularExpressionKey]
     assert shard.group().epoch == epoch + 1, "the same topics are no reason for a new epoch"
     assert shard.heartbeat(heartbeat)[1] == []
+
+
+@pytest.mark.needs_re2
+def test_patterns_that_change_all_the_time_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.coordinator.group.consumer.patterns.PATTERNS_MAX", 10)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("orders", 1)
+    patterns = Patterns(shard.current)
+    for number in range(100):
+        assert patterns.topics(f"orders|x{number}") == {"orders"}
+    assert len(patterns._topics) <= 10
+    assert patterns.topics("orders|x0") == {"orders"}, "one that was dropped is matched again"
