@@ -89,7 +89,7 @@ CLOSING: dict[str, bytes] = {
     "array longer than the frame": frame(METADATA_1 + struct.pack(">i", 100_000)),
     "name longer than the frame": frame(METADATA_1 + struct.pack(">ih", 1, 1000) + b"abc"),
     "null name where none may be": frame(METADATA_1 + struct.pack(">ih", 1, -1)),
-    "the same in a request of 70 kB": frame(
+    "negative length of a name in a request of 70 kB": frame(
         METADATA_1 + struct.pack(">ihx", 2, 1) + struct.pack(">h", -5) + bytes(70_000)
     ),
     "name of 40,000 bytes": frame(

@@ -33,7 +33,7 @@ from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.boot_marker import BootMarker
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
@@ -111,7 +111,7 @@ class BrokerSide:
         self._fetchers = self._replica_fetchers(store)
         self.groups = self._group_coordinator(channel)
         self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = BrokerRequests(
+        self._brokers = BrokerClient(
             settings.node_id,
             current,
             world.peers,

@@ -24,7 +24,7 @@ from moldau.metrics.node import Value
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.process_usage import ProcessUsage, process_usage
 from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.latest_offsets import LatestOffsets
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.quorum.driver import FETCHES, REQUESTS
@@ -132,7 +132,7 @@ class NodeMetrics:
 
     def _latest_offsets(self, side: BrokerSide) -> LatestOffsets:
         settings, current, world = self._assembly.settings, self._assembly.current, self._world
-        brokers = BrokerRequests(
+        brokers = BrokerClient(
             settings.node_id, current, world.peers, settings.inter_broker_listener_name, PURPOSE, side.router.ask_here
         )
         return LatestOffsets(current, side.partitions, brokers, world.timers)

@@ -34,9 +34,7 @@ LONG_APIS: Final = frozenset(
         ApiKey.LIST_OFFSETS,
         ApiKey.METADATA,
         ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
-        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.ALTER_PARTITION,
     }
 )

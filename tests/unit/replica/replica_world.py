@@ -33,7 +33,7 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.replication.fetcher import ReplicaFetchSettings
@@ -255,7 +255,7 @@ class Node:
             self.current, self.partitions, self.sessions, parked, self.clock, 1 << 24,
             node_id=self.id, replication=self.replication, throttled=self.throttles.leader, rack_aware_reads=True,
         )  # fmt: skip
-        brokers = BrokerRequests(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
+        brokers = BrokerClient(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
         verifier = TransactionVerifier(lambda _: self.id, brokers, self)
         gate = TransactionGate(Verifications(), verifier, self.clock, self, Patience(20, 100), lambda: True)
         self.produce = Produce(self.current, self.partitions, gate, self.clock, self, Counters())

@@ -1,4 +1,4 @@
-"""BrokerRequests that respond when a test tells them to."""
+"""A BrokerClient that responds when a test tells it to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.testing.ports import NoPeers
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
 
-class FakeBrokers(BrokerRequests):
+class FakeBrokers(BrokerClient):
     def __init__(self) -> None:
         super().__init__(1, CurrentImage(), NoPeers(), "PLAINTEXT", "test", lambda api, request: request)
         self.requests: list[tuple[int, Any, Promise[Any]]] = []

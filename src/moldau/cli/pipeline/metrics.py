@@ -23,6 +23,9 @@ _NAME = "METRICS"
 class ServedView:
     """A view whose last status is also served to Prometheus."""
 
+    _loop: asyncio.AbstractEventLoop
+    """Of the thread that serves, while the view is shown."""
+
     def __init__(self, view: View, address: str) -> None:
         """Bind the address; raise CommandFailed if that cannot be done."""
         self._view = view

@@ -15,7 +15,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 
 
 class LatestOffsets:
-    def __init__(self, current: CurrentImage, partitions: Partitions, brokers: BrokerRequests, timers: Timers) -> None:
+    def __init__(self, current: CurrentImage, partitions: Partitions, brokers: BrokerClient, timers: Timers) -> None:
         self._current = current
         self._partitions = partitions
         self._brokers = brokers

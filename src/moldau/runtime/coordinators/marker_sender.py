@@ -17,7 +17,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.limits import MARKER_PARTITIONS_PER_REQUEST_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -68,7 +68,7 @@ class MarkerSender:
     def __init__(
         self,
         current: CurrentImage,
-        brokers: BrokerRequests,
+        brokers: BrokerClient,
         timers: Timers,
         on_written: Callable[[TransactionMarkers], None],
         is_coordinator: Callable[[TransactionMarkers], bool],

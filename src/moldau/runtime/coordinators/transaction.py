@@ -19,7 +19,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.marker_sender import MarkerSender
 from moldau.runtime.coordinators.shards import Shards
@@ -45,7 +45,7 @@ class TransactionCoordinator:
         partitions: Partitions,
         current: CurrentImage,
         producer_ids: ProducerIds,
-        brokers: BrokerRequests,
+        brokers: BrokerClient,
         clock: Clock,
         timers: Timers,
     ) -> None:

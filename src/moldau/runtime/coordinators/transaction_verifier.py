@@ -16,7 +16,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.runtime.broker.broker_requests import BrokerRequests
+from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -59,7 +59,7 @@ class _Pending:
 
 
 class TransactionVerifier:
-    def __init__(self, coordinator_of: Callable[[str], int], brokers: BrokerRequests, timers: Timers) -> None:
+    def __init__(self, coordinator_of: Callable[[str], int], brokers: BrokerClient, timers: Timers) -> None:
         """`coordinator_of` returns the node that coordinates a transactional id, or raises KafkaError."""
         self._coordinator_of = coordinator_of
         self._brokers = brokers

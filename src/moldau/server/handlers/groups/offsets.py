@@ -21,7 +21,15 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
-from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, reply_when_ready, run_steps
+from moldau.server.handlers.replies import (
+    combine_replies,
+    in_turns,
+    item_count,
+    partitions_in_turns,
+    reply_or_error,
+    reply_when_ready,
+    run_steps,
+)
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
@@ -64,7 +72,7 @@ class OffsetCommit:
         may_read: MayUseTopic = any_topic
         if not caller.is_unrestricted:
             if not caller.access.allows(GROUP_READ, request.group_id):
-                return _commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                return self._error_in_turns(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             may_read = partial(caller.access.allows, TOPIC_READ)
         topics = request.topics
         if (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and is_long(topics):
@@ -79,6 +87,25 @@ class OffsetCommit:
             return reply
         return reply_when_ready(reply, lambda error: _commit_error(request, error.code))
 
+    def _error_in_turns(
+        self, request: OffsetCommitRequest, code: ErrorCode
+    ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
+        """Like `_commit_error`, in turns: anybody may send the largest request."""
+        return partitions_in_turns(
+            self._timers,
+            request.topics,
+            lambda topic: (topic, topic.partitions),
+            lambda topic, each: OffsetCommitResponsePartition(each.partition_index, code),
+            lambda results: OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(topic.topic_id, topic.name, each)
+                    for topic, each in zip(request.topics, results, strict=True)
+                ]
+            ),
+            PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
+        )
+
     def _long_commit(
         self, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic
     ) -> Steps[OffsetCommitResponse | Promise[OffsetCommitResponse]]:
@@ -86,7 +113,7 @@ class OffsetCommit:
         try:
             groups = self._coordinator.shards.machine_of(request.group_id)
         except KafkaError as error:
-            return _commit_error(request, error.code)
+            return self._error_in_turns(request, error.code)
 
         def add(
             draft: CommitDraft[OffsetCommitResponseTopic],

@@ -10,7 +10,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps
-from moldau.coordinator.group.commit_draft import CommitDraft, draft_in_steps, is_long
+from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome
 from moldau.metadata.current import CurrentImage
@@ -20,7 +20,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
-from moldau.server.handlers.replies import reply_or_error, run_steps
+from moldau.server.handlers.replies import item_count, partitions_in_turns, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
@@ -72,9 +72,9 @@ class TxnOffsetCommit:
 
     def answer(self, request: TxnOffsetCommitRequest, caller: Caller) -> Response:
         if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
-            return _error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, caller.version)
+            return self._error_in_turns(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, caller.version)
         if not caller.access.allows(GROUP_READ, request.group_id):
-            return _error_response(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, caller.version)
+            return self._error_in_turns(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, caller.version)
         client = caller.member
         may_read = partial(caller.access.allows, TOPIC_READ)
         if is_long(request.topics):
@@ -84,12 +84,30 @@ class TxnOffsetCommit:
             lambda error: _error_response(request, error.code, caller.version),
         )
 
+    def _error_in_turns(self, request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> Response:
+        """Like `_error_response`, in turns: anybody may send the largest request."""
+        error = _error_for_client(code, version)
+        return partitions_in_turns(
+            self._timers,
+            request.topics,
+            lambda topic: (topic, topic.partitions),
+            lambda topic, each: TxnOffsetCommitResponsePartition(each.partition_index, error),
+            lambda results: TxnOffsetCommitResponse(
+                topics=[
+                    TxnOffsetCommitResponseTopic(topic.name, each)
+                    for topic, each in zip(request.topics, results, strict=True)
+                ]
+            ),
+            PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
+        )
+
     def _long_commit(self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic) -> Steps[Response]:
         """Draft the commit in steps; then verify the transaction, check the member and write everything at once."""
         try:
             groups = self._groups.shards.machine_of(request.group_id)
         except KafkaError as error:
-            return _error_response(request, error.code, client.version)
+            return self._error_in_turns(request, error.code, client.version)
 
         def add(
             draft: Draft, topic: TxnOffsetCommitRequestTopic, some: Sequence[TxnOffsetCommitRequestPartition]
@@ -164,9 +182,7 @@ class TxnOffsetCommit:
 
 def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
     """Return the error for every partition: the response has no error for the whole."""
-    error = _ERROR_FOR_CLIENT.get(code, code)
-    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOAD_IN_PROGRESS_MIN_VERSION:
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = _error_for_client(code, version)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -175,3 +191,9 @@ def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: i
             for topic in request.topics
         ]
     )
+
+
+def _error_for_client(code: ErrorCode, version: int) -> ErrorCode:
+    error = _ERROR_FOR_CLIENT.get(code, code)
+    is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_loading and version < LOAD_IN_PROGRESS_MIN_VERSION else error

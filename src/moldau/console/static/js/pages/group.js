@@ -134,7 +134,7 @@ async function deleteGroup(name, go) {
 async function deleteOffsets(data) {
   const topics = [...new Set(data.partitions.map((each) => each.topic))].sort();
   const done = await dialog({
-    title: `Forget a topic of ${data.group}`, action: "Forget its offsets", danger: true,
+    title: `Delete offsets of ${data.group}`, action: "Delete its offsets", danger: true,
     body: () => [
       h("p", "The group forgets how far it has read this topic, and no longer has a lag there. Records are not touched."),
       field("Topic", select("topic", topics)),

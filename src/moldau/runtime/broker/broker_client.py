@@ -19,7 +19,7 @@ TIMEOUT_MS: Final = 30_000
 HandleLocally = Callable[[ApiKey, Message], Message | Promise[Any]]
 
 
-class BrokerRequests:
+class BrokerClient:
     """`handle_locally` handles requests of this node to itself, without a connection."""
 
     def __init__(
