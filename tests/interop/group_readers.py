@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import kafka
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 from patience import PATIENCE_S, wait_until
 
 POLL_SECONDS = 0.05
@@ -88,7 +88,9 @@ class ConfluentReader(Reader):
             while not self.closing.is_set():
                 message: Any
                 for message in consumer.consume(500, POLL_SECONDS):
-                    assert message.error() is None, message.error()
+                    if (error := message.error()) is not None:
+                        assert error.code() == KafkaError.REBALANCE_IN_PROGRESS, error
+                        continue  # A group changed its protocol while a JoinGroup waited: librdkafka joins again.
                     self.found.append(Read(message.topic(), message.partition(), message.offset(), message.value()))
                 self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
         finally:
