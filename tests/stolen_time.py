@@ -8,7 +8,10 @@ wait.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -69,6 +72,7 @@ class Repeats:
                 item.session._setupstate.teardown_exact(None)
             except Exception as error:  # even if a fixture of the failed test cannot be torn down
                 _say(item, f"while its fixtures were taken down: {error}")
+            _collect_leftovers()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -84,6 +88,13 @@ class Repeats:
         if any(GIVEN_UP_BY_SPARK in report.longreprtext for report in failed):
             return "Spark gave up on a worker"
         return None
+
+
+def _collect_leftovers() -> None:
+    """Collect what the failed try left open, such as pipes. Later, a warning of it would fail another test."""
+    sys.last_type = sys.last_value = sys.last_traceback = None
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
 
 
 def _last_line(reports: list[pytest.TestReport]) -> str:

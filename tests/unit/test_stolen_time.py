@@ -36,7 +36,7 @@ def outcomes(
     (pytester.path / folder).mkdir()
     (pytester.path / folder / "test_made.py").write_text("\n".join(line[4:] for line in text.splitlines()))
     plugin = Repeats(Path(pytester.path), ticking(share, seconds).__next__)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", plugins=[plugin])
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error", plugins=[plugin])
     return result.parseoutcomes(), result.stdout.str()
 
 
@@ -65,6 +65,23 @@ def test_a_second_that_was_taken_away_from_a_long_test_is_a_reason_too(pytester:
 def test_a_test_that_fails_every_time_fails(pytester: pytest.Pytester) -> None:
     found, _ = outcomes(pytester, "    def test_it():\n        assert False\n", share=0.9)
     assert found == {"failed": 1}
+
+
+def test_what_a_failed_try_left_open_fails_no_other_test(pytester: pytest.Pytester) -> None:
+    text = """
+    import gc
+    tries = []
+
+    def test_it():
+        tries.append(True)
+        left = open(__file__)
+        assert len(tries) == 3
+        left.close()
+
+    def test_another():
+        gc.collect()
+    """
+    assert outcomes(pytester, text, share=0.9)[0] == {"passed": 2}
 
 
 def test_a_test_without_processes_is_not_repeated(pytester: pytest.Pytester) -> None:
