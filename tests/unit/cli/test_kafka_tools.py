@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -157,9 +158,21 @@ class TestProperties:
 class TestArguments:
     def test_addresses(self) -> None:
         assert clients.addresses("a:1, [::1]:2,PLAINTEXT://b:3") == [("a", 1), ("::1", 2), ("b", 3)]
-        for wrong in ("localhost", "a:b", ""):
+        assert clients.addresses("a:65535") == [("a", 65535)]
+        for wrong in ("localhost", "a:b", "", "a:0", "a:65536", "a:99999", "broker..local:1", f"{'x' * 64}.local:1"):
             with pytest.raises(ToolFailed, match="HOST:PORT"):
                 clients.addresses(wrong)
+
+    def test_an_error_code_of_a_newer_broker_is_told(self) -> None:
+        with pytest.raises(clients.ResponseError, match="UNKNOWN_ERROR_CODE_150"):
+            clients.raise_for_error(150, None)
+        with pytest.raises(clients.ResponseError, match="because of the moon"):
+            clients.raise_for_error(150, "because of the moon")
+
+    def test_a_call_without_an_answer_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clients, "ADMIN_SECONDS", -5)
+        with pytest.raises(ToolFailed, match="the cluster did not answer in time"):
+            clients.result_of(Future[None]())
 
     def test_replica_assignment(self) -> None:
         assert topics.parse_assignment("1:2,2:3") == [[1, 2], [2, 3]]
