@@ -18,7 +18,7 @@ from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
 from moldau.cli.kafka.console.record_lines import Formatter
-from moldau.cli.kafka.consumer_perf import java_date
+from moldau.cli.kafka.java.dates import java_date
 from moldau.cli.kafka.performance.latencies import Latencies
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
@@ -262,3 +262,13 @@ class TestPerfFigures:
         when = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         assert java_date(when, "yyyy-MM-dd HH:mm:ss:SSS") == "2026-01-02 03:04:05:678"
         assert java_date(when, "HH'h'mm ''") == "03h04 '"
+        assert java_date(when, "h 'o''clock' a") == "3 o'clock AM"
+        assert java_date(when, "y yy yyy yyyyy") == "2026 26 2026 02026"
+        assert java_date(when, "E EEE EEEE") == "Fri Fri Friday"
+        assert java_date(when, "M MM MMM MMMM d H m s") == "1 01 Jan January 2 3 4 5"
+        assert java_date(when.replace(microsecond=7_999), "S SSS SSSS") == "7 007 0007"
+        assert java_date(when.replace(hour=0), "H k K h z Z") == "0 24 0 12 UTC +0000"
+        with pytest.raises(ValueError, match="Illegal pattern character 'b'"):
+            java_date(when, "yyyy bb")
+        with pytest.raises(ValueError, match="Unterminated quote"):
+            java_date(when, "yyyy '")
