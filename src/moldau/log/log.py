@@ -279,19 +279,18 @@ class Log:
             return None
         segment = self.segments.active
         position, first_size = reading.quick_find(segment, offset) if offset >= segment.base_offset else (None, 0)
-        if position is not None and up_to == end_offset:
-            limit = segment.size
-        else:
-            try:
-                if position is None:
-                    segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
-                else:
-                    limit = reading.position_of(segment, up_to)
-            except MalformedData as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        length = limit - position
-        if length > max_bytes:
-            length = reading.bounded_length(segment, position, first_size, max_bytes, at_least_one)
+        try:
+            if position is None:
+                segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
+            elif up_to == end_offset:
+                limit = segment.size
+            else:
+                limit = reading.position_of(segment, up_to)
+            length = limit - position
+            if length > max_bytes:
+                length = reading.bounded_length(segment, position, first_size, length, max_bytes, at_least_one)
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         if length <= 0:
             return None
         return reading.new_slice((segment.file, position, length, segment.hot.is_hot(position)))

@@ -136,6 +136,17 @@ def test_a_truncation_below_the_high_watermark_is_reported_and_lowers_it() -> No
     assert setup.partition.high_watermark == 2
 
 
+def test_a_broken_batch_before_the_truncation_is_told_and_nothing_is_truncated() -> None:
+    setup = FollowerSetup()
+    setup.take(*(leader_batch(base, 3) for base in range(0, 12, 3)))
+    segment = setup.partition.log.segments.active
+    segment.file.pwrite(b"\x7f", 8)
+    size = segment.size
+    assert error_of(setup.follower.truncate, setup.partition, 10) is ErrorCode.CORRUPT_MESSAGE
+    assert setup.range == (0, 12)
+    assert segment.size == segment.file.size() == size
+
+
 def test_the_high_watermark_stays_within_the_log_and_never_goes_back() -> None:
     setup = FollowerSetup()
     setup.take(leader_batch(0, 3))
