@@ -143,6 +143,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A newer broker may answer with a code that is not in this list; Kafka's clients read it the same way."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
 
 ERROR_MESSAGE_LENGTH_MAX = 1000
 
