@@ -145,8 +145,13 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode | None:
-        """A newer broker may answer with a code that is not in this list; Kafka's clients read it the same way."""
-        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+        """A code that a newer broker sent: it keeps its number, and gets a name that shows it."""
+        if not isinstance(value, int) or not -(2**15) <= value < 2**15:
+            return None
+        unknown = int.__new__(cls, value)
+        unknown._name_ = f"UNKNOWN_ERROR_CODE_{value}"
+        unknown._value_ = value
+        return unknown
 
 
 ERROR_MESSAGE_LENGTH_MAX = 1000

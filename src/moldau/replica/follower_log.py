@@ -66,7 +66,7 @@ class FollowerLog:
         self.truncate(partition, truncate_to)
 
     def truncate(self, partition: Partition, offset: int) -> None:
-        """Delete the records from `offset` on. Raise KafkaError if the disk fails or the log is damaged."""
+        """Delete the records from `offset` on. Raise KafkaError if the disk fails or the log is broken."""
         offset = min(offset, partition.log.end_offset)
         self._report_loss(partition, offset)
         try:
