@@ -215,6 +215,8 @@ class ClusterState:
     log_dirs: dict[int, list[LogDir]] | None = None
     quorum: Quorum | None = None
     reassignments: dict[TopicPartition, Reassignment] = field(default_factory=dict)
+    moving_sizes: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    """Bytes of each replica of a partition that is being moved, by broker."""
     metrics: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     """The steps that succeeded at least once."""
