@@ -38,6 +38,7 @@ PERIODS: Final = {
     "log_dirs": 10.0,
     "quorum": 2.0,
     "reassignments": 2.0,
+    "subscriptions": 10.0,
     "metrics": 5.0,
 }
 """The steps in their order, and how often each is read in seconds; large clusters are read less often."""
@@ -354,6 +355,13 @@ class Collector:
 
     def _read_reassignments(self) -> None:
         self.state.reassignments = self._admin.reassignments()
+
+    def _read_subscriptions(self) -> None:
+        try:
+            self.state.subscriptions = readings.read_subscriptions(self._admin)
+        except KafkaError:
+            self.state.subscriptions = None
+            raise
 
     def _read_metrics(self) -> None:
         assert self._metrics_reader is not None

@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.client.cluster import Cluster
+from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
-from moldau.console.collector.state import UNKNOWN, LogDir, Partitions, TopicState
+from moldau.console.collector.state import UNKNOWN, LogDir, MetricsSubscription, Partitions, TopicState
 from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,6 +35,9 @@ from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse, Met
 
 PARTITIONS_PER_REQUEST: Final = 4_000
 """Bounds the memory of one response, and how long its decoding holds up the requests of pages."""
+CLIENT_METRICS: Final = 16
+"""The type of a config resource."""
+SUBSCRIPTIONS_MAX: Final = 100
 
 Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
 
@@ -164,3 +175,24 @@ def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:
         indexes.append(index)
         offsets.append(each.offset)
     return by_topic, holds_micro_batch_ids(committed)
+
+
+def read_subscriptions(admin: ClusterAdmin) -> tuple[MetricsSubscription, ...]:
+    """Return the first client metrics resources by name. Raises KafkaError if the user may not see them."""
+    request = ListConfigResourcesRequest([CLIENT_METRICS])
+    listed = admin.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse).config_resources
+    names = sorted(each.resource_name for each in listed if each.resource_type == CLIENT_METRICS)[:SUBSCRIPTIONS_MAX]
+    if not names:
+        return ()
+    resources = [DescribeConfigsResource(CLIENT_METRICS, name, None) for name in names]
+    response = admin.ask(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources), DescribeConfigsResponse)
+    subscriptions = []
+    for result in response.results:
+        if result.error_code:
+            continue
+        configs = {each.name: each.value or "" for each in result.configs}
+        interval = configs.get(INTERVAL_MS, "")
+        interval_ms = int(interval) if interval.isascii() and interval.isdigit() and len(interval) < 19 else None
+        metrics, match = configs.get(METRICS, ""), configs.get(MATCH, "")
+        subscriptions.append(MetricsSubscription(result.resource_name, metrics, interval_ms, match))
+    return tuple(subscriptions)

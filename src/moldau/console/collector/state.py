@@ -197,6 +197,17 @@ def is_internal(topic: TopicState) -> bool:
     return topic.is_internal or topic.name.startswith("__")
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsSubscription:
+    """A client metrics resource: which metrics clients are asked to push, which clients, and how often."""
+
+    name: str
+    metrics: str
+    interval_ms: int | None
+    match: str
+    """Empty if all clients are asked."""
+
+
 @dataclass(slots=True)
 class ClusterState:
     cluster_id: str | None = None
@@ -213,6 +224,8 @@ class ClusterState:
     quorum: Quorum | None = None
     reassignments: dict[TopicPartition, Reassignment] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    subscriptions: tuple[MetricsSubscription, ...] | None = None
+    """None if the user may not see them, or the cluster has no such thing."""
     read: set[str] = field(default_factory=set)
     """The steps that succeeded at least once."""
     read_ms: int = 0
