@@ -74,10 +74,14 @@ def _topic(topic: MetadataResponseTopic, name: str, before: TopicState | None, i
     return TopicState(sys.intern(name), topic.is_internal, topic_id, leaders, replicas, isr)
 
 
-def read_offsets(cluster: Cluster, topics: Iterable[TopicState], timestamp: int) -> dict[str, array[int]]:
-    """Return an offset for every partition, by topic: -1 where it cannot be read now."""
+def read_offsets(
+    cluster: Cluster, topics: Iterable[TopicState], timestamp: int
+) -> tuple[dict[str, array[int]], frozenset[int]]:
+    """Return an offset for every partition, by topic: -1 where it cannot be read now; and the leaders that do not
+    answer."""
     by_leader: dict[int, list[tuple[TopicState, list[int]]]] = {}
     offsets: dict[str, array[int]] = {}
+    silent: set[int] = set()
     for topic in topics:
         offsets[topic.name] = array("q", [UNKNOWN]) * len(topic.leaders)
         indexes: dict[int, list[int]] = {}
@@ -92,8 +96,9 @@ def read_offsets(cluster: Cluster, topics: Iterable[TopicState], timestamp: int)
                 _read_offsets_of(cluster, leader, chunk, timestamp, offsets)
             except (OSError, MalformedData):
                 cluster.drop(leader)
+                silent.add(leader)
                 break
-    return offsets
+    return offsets, frozenset(silent)
 
 
 def _chunks(topics: list[tuple[TopicState, list[int]]]) -> Iterable[list[tuple[TopicState, list[int]]]]:

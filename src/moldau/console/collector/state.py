@@ -215,6 +215,9 @@ class ClusterState:
     nodes: dict[int, BrokerNode] = field(default_factory=dict)
     """All registered brokers, also those that are down."""
     alive: frozenset[int] = frozenset()
+    """As the cluster sees it, which takes it some time."""
+    silent: frozenset[int] = frozenset()
+    """Those that lead partitions and do not answer the console."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
     groups: dict[str, GroupState] = field(default_factory=dict)

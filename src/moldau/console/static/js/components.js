@@ -66,6 +66,12 @@ export function lag(records, seconds) {
     records > 0 && seconds !== null && seconds !== undefined && h("span.muted", ` · ${format.duration(seconds)}`));
 }
 
+/** Whether the cluster counts a broker as up, and whether it answers this console. */
+export function brokerState(broker) {
+  if (!broker.alive) return badge("gone", "bad");
+  return broker.answers ? badge("up", "ok") : badge("no answer", "warn");
+}
+
 const STATES = {
   Stable: "ok", Empty: "", Dead: "bad", PreparingRebalance: "warn", CompletingRebalance: "warn", Assigning: "warn", Reconciling: "warn",
   Ongoing: "accent", PrepareCommit: "warn", PrepareAbort: "warn", CompleteCommit: "ok", CompleteAbort: "",

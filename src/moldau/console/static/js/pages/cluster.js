@@ -1,7 +1,7 @@
 // Cluster: who leads and follows what, live; the quorum; reassignments.
 
 import { get, path, post } from "../api.js";
-import { badge, button, card, empty, errorNotice, figures, head, notice, words } from "../components.js";
+import { badge, brokerState, button, card, empty, errorNotice, figures, head, notice, words } from "../components.js";
 import { meter } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field } from "../dialog.js";
@@ -66,10 +66,12 @@ function topicChoice(topic, go) {
 export function changes(before, now) {
   if (!before) return [];
   const told = [];
-  const was = new Map(before.brokers.map((broker) => [broker.id, broker.alive]));
+  const was = new Map(before.brokers.map((broker) => [broker.id, broker]));
   for (const broker of now.brokers) {
-    if (was.get(broker.id) === true && !broker.alive) told.push(["bad", `Broker ${broker.id} is gone`]);
-    if (was.get(broker.id) !== true && broker.alive) told.push(["ok", `Broker ${broker.id} is up`]);
+    const { alive = false, answers = true } = was.get(broker.id) ?? {};
+    if (alive && !broker.alive) told.push(["bad", `Broker ${broker.id} is gone`]);
+    else if (!alive && broker.alive) told.push(["ok", `Broker ${broker.id} is up`]);
+    else if (alive && answers !== broker.answers) told.push(broker.answers ? ["ok", `Broker ${broker.id} answers again`] : ["warn", `Broker ${broker.id} does not answer`]);
   }
   if (before.quorum && now.quorum && before.quorum.leader !== now.quorum.leader) told.push(["warn", `Controller: ${before.quorum.leader ?? "none"} → ${now.quorum.leader ?? "none"}`]);
   const old = new Map(before.partitions.map((each) => [`${each.topic}-${each.partition}`, each]));
@@ -98,7 +100,7 @@ function healthNotice(data) {
 function brokerCard(broker, data) {
   const leads = data.quorum?.leader ?? data.controller_id;
   return h("section.card.broker", { class: broker.alive ? "" : "gone", "aria-label": `Broker ${broker.id}`, data: { broker: broker.id, alive: String(broker.alive) } },
-    h("header", h("h2", h("a", { href: link("brokers", broker.id) }, `Broker ${broker.id}`)), broker.alive ? badge("up", "ok") : badge("gone", "bad"), broker.id === leads && badge("controller", "accent")),
+    h("header", h("h2", h("a", { href: link("brokers", broker.id) }, `Broker ${broker.id}`)), brokerState(broker), broker.id === leads && badge("controller", "accent")),
     h("div.muted.mono.small", `${broker.host}:${broker.port}${broker.rack ? ` · ${broker.rack}` : ""}`),
     h("dl.mini", [["leads", broker.leaders], ["replicas", broker.replicas], ["in sync", broker.in_sync]].map(([name, value]) => h("div", h("dd", format.count(value)), h("dt", name)))),
     broker.size_bytes !== null && h("div.muted", format.bytes(broker.size_bytes), " of logs"), broker.disk_total_bytes ? disk(broker) : null);
@@ -204,7 +206,7 @@ export async function brokerPage({ root, params, signal, crumbs }) {
   all.addEventListener("change", drawSettings);
   drawSettings();
   append(root, [
-    head(`Broker ${data.id}`, { badges: [data.alive ? badge("up", "ok") : badge("gone", "bad")], about: `${data.host}:${data.port}${data.rack ? ` · rack ${data.rack}` : ""}` }),
+    head(`Broker ${data.id}`, { badges: [brokerState(data)], about: `${data.host}:${data.port}${data.rack ? ` · rack ${data.rack}` : ""}` }),
     figures([
       ["Leads", format.count(data.leaders), "partitions"], ["Replicas", format.count(data.replicas), `${format.count(data.in_sync)} in sync`], ["Logs", format.bytes(data.size_bytes)],
       data.bytes_in_per_second !== null && ["Written", format.byteRate(data.bytes_in_per_second)], data.bytes_out_per_second !== null && ["Read", format.byteRate(data.bytes_out_per_second)],
