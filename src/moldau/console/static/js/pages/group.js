@@ -2,7 +2,7 @@
 
 import { get, path, post, remove } from "../api.js";
 import { assignment } from "../assignment.js";
-import { badge, button, card, empty, figures, head, state } from "../components.js";
+import { badge, button, card, empty, figures, head, notice, state, words } from "../components.js";
 import { lineChart } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { confirmByName, dialog, field, select } from "../dialog.js";
@@ -19,6 +19,10 @@ export async function groupPage({ root, params, signal, crumbs, live, go, may })
   const url = path("/api/groups/{group}", { group: name });
   crumbs([["Groups", "/groups"], [name]]);
   let data = await get(url, { signal });
+  if (data.note) {
+    append(root, [head(name, { badges: [state(data.state), badge(data.type)] }), notice("info", "Another kind of group", words(data.note))]);
+    return;
+  }
   const badges = h("span.row");
   const numbers = h("div");
   const drawing = h("div");
