@@ -167,6 +167,7 @@ def test_a_share_group_is_shown_with_what_is_known(kafka: Side, page: Page, tmp_
 def test_changes_are_made(page: Page) -> None:
     body = {"name": "mine", "partitions": 1, "replication_factor": 1, "configs": {"cleanup.policy": "compact"}}
     assert page.post("/api/topics", body).status == 201
+    page.await_rows("/api/topics", "name", "mine")
     assert page.patch("/api/topics/mine", {"partitions": 2}).status == 200
     assert page.patch("/api/topics/mine", {"set": {"retention.ms": "60000"}}).status == 200
     configs = {each["name"]: each for each in page.get("/api/topics/mine").data["configs"]}

@@ -36,7 +36,8 @@ from moldau.wire.messages.describe_configs import (
 TIMEOUT_MS: Final = 10_000
 SOURCES: Final = {1: "topic", 2: "broker", 3: "broker", 4: "broker", 5: "default"}
 TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
-_TAG: Final = re.compile(r"</?[A-Za-z][^<>]*>")
+INLINE_TAGS: Final = frozenset({"a", "b", "code", "em", "i"})
+_TAG: Final = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
 
 
 class Config(NamedTuple):
@@ -119,7 +120,7 @@ def _config(entry: DescribeConfigsResourceResult) -> Config:
 
 def plain_text(documentation: str) -> str:
     """Return the documentation of a config without its markup: that of Apache Kafka is HTML."""
-    return html.unescape(_TAG.sub("", documentation)) if "<" in documentation or "&" in documentation else documentation
+    return html.unescape(_TAG.sub(lambda tag: "" if tag[1].lower() in INLINE_TAGS else " ", documentation)).strip()
 
 
 def _raise(error_code: int, message: str | None) -> None:
