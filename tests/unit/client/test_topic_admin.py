@@ -12,7 +12,7 @@ from moldau.client.topic_admin import plain_text
     [
         (
             'The <a href="#compaction">log compaction</a> of <code>a &lt; b</code>.<br/>More',
-            "The log compaction of a < b.More",
+            "The log compaction of a < b. More",
         ),
         ("a < b and b > c", "a < b and b > c"),
         ("keeps &amp; and <unfinished", "keeps & and <unfinished"),
