@@ -56,7 +56,10 @@ class PushingClient:
 
     @property
     def latency_ms(self) -> float | None:
-        """The mean time of requests to the node for which it is longest."""
+        """The mean time of requests to the node for which it is longest. None for consumers: their fetches wait for
+        records."""
+        if self.kind == "consumer":
+            return None
         return max((each.value for each in self.values if each.name.endswith(LATENCY)), default=None)
 
     def row(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_clients_are_told_apart_with_their_software_and_values() -> None:
     assert [each.row() for each in clients.values()] == [
         {
             "instance_id": "two", "client_id": "billing", "software": "librdkafka", "host": "10.0.0.1",
-            "kind": "consumer", "latency_ms": 1.0, "values": 1,
+            "kind": "consumer", "latency_ms": None, "values": 1,
         },
         {
             "instance_id": "one", "client_id": "shop", "software": "librdkafka 2.11.0", "host": "10.0.0.1",

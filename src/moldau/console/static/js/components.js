@@ -46,8 +46,11 @@ export function errorNotice(error) {
 }
 
 export function tabs(label, items) {
-  return h("nav.tabs", { "aria-label": label }, items.map(([text, href, current]) =>
+  const bar = h("nav.tabs", { "aria-label": label }, items.map(([text, href, current]) =>
     h("a", { href, "aria-current": current ? "page" : undefined }, text)));
+  // On a phone the bar is wider than the page.
+  requestAnimationFrame(() => bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
+  return bar;
 }
 
 export function pairs(items) {

@@ -195,6 +195,20 @@ function planTable(rows) {
   }));
 }
 
+/** What a broker leads, topic by topic. */
+function leadsCard(data) {
+  const topics = new Map();
+  for (const { topic, partition } of data.leads) topics.set(topic, [...(topics.get(topic) ?? []), partition]);
+  return h("section.card.flush", h("header", h("h2", "Leads")), plainTable({
+    caption: "Partitions that it leads", rows: [...topics].map(([topic, partitions]) => ({ topic, partitions })), keyOf: (row) => row.topic,
+    columns: [
+      { label: "Topic", render: (row) => h("a", { href: link("topics", row.topic) }, row.topic) },
+      { label: "Partitions", whole: true, render: (row) => row.partitions.join(", ") },
+      { label: "Count", num: true, render: (row) => format.count(row.partitions.length) },
+    ],
+  }), data.leaders > data.leads.length && h("p.muted.table-note", `${data.leads.length} of ${format.count(data.leaders)} partitions.`));
+}
+
 /** One broker: its disks, its settings, what it leads. */
 export async function brokerPage({ root, params, signal, crumbs }) {
   crumbs([["Cluster", "/cluster"], [`Broker ${params.broker}`]]);
@@ -219,14 +233,7 @@ export async function brokerPage({ root, params, signal, crumbs }) {
         { label: "Disk", whole: true, render: (row) => (row.error ? h("span.bad-text", words(row.error)) : disk({ disk_total_bytes: row.total_bytes, disk_free_bytes: row.free_bytes })) },
       ],
     })),
-    data.leads.length > 0 && h("section.card.flush", h("header", h("h2", "Leads")), plainTable({
-      caption: "Partitions that it leads", rows: data.leads.slice(0, 100), keyOf: (row) => `${row.topic}-${row.partition}`,
-      columns: [
-        { label: "Topic", render: (row) => h("a", { href: link("topics", row.topic) }, row.topic) },
-        { label: "Partition", num: true, render: (row) => row.partition },
-        { label: "In sync", render: (row) => (row.isr ?? []).join(", ") || format.NOTHING },
-      ],
-    })),
+    data.leads.length > 0 && leadsCard(data),
     h("div.toolbar", h("h2", "Settings"), h("span.grow"), data.configs && h("label.check", all, "Show defaults too")), settings,
   ]);
 }

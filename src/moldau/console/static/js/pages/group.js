@@ -109,7 +109,7 @@ function memberTable(members) {
     caption: "Members", rows: members, keyOf: (row) => row.member_id,
     columns: [
       { label: "Member", render: (row) => [h("div", row.name), h("div.muted.mono.small", row.member_id)] },
-      { label: "Host", render: (row) => row.host ?? format.NOTHING },
+      { label: "Host", render: (row) => h("span.nowrap", row.host ?? format.NOTHING) },
       { label: "Partitions", num: true, render: (row) => format.count(row.partitions.length) },
       { label: "Lag", num: true, render: (row) => format.count(row.lag) },
     ],
