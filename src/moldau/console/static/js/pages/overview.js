@@ -27,7 +27,7 @@ export async function overviewPage({ root, signal, crumbs, live }) {
     const alive = data.brokers.filter((broker) => broker.alive).length;
     replace(numbers, figures([
       ["Brokers", alive === data.brokers.length ? format.count(alive) : `${alive} of ${data.brokers.length}`, data.controller_id === null ? null : `controller: ${data.quorum_leader ?? data.controller_id}`],
-      ["Topics", h("a", { href: "/topics" }, format.count(data.topics)), `${format.plural(data.partitions, "partition")}${data.internal_topics ? `, ${data.internal_topics} internal topics` : ""}`],
+      ["Topics", h("a", { href: "/topics" }, format.count(data.topics)), `${format.plural(data.partitions, "partition")}${data.internal_topics ? `, ${format.plural(data.internal_topics, "internal topic")}` : ""}`],
       ["Groups", h("a", { href: "/groups" }, format.count(data.groups)), lagNote(data)],
       ["Written", format.rate(data.records_per_second), data.bytes_in_per_second === null ? "records" : format.byteRate(data.bytes_in_per_second)],
       data.bytes_out_per_second !== null && ["Read", format.byteRate(data.bytes_out_per_second), "by all clients"],
