@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +20,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import wait_until
 
+from moldau.cli.cluster.directory import is_free
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory
 
@@ -48,6 +53,53 @@ def console(bootstrap: str, *options: str, properties: Path | None = None) -> It
             process.terminate()
             process.wait()
             reader.join()
+
+
+class NodeProcesses:
+    """`moldau cluster start`: three nodes, each a process that can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def bootstrap_servers(self) -> str:
+        nodes = json.loads((self._folder / "cluster.json").read_text())["nodes"]
+        return ",".join(f"127.0.0.1:{node['port']}" for node in nodes)
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL, at once: a command would need time to start."""
+        process = json.loads((self._folder / f"node-{node_id}" / "process.json").read_text())
+        os.kill(int(process["pid"]), signal.SIGKILL)
+
+    def run(self, *words: str) -> None:
+        command = [sys.executable, "-m", "moldau", "cluster", *words, "-d", str(self._folder)]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def node_processes(folder: Path) -> Iterator[NodeProcesses]:
+    nodes = NodeProcesses(folder)
+    words = ("cluster", "start", "-d", str(folder), "--nodes", "3", "--base-port", str(free_base_port()))
+    with subprocess.Popen([sys.executable, "-m", "moldau", *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = next((line for line in process.stdout if "The cluster is ready" in line), None)
+        assert ready is not None, "the cluster ended before it was ready"
+        reader = threading.Thread(target=deque, args=(process.stdout, 0), daemon=True)  # so that it never waits
+        reader.start()
+        try:
+            yield nodes
+        finally:
+            nodes.run("stop")
+            process.wait()
+            reader.join()
+
+
+def free_base_port() -> int:
+    """Three ports in a row for clients, and those of controllers and metrics above them."""
+    while True:
+        base = random.randrange(20_000, 29_000)
+        if all(is_free(base + above + node) for above in (0, 1000, 3000) for node in range(3)):
+            return base
 
 
 def tool(bootstrap: str, *words: str) -> Any:

@@ -159,6 +159,16 @@ def side_by_side(directory: Path, users: list[str]) -> Iterator[tuple[Side, Side
 
 
 @contextmanager
+def apache_kafka(directory: Path, users: list[str], **more: str) -> Iterator[Side]:
+    """Run Apache Kafka alone. `more` are further settings, with underscores for dots."""
+    broker, controller = free_port(), free_port()
+    properties = settings(users, broker, controller, directory / "apache")
+    properties |= {name.replace("_", "."): value for name, value in more.items()}
+    with _apache(directory, properties, broker):
+        yield Side("Apache Kafka", broker, controller)
+
+
+@contextmanager
 def _apache(directory: Path, properties: Mapping[str, str], port: int) -> Iterator[None]:
     file = directory / "server.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

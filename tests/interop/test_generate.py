@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from patience import PATIENCE_S, wait_until
 
 from moldau.cli.generate.alerts import ALERTS
 from moldau.cli.main import main
+from moldau.cli.pipeline.metrics import ServedView
+from moldau.pipelines.running.progress import Counted, QueryStatus, RunStatus
 from moldau.testing import TestBroker, broker
 
 pytestmark = pytest.mark.moldau_only
@@ -35,7 +38,7 @@ def expressions() -> list[str]:
     """Return all queries of the dashboard, as Grafana would send them."""
     dashboard = json.loads(generate("grafana"))
     texts = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    values = {"$job": "moldau", "$topic": ".*", "$group": ".*", "$__rate_interval": "1m"}
+    values = {"$job": "moldau", "$topic": ".*", "$group": ".*", "$pipeline": ".*", "$__rate_interval": "1m"}
     for name, value in values.items():
         texts = [text.replace(name, value) for text in texts]
     return texts
@@ -58,14 +61,63 @@ def node() -> Iterator[TestBroker]:
         consumer.close()
 
 
-def test_every_metric_of_the_dashboard_and_the_alerts_is_served(node: TestBroker) -> None:
-    connection = http.client.HTTPConnection(node.metrics_address)
+class QuietView:
+    """Shows nothing."""
+
+    def __enter__(self) -> QuietView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, status: RunStatus) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def pipeline_address() -> Iterator[str]:
+    """Where `moldau pipeline run --metrics` serves a run, as it does without Spark."""
+    query = QueryStatus(
+        name="counts",
+        state="running",
+        rows_in=100,
+        rows_out=10,
+        batches=4,
+        batch_ms=1500,
+        phases_ms={"addBatch": 5000},
+        bad_records={"orders": Counted(100, 1)},
+        lag_records=12,
+        lag_seconds=0.5,
+        state_rows=10,
+        state_bytes=150,
+        watermark="2026-11-15T11:00:00.000Z",
+    )
+    of_run = {"pipeline": "shop", "mode": "continuous", "pid": 1, "host": "h", "started": "", "updated": ""}
+    with ServedView(QuietView(), "127.0.0.1:0") as view:
+        view.show(RunStatus(**of_run, state="running", queries=(query,)))  # type: ignore[arg-type]
+        yield view.address
+
+
+def served_at(address: str) -> set[str]:
+    """Return the names of all metrics that are served there."""
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
     connection.request("GET", "/metrics")
-    served = set(re.findall(r"^([a-z_]+)[{ ]", connection.getresponse().read().decode(), re.MULTILINE))
+    text = connection.getresponse().read().decode()
     connection.close()
+    return set(re.findall(r"^([a-z_]+)[{ ]", text, re.MULTILINE))
+
+
+def test_every_metric_of_the_dashboard_and_the_alerts_is_served(node: TestBroker, pipeline_address: str) -> None:
+    of_pipelines = served_at(pipeline_address)
+    served = served_at(node.metrics_address) | of_pipelines
     asked = {name for text in (*expressions(), *(each.expression for each in ALERTS)) for name in names(text)}
     assert len(asked) > 30
     assert asked - served == {"up"}  # Prometheus has that one by itself
+    not_drawn = {f"moldau_pipeline_{name}_total" for name in ("batches", "parsed_records")}
+    assert of_pipelines - asked == not_drawn, "all else that a run tells is on the dashboard"
 
 
 def names(expression: str) -> set[str]:
@@ -77,20 +129,29 @@ def test_promtool_accepts_rules_and_configuration(tmp_path: Path) -> None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     rules, configuration = tmp_path / "alerts.yml", tmp_path / "prometheus.yml"
     generate("alerts", "-o", str(rules), "--job", "kafka/test")
-    generate("prometheus", "localhost:9404", "[::1]:9405", "--rules", str(rules), "-o", str(configuration))
-    for words in (["rules", str(rules)], ["config", str(configuration)]):
-        ran = subprocess.run(["promtool", "check", *words], capture_output=True, text=True)
+    words = ("--pipeline", "localhost:9405", "--rules", str(rules), "-o", str(configuration))
+    generate("prometheus", "localhost:9404", "[::1]:9405", *words)
+    for checked in (["rules", str(rules)], ["config", str(configuration)]):
+        ran = subprocess.run(["promtool", "check", *checked], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert f"{len(ALERTS)} rules found" in ran.stdout
 
 
-def test_prometheus_finds_series_for_every_panel(node: TestBroker, tmp_path: Path) -> None:
+def test_runs_of_pipelines_have_a_job_of_their_own() -> None:
+    """Otherwise a run that has ended would be a node that is down."""
+    configuration = yaml.safe_load(generate("prometheus", "a:1", "--pipeline", "b:2", "--pipeline", "c:3"))
+    jobs = {each["job_name"]: each["static_configs"][0]["targets"] for each in configuration["scrape_configs"]}
+    assert jobs == {"moldau": ["a:1"], "moldau-pipelines": ["b:2", "c:3"]}
+    assert "pipelines" not in generate("prometheus", "a:1")
+
+
+def test_prometheus_finds_series_for_every_panel(node: TestBroker, pipeline_address: str, tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
     rules, configuration = tmp_path / "alerts.yml", tmp_path / "prometheus.yml"
     generate("alerts", "-o", str(rules))
     words = ("--interval", "200ms", "--rules", str(rules), "-o", str(configuration))
-    generate("prometheus", node.metrics_address, *words)
+    generate("prometheus", node.metrics_address, "--pipeline", pipeline_address, *words)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = ["prometheus", f"--config.file={configuration}", f"--web.listen-address={address}"]
@@ -131,6 +192,7 @@ def ask(address: str, path: str) -> Any:
     [
         (("prometheus",), "no nodes to scrape"),
         (("prometheus", "localhost"), "'localhost' is not HOST:PORT"),
+        (("prometheus", "localhost:9404", "--pipeline", "here"), "'here' is not HOST:PORT"),
         (("prometheus", "localhost:9404", "--interval", "often"), "'often' is not a time"),
         (("alerts", "--job", 'a"b'), "expected letters, digits"),
         (("alerts", "-o", "/no/such/directory/alerts.yml"), "cannot write"),

@@ -5,6 +5,8 @@ The command line uses confluent-kafka for these; the console keeps no librdkafka
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -34,6 +36,8 @@ from moldau.wire.messages.describe_configs import (
 TIMEOUT_MS: Final = 10_000
 SOURCES: Final = {1: "topic", 2: "broker", 3: "broker", 4: "broker", 5: "default"}
 TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+INLINE_TAGS: Final = frozenset({"a", "b", "code", "em", "i"})
+_TAG: Final = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
 
 
 class Config(NamedTuple):
@@ -110,8 +114,13 @@ def _config(entry: DescribeConfigsResourceResult) -> Config:
         entry.read_only,
         entry.is_sensitive,
         TYPES[entry.config_type] if 0 <= entry.config_type < len(TYPES) else TYPES[0],
-        entry.documentation or None,
+        plain_text(entry.documentation or "") or None,
     )
+
+
+def plain_text(documentation: str) -> str:
+    """Return the documentation of a config without its markup: that of Apache Kafka is HTML."""
+    return html.unescape(_TAG.sub(lambda tag: "" if tag[1].lower() in INLINE_TAGS else " ", documentation)).strip()
 
 
 def _raise(error_code: int, message: str | None) -> None:

@@ -1,17 +1,20 @@
-"""Reads the few metrics that the console shows from `/metrics` of brokers: bytes in and out, connections.
+"""Reads the few metrics that the console shows from `/metrics` of brokers: bytes in and out, connections, and what
+clients pushed to them.
 
 The addresses come from the command line only. One that does not answer is left out, and named in the errors.
 """
 
 from __future__ import annotations
 
-import math
-import re
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from moldau.console.metrics_text import Sample, lines_of, parse
+from moldau.console.telemetry import LastPushes, Telemetry, telemetry_of
+from moldau.metrics.clients import PREFIX
 
 TIMEOUT_SECONDS: Final = 2.0
 TEXT_BYTES_MAX: Final = 32 << 20
@@ -21,14 +24,6 @@ BYTES_IN: Final = "kafka_server_brokertopicmetrics_bytesin_total"
 BYTES_OUT: Final = "kafka_server_brokertopicmetrics_bytesout_total"
 CONNECTIONS: Final = "kafka_server_socket_server_metrics_connection_count"
 SHOWN: Final = (BYTES_IN, BYTES_OUT, CONNECTIONS)
-_LINE: Final = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)")
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-
-
-class Sample(NamedTuple):
-    name: str
-    labels: dict[str, str]
-    value: float
 
 
 class MetricsReader:
@@ -38,9 +33,11 @@ class MetricsReader:
         self._urls = urls
         self._totals: dict[tuple[str, str], tuple[float, float]] = {}
         """By address and name: the total that was read last, and when."""
+        self._last_pushes = LastPushes()
 
     def __call__(self) -> Mapping[str, Any]:
         samples: dict[str, list[Sample]] = {}
+        telemetries: dict[str, Telemetry] = {}
         times: dict[str, float] = {}
         errors = []
         for url in self._urls:
@@ -51,7 +48,9 @@ class MetricsReader:
                 errors.append(f"{url}: {error}")
                 continue
             times[url] = time.monotonic()
-            samples[url] = [each for each in parse(text.splitlines(), SHOWN) if "topic" not in each.labels]
+            lines = lines_of(text)
+            samples[url] = [each for each in parse(lines, SHOWN) if "topic" not in each.labels]
+            telemetries[url] = telemetry_of(parse(lines, (), PREFIX), len(self._urls))
         return {
             "bytes_in_per_second": self.rate(BYTES_IN, samples, times),
             "bytes_out_per_second": self.rate(BYTES_OUT, samples, times),
@@ -60,6 +59,7 @@ class MetricsReader:
                 for url, its_samples in samples.items()
                 for sample in its_samples[:SAMPLES_MAX]
             ],
+            "telemetry": self._last_pushes.merged(telemetries),
             "errors": errors,
         }
 
@@ -77,20 +77,3 @@ class MetricsReader:
             if before is not None and total >= before and now > then:
                 rates.append((total - before) / (now - then))
         return sum(rates) if rates else None
-
-
-def parse(lines: Iterable[str], names: Sequence[str]) -> Iterator[Sample]:
-    """Yield the samples with these names of a text in Prometheus' format. Values that are not finite are left out: JSON
-    has none."""
-    for line in lines:
-        if not line.startswith(tuple(names)):
-            continue
-        found = _LINE.match(line)
-        if found is None or found[1] not in names:
-            continue
-        try:
-            value = float(found[3])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            yield Sample(found[1], dict(_LABEL.findall(found[2] or "")), value)

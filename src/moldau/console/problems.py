@@ -55,6 +55,16 @@ def _brokers(state: ClusterState) -> Iterator[Problem]:
             "/cluster",
             [f"broker {each}" for each in gone],
         )
+    for broker in sorted(state.silent & state.alive):
+        node = state.nodes[broker]
+        yield Problem(
+            "warning",
+            f"Broker {broker} does not answer",
+            f"The cluster still counts it as up. If it died, the cluster notices after broker.session.timeout.ms; if"
+            f" not, see whether this console reaches {node.host}:{node.port}.",
+            "/cluster",
+            [f"broker {broker}"],
+        )
 
 
 def _partitions(state: ClusterState) -> Iterator[Problem]:

@@ -57,5 +57,7 @@ def _labels(client: ReceivedMetrics, point: Point) -> str:
         "client_instance_id": identity.client_instance_id,
         "client_id": identity.client_id,
         "client_software_name": identity.client_software_name,
+        "client_software_version": identity.client_software_version,
+        "client_source_address": identity.client_source_address,
     }
     return "{" + ",".join(f'{name}="{escape(value)}"' for name, value in sorted(labels.items())) + "}"

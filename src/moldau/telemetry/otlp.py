@@ -161,8 +161,14 @@ def _read_value(fields: _Fields, any_value: memoryview) -> str:
         if number == 1 and isinstance(content, memoryview):
             return _text(content)
         if isinstance(content, int):
-            return str(bool(content)).lower() if number == 2 else str(content)
+            return str(bool(content)).lower() if number == 2 else str(_signed(content))
     return ""
+
+
+def _signed(number: int) -> int:
+    """Return an int64, which Protobuf writes as the number without a sign that has the same 64 bits."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
 
 
 def _text(data: memoryview) -> str:

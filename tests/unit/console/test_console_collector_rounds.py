@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.client.cluster_values import BrokerNode, DescribedCluster
 from moldau.client.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
 from moldau.console.collector import collector as module
 from moldau.console.collector.collector import PERIODS, Collector, known_of
+from moldau.console.collector.readings import read_offsets
 from moldau.console.collector.state import TopicState
 from moldau.console.endpoints.overview import overview_data
+from moldau.console.live import EVENTS_EVERY_SECONDS
 
 
 class ScriptedGroups:
@@ -141,3 +145,103 @@ def test_a_change_is_awaited_until_the_broker_that_is_asked_has_heard_of_it(
     finally:
         collector.stop()
         collector.join(PATIENCE_S)
+
+
+class ScriptedCluster:
+    """Stands for the connections of the collector, and for its admin: brokers 1 and 2, of which some are alive."""
+
+    def __init__(self, *alive: int) -> None:
+        self.alive = frozenset(alive)
+        self.broken = False
+        """Whether the connection to a broker that died is still to be noticed."""
+        self.closed = 0
+
+    def nodes(self) -> None:
+        if self.broken or not self.alive:
+            raise ConnectionResetError("nobody is there")
+
+    def close(self) -> None:
+        self.broken = False
+        self.closed += 1
+
+    def drop(self, node_id: int) -> None:
+        assert node_id not in self.alive
+
+    def channel(self, node_id: int) -> Any:
+        assert node_id not in self.alive
+        raise ConnectionRefusedError("it is dead")
+
+    def described(self, fenced_too: bool) -> DescribedCluster:
+        assert fenced_too
+        return DescribedCluster(
+            "id", 1, {each: BrokerNode(each, "host", 9092, None, each not in self.alive) for each in (1, 2)}
+        )
+
+
+def use_cluster(collector: Collector, monkeypatch: pytest.MonkeyPatch, *alive: int) -> ScriptedCluster:
+    cluster = ScriptedCluster(*alive)
+    setattr(collector, "_cluster", cluster)  # noqa: B010
+    setattr(collector, "_admin", cluster)  # noqa: B010
+    monkeypatch.setattr(collector, "_read_brokers", partial(Collector._read_brokers, collector))
+    return cluster
+
+
+def test_the_pace_at_which_a_dead_broker_is_looked_for() -> None:
+    """A killed broker is to be seen within two seconds: the console adds less than one to what the cluster needs."""
+    assert PERIODS["brokers"] + EVENTS_EVERY_SECONDS < 1
+    assert PERIODS["ends"] <= 1
+
+
+def test_a_dead_broker_is_told_before_the_steps_that_wait_for_it(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = use_cluster(collector, monkeypatch, 1, 2)
+    round_of(collector)
+    told: list[list[bool]] = []
+    collector.listeners.add(lambda: told.append([each["alive"] for each in overview_data(collector)["brokers"]]))
+    monkeypatch.setattr(collector, "_read_groups", lambda: told.append([]))
+    cluster.alive, cluster.broken = frozenset({1}), True
+    data = round_of(collector)
+    assert told[0] == [True, False], "before the groups were read"
+    assert [] in told
+    assert (data["read_error"], cluster.closed) == (None, 1), "another broker answered at once"
+
+
+def test_the_brokers_are_read_between_the_steps_of_a_long_round(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = use_cluster(collector, monkeypatch, 1, 2)
+    round_of(collector)
+
+    def wait_in_vain() -> None:
+        cluster.alive = frozenset({1})
+        raise TimeoutError("the coordinator is dead")
+
+    seen: list[frozenset[int]] = []
+    monkeypatch.setattr(collector, "_read_groups", wait_in_vain)
+    monkeypatch.setattr(collector, "_read_offsets", lambda: seen.append(collector.state.alive))
+    data = round_of(collector)
+    assert seen == [frozenset({1})]
+    assert data["read_error"] is None, "one broker that does not answer is not the cluster"
+    cluster.alive = frozenset()
+    seen.clear()
+    data = round_of(collector)
+    assert (data["read_error"], seen) == ("the cluster does not answer: nobody is there", [])
+
+
+def test_a_leader_that_does_not_answer_is_named_before_the_cluster_knows(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_cluster(collector, monkeypatch, 2)
+    topics = collector.state.topics
+    offsets, silent = read_offsets(collector._cluster, topics.values(), -1)
+    assert (offsets["orders"].tolist(), silent) == ([-1], {1})
+    collector.state.alive = frozenset({1, 2})
+    collector.state.nodes = {each: BrokerNode(each, "host", 9092, None, False) for each in (1, 2)}
+    told: list[list[bool]] = []
+    collector.listeners.add(lambda: told.append([each["answers"] for each in overview_data(collector)["brokers"]]))
+    Collector._read_ends(collector)
+    assert told == [[False, True]]
+    (problem, *_) = overview_data(collector)["problems"]
+    assert problem["title"] == "Broker 1 does not answer"
+    assert collector._pace.is_due("brokers", 0.0), "and the cluster is asked"

@@ -10,7 +10,6 @@ from moldau.base.errors import UnusableProperty
 from moldau.cli.console import split_listen, warnings
 from moldau.console.failures import ApiError
 from moldau.console.listing import list_query, page_of
-from moldau.console.metrics_reader import BYTES_IN, MetricsReader, Sample, parse
 from moldau.console.options import ConsoleOptions, is_allowed_host, properties_of
 from moldau.console.records.search import cursor_text, parse_cursor
 from moldau.console.records.shown import FoundRecord, record_data, shown
@@ -237,33 +236,3 @@ def test_cursors() -> None:
     for wrong in ("", "0", "0:", "2:1", "0:-1", "a:b", "0:" + "9" * 40):
         with pytest.raises(ApiError):
             parse_cursor(wrong, [0, 1])
-
-
-def test_metrics_are_read_by_name() -> None:
-    lines = [
-        'kafka_a_total{topic="x\\"y"} 5.5',
-        "kafka_a_total 7",
-        "kafka_a_total_created 3",
-        "# HELP kafka_a_total x",
-        "kafka_a_total bad",
-        "kafka_a_total +Inf",
-        "kafka_a_total NaN",
-        "kafka_a_total 1e999",
-    ]
-    samples = list(parse(lines, ("kafka_a_total",)))
-    assert [(each.labels, each.value) for each in samples] == [({"topic": 'x\\"y'}, 5.5), ({}, 7.0)]
-
-
-def test_a_broker_whose_metrics_are_missing_once_makes_no_spike() -> None:
-    reader = MetricsReader(["one", "two"])
-
-    def rate(now: float, **totals: float) -> float | None:
-        samples = {url: [Sample(BYTES_IN, {}, total)] for url, total in totals.items()}
-        return reader.rate(BYTES_IN, samples, dict.fromkeys(samples, now))
-
-    assert rate(0, one=1_000_000, two=0) is None
-    assert rate(10, one=1_000_100, two=50) == 15
-    assert rate(20, two=100) == 5
-    assert rate(30, one=1_000_300, two=150) == 15
-    assert rate(40, one=7, two=200) == 5, "a restart begins at zero"
-    assert rate(50) is None

@@ -22,7 +22,7 @@ def attribute(key: str, value: str | int | bool) -> bytes:
     if isinstance(value, bool):
         any_value = varint(2 << 3) + varint(value)
     elif isinstance(value, int):
-        any_value = varint(3 << 3) + varint(value)
+        any_value = varint(3 << 3) + varint(value & 0xFFFF_FFFF_FFFF_FFFF)
     else:
         any_value = block(1, value.encode())
     return block(1, key.encode()) + block(2, any_value)

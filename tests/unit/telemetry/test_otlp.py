@@ -31,6 +31,13 @@ def test_sums_and_gauges_with_labels() -> None:
     ]
 
 
+@pytest.mark.parametrize("number", [0, 1, -1, 2**63 - 1, -(2**63)])
+def test_whole_numbers_of_labels_are_signed(number: int) -> None:
+    """librdkafka calls bootstrap servers node -1."""
+    (found,) = read_points(payload(gauge("latency", point(0.5, {"node.id": number}))))
+    assert found.labels == (("node.id", str(number)),)
+
+
 @given(st.dictionaries(st.text(min_size=1, max_size=20), st.floats(allow_nan=False), max_size=20))
 def test_every_value_comes_back(values: dict[str, float]) -> None:
     points = read_points(payload(*(gauge(name, point(value)) for name, value in values.items())))

@@ -81,28 +81,42 @@ def alerts(job: str, output: str | None) -> None:
     type=click.Path(exists=True, file_okay=False),
     help="The directory of a cluster of `moldau cluster start`: scrape all its nodes.",
 )
+@click.option(
+    "--pipeline",
+    "pipelines",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Where `moldau pipeline run --metrics` serves; repeatable.",
+)
 @click.option("--interval", default="15s", show_default=True, help="How often to scrape, such as 500ms, 15s or 1m.")
 @click.option("--rules", metavar="FILE", multiple=True, help="A file of alert rules; repeatable.")
 @job_option
 @output_option
 def prometheus(
-    targets: tuple[str, ...], directory: str | None, interval: str, rules: tuple[str, ...], job: str, output: str | None
+    targets: tuple[str, ...],
+    directory: str | None,
+    pipelines: tuple[str, ...],
+    interval: str,
+    rules: tuple[str, ...],
+    job: str,
+    output: str | None,
 ) -> None:
-    """Write a configuration that scrapes nodes, each at its `metrics.listener`.
+    """Write a configuration that scrapes nodes, each at its `metrics.listener`, and runs of pipelines.
 
     \b
     moldau generate prometheus localhost:9404
+    moldau generate prometheus localhost:9404 --pipeline localhost:9405
     moldau generate prometheus --cluster ./moldau-cluster --rules alerts.yml -o prometheus.yml
     """
     addresses = [*targets, *(_metrics_addresses(directory) if directory else ())]
     if not addresses:
         raise CommandFailed("no nodes to scrape: name the HOST:PORT of their metrics.listener, or use --cluster DIR")
-    for address in addresses:
+    for address in (*addresses, *pipelines):
         if not _TARGET.fullmatch(address):
             raise CommandFailed(f"{address!r} is not HOST:PORT, such as localhost:9404")
     if not _INTERVAL.fullmatch(interval):
         raise CommandFailed(f"{interval!r} is not a time; write it as 500ms, 15s or 1m")
-    _write(scraping.configuration_text(addresses, job, interval, rules), output)
+    _write(scraping.configuration_text(addresses, pipelines, job, interval, rules), output)
 
 
 def _metrics_addresses(directory: str) -> list[str]:

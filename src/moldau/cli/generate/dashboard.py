@@ -43,6 +43,7 @@ def _variables(job: str) -> Iterator[dict[str, Any]]:
     yield _variable("topic", "Topic", f"label_values(kafka_topic_partitions{{{NODES}}}, topic)") | everything
     groups = f"label_values(kafka_consumergroup_members{{{NODES}}}, consumergroup)"
     yield _variable("group", "Group", groups) | everything
+    yield _variable("pipeline", "Pipeline", "label_values(moldau_pipeline_running, pipeline)") | everything
 
 
 def _variable(name: str, label: str, query: str) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from typing import Final, NamedTuple
 NODES: Final = 'job="$job"'
 TOPICS: Final = f'{NODES},topic=~"$topic"'
 GROUPS: Final = f'{NODES},consumergroup=~"$group"'
+PIPELINES: Final = 'pipeline=~"$pipeline"'
+"""Runs of pipelines are no nodes: they have a scrape job of their own, and names that nothing else has."""
 GROUP_LEGEND: Final = "{{consumergroup}}"
+QUERY_LEGEND: Final = "{{pipeline}} {{query}}"
 
 
 class Query(NamedTuple):
@@ -54,6 +57,16 @@ def _rates(title: str, metric: str, by: str, unit: str, description: str = "") -
 def _by_node(title: str, expression: str, unit: str = "short") -> Chart:
     """A line for each node; SELECTION in the expression stands for its labels."""
     return Chart(title, (Query(expression.replace("SELECTION", NODES), "{{instance}}"),), unit)
+
+
+def _pipelines_with(state: str) -> str:
+    return f'sum(moldau_pipeline_query_state{{{PIPELINES},state="{state}"}}) or vector(0)'
+
+
+def _of_queries(title: str, metric: str, unit: str = "short", description: str = "") -> Chart:
+    """A line for each query of a pipeline."""
+    expression = f"max by (pipeline, query) (moldau_pipeline_{metric}{{{PIPELINES}}})"
+    return Chart(title, (Query(expression, QUERY_LEGEND),), unit, description)
 
 
 ROWS: Final = (
@@ -198,6 +211,67 @@ ROWS: Final = (
                 "Metrics pushed by clients",
                 (Query(_rate("moldau_telemetry_pushes_total", "instance"), "{{instance}}"),),
                 "cps",
+            ),
+        ),
+    ),
+    Row(
+        "Pipelines",
+        (
+            Number("Pipelines that run", f"sum(moldau_pipeline_running{{{PIPELINES}}}) or vector(0)"),
+            Number("Queries that run", _pipelines_with("running")),
+            Number("Queries that failed", _pipelines_with("failed"), bad_from=1),
+            Number("Restarts", f"sum(moldau_pipeline_restarts_total{{{PIPELINES}}}) or vector(0)", bad_from=1),
+            Number("Bad records", f"sum(moldau_pipeline_bad_records_total{{{PIPELINES}}}) or vector(0)", bad_from=1),
+            Number(
+                "Largest lag of a query",
+                f"max(moldau_pipeline_lag_seconds{{{PIPELINES}}}) or vector(0)",
+                "s",
+                bad_from=300,
+            ),
+            Chart(
+                "Rows in and out",
+                (
+                    Query(_rate("moldau_pipeline_rows_in_total", "pipeline, query", PIPELINES), f"in {QUERY_LEGEND}"),
+                    Query(_rate("moldau_pipeline_rows_out_total", "pipeline, query", PIPELINES), f"out {QUERY_LEGEND}"),
+                ),
+                "cps",
+                "Rows out are known of sinks that count them.",
+            ),
+            _of_queries("Lag of queries in seconds", "lag_seconds", "s"),
+            _of_queries("Lag of queries in records", "lag_records"),
+            _of_queries("Time of the last batch", "last_batch_seconds", "s"),
+            Chart(
+                "Where the time of batches goes",
+                (Query(_rate("moldau_pipeline_batch_phase_seconds_total", "phase", PIPELINES), "{{phase}}"),),
+                "percentunit",
+                "By Spark's phases: addBatch is the work itself.",
+            ),
+            Chart(
+                "Behind the clock: the watermark",
+                (
+                    Query(
+                        "time() - max by (pipeline, query)"
+                        f" (moldau_pipeline_watermark_timestamp_seconds{{{PIPELINES}}})",
+                        QUERY_LEGEND,
+                    ),
+                ),
+                "s",
+            ),
+            _of_queries("Rows in the state", "state_rows", description="Of windows, joins and deduplication."),
+            _of_queries("Memory of the state", "state_bytes", "bytes"),
+            Chart(
+                "Late rows and bad records",
+                (
+                    Query(
+                        _rate("moldau_pipeline_rows_late_total", "pipeline, query", PIPELINES), f"late {QUERY_LEGEND}"
+                    ),
+                    Query(
+                        _rate("moldau_pipeline_bad_records_total", "pipeline, query, source", PIPELINES),
+                        "bad {{pipeline}} {{source}}",
+                    ),
+                ),
+                "cps",
+                "Late rows are behind the watermark; bad records could not be parsed.",
             ),
         ),
     ),

@@ -20,15 +20,16 @@ from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import DescribedGroup
 from moldau.client.groups import Groups
 from moldau.console.collector import lags, readings
-from moldau.console.collector.history import History, Key
+from moldau.console.collector.history import History
+from moldau.console.collector.measured import measured
 from moldau.console.collector.pace import Pace
-from moldau.console.collector.state import ClusterState, GroupState, known_sum, layout_of
+from moldau.console.collector.state import ClusterState, GroupState, layout_of
 from moldau.metrics.lag_history import LagHistory
 
 log = logging.getLogger(__name__)
 
 PERIODS: Final = {
-    "brokers": 1.0,
+    "brokers": 0.5,
     "topics": 1.0,
     "ends": 1.0,
     "starts": 10.0,
@@ -38,6 +39,7 @@ PERIODS: Final = {
     "log_dirs": 10.0,
     "quorum": 2.0,
     "reassignments": 2.0,
+    "subscriptions": 10.0,
     "metrics": 5.0,
 }
 """The steps in their order, and how often each is read in seconds; large clusters are read less often."""
@@ -53,8 +55,6 @@ RESTING_AFTER_SECONDS: Final = 60.0
 HURRY_SECONDS: Final = 1.0
 LOOK_AGAIN_SECONDS: Final = 0.05
 GROUPS_AT_ONCE: Final = 200
-TOPICS_WITH_SIZES: Final = 3_000
-"""With more topics than this the sizes of single topics have no history: it would take too much memory."""
 LAG_NOTES: Final = 150_000
 """Numbers that the lag history may keep in all."""
 T = TypeVar("T")
@@ -178,13 +178,19 @@ class Collector:
         for step in list(self._pace.due(time.monotonic())):
             if self._stopped:
                 return
-            if not self._step(step):
+            if not (self._look_after_brokers(step) and self._step(step)):
                 break
             done += 1
             if step in FIRST_SHOWN and not self.is_complete:
                 self._publish()
         if done or self.state.read_error:
             self._publish()
+
+    def _look_after_brokers(self, next_step: str) -> bool:
+        """Read the brokers between two steps of a long round: steps wait for a broker that has just died."""
+        if next_step == "brokers" or not self._pace.is_due("brokers", time.monotonic()):
+            return True
+        return self._step("brokers")
 
     def _step(self, step: str) -> bool:
         """Read one part. Return False if nobody answers, so that the other parts wait too."""
@@ -196,6 +202,10 @@ class Collector:
             self._on_refusal(step, error)
         except (OSError, MalformedData) as error:
             self._cluster.close()
+            if step != "brokers":  # one broker does not answer; whether another one does is asked next
+                self._pace.postpone(step, time.monotonic() + PERIODS[step])
+                self._pace.hurry("brokers")
+                return True
             self.state.read_error = f"the cluster does not answer: {error}"
             self._pace.failed(time.monotonic())
             return False
@@ -233,7 +243,7 @@ class Collector:
         if self.state.read >= {"offsets", "ends"}:
             self._note_lags(now_ms)
         if self.is_complete and self.history.is_due(now_ms):
-            self.history.note(self._measured(), now_ms)
+            self.history.note(measured(self.state), now_ms)
 
     def _note_lags(self, now_ms: int) -> None:
         state = self.state
@@ -244,36 +254,26 @@ class Collector:
             self._noted_ends_ms = now_ms
         state.readers = lags.set_lags(state.groups.values(), state.topics, self._lag_history, now_ms)
 
-    def _measured(self) -> dict[Key, float | None]:
-        state = self.state
-        values: dict[Key, float | None] = {}
-        for name, topic in state.topics.items():
-            values["rate", name] = topic.rate
-            if len(state.topics) <= TOPICS_WITH_SIZES:
-                values["size", name] = topic.size_bytes
-            values["topic_lag", name] = known_sum(reader.lag for reader in state.readers.get(name, ()))
-        for group_id, group in state.groups.items():
-            values["lag", group_id] = group.lag
-            values["lag_seconds", group_id] = group.lag_seconds
-            values["members", group_id] = None if group.members is None else len(group.members)
-        values["all", "rate"] = known_sum(topic.rate for topic in state.topics.values())
-        values["all", "lag"] = known_sum(group.lag for group in state.groups.values())
-        values["all", "size"] = known_sum(topic.size_bytes for topic in state.topics.values())
-        return values
-
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _read_brokers(self) -> None:
-        self._cluster.nodes()
+        try:
+            self._cluster.nodes()
+        except (OSError, MalformedData):  # the broker that was asked may have died: ask another one
+            self._cluster.close()
+            self._cluster.nodes()
         described = self._admin.described(fenced_too=True)
         alive = frozenset(each for each, node in described.nodes.items() if not node.is_fenced)
-        if alive != self.state.alive:
+        known = self.state.alive
+        if alive != known:
             self._pace.hurry("topics", "ends", "quorum", "groups", "log_dirs")
         self.state.cluster_id, self.state.controller_id = described.cluster_id, described.controller_id
         # Kafka before 4.0 does not tell stopped brokers: those that were seen before and still hold replicas are down.
         before = {each: node for each, node in self.state.nodes.items() if each in self.state.layout.holds}
         self.state.nodes = {**before, **described.nodes}
         self.state.alive = alive
+        if known and alive != known:
+            self._publish()  # before the other steps, which wait for what has gone
 
     def _read_topics(self) -> None:
         before = self.state.topics
@@ -285,14 +285,19 @@ class Collector:
 
     def _read_ends(self) -> None:
         topics = self.state.topics
-        ends = readings.read_offsets(self._cluster, topics.values(), LATEST)
+        ends, silent = readings.read_offsets(self._cluster, topics.values(), LATEST)
+        if silent != self.state.silent:
+            self.state.silent = silent
+            self._pace.hurry("brokers")
+            self._publish()
         now = time.monotonic()
         for name, its_ends in ends.items():
             topics[name].note_ends(its_ends, now)
 
     def _read_starts(self) -> None:
         topics = self.state.topics
-        for name, starts in readings.read_offsets(self._cluster, topics.values(), EARLIEST).items():
+        starts_of_topics, _ = readings.read_offsets(self._cluster, topics.values(), EARLIEST)
+        for name, starts in starts_of_topics.items():
             topics[name].note_starts(starts)
 
     def _read_log_dirs(self) -> None:
@@ -359,6 +364,13 @@ class Collector:
         if reassignments.keys() != self.state.reassignments.keys():
             self._pace.hurry("log_dirs")
         self.state.reassignments = reassignments
+
+    def _read_subscriptions(self) -> None:
+        try:
+            self.state.subscriptions = readings.read_subscriptions(self._admin)
+        except KafkaError:
+            self.state.subscriptions = None
+            raise
 
     def _read_metrics(self) -> None:
         assert self._metrics_reader is not None

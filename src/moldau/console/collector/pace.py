@@ -25,8 +25,11 @@ class Pace:
     def due(self, now: float) -> Iterator[str]:
         """Yield the steps that are due, in their order."""
         for step in self._periods:
-            if self._due[step] <= now:
+            if self.is_due(step, now):
                 yield step
+
+    def is_due(self, step: str, now: float) -> bool:
+        return self._due[step] <= now
 
     def begin(self, step: str) -> None:
         self._hurried.discard(step)

@@ -11,13 +11,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
+from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
-from moldau.console.collector.state import UNKNOWN, LogDir, Partitions, TopicState
+from moldau.console.collector.state import UNKNOWN, LogDir, MetricsSubscription, Partitions, TopicState
 from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -28,6 +36,9 @@ from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse, Met
 
 PARTITIONS_PER_REQUEST: Final = 4_000
 """Bounds the memory of one response, and how long its decoding holds up the requests of pages."""
+CLIENT_METRICS: Final = 16
+"""The type of a config resource."""
+SUBSCRIPTIONS_MAX: Final = 100
 
 Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
 
@@ -64,10 +75,14 @@ def _topic(topic: MetadataResponseTopic, name: str, before: TopicState | None, i
     return TopicState(sys.intern(name), topic.is_internal, topic_id, leaders, replicas, isr)
 
 
-def read_offsets(cluster: Cluster, topics: Iterable[TopicState], timestamp: int) -> dict[str, array[int]]:
-    """Return an offset for every partition, by topic: -1 where it cannot be read now."""
+def read_offsets(
+    cluster: Cluster, topics: Iterable[TopicState], timestamp: int
+) -> tuple[dict[str, array[int]], frozenset[int]]:
+    """Return an offset for every partition, by topic: -1 where it cannot be read now; and the leaders that do not
+    answer."""
     by_leader: dict[int, list[tuple[TopicState, list[int]]]] = {}
     offsets: dict[str, array[int]] = {}
+    silent: set[int] = set()
     for topic in topics:
         offsets[topic.name] = array("q", [UNKNOWN]) * len(topic.leaders)
         indexes: dict[int, list[int]] = {}
@@ -82,8 +97,9 @@ def read_offsets(cluster: Cluster, topics: Iterable[TopicState], timestamp: int)
                 _read_offsets_of(cluster, leader, chunk, timestamp, offsets)
             except (OSError, MalformedData):
                 cluster.drop(leader)
+                silent.add(leader)
                 break
-    return offsets
+    return offsets, frozenset(silent)
 
 
 def _chunks(topics: list[tuple[TopicState, list[int]]]) -> Iterable[list[tuple[TopicState, list[int]]]]:
@@ -170,3 +186,24 @@ def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:
         indexes.append(index)
         offsets.append(each.offset)
     return by_topic, holds_micro_batch_ids(committed)
+
+
+def read_subscriptions(admin: ClusterAdmin) -> tuple[MetricsSubscription, ...]:
+    """Return the first client metrics resources by name. Raises KafkaError if the user may not see them."""
+    request = ListConfigResourcesRequest([CLIENT_METRICS])
+    listed = admin.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse).config_resources
+    names = sorted(each.resource_name for each in listed if each.resource_type == CLIENT_METRICS)[:SUBSCRIPTIONS_MAX]
+    if not names:
+        return ()
+    resources = [DescribeConfigsResource(CLIENT_METRICS, name, None) for name in names]
+    response = admin.ask(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources), DescribeConfigsResponse)
+    subscriptions = []
+    for result in response.results:
+        if result.error_code:
+            continue
+        configs = {each.name: each.value or "" for each in result.configs}
+        interval = configs.get(INTERVAL_MS, "")
+        interval_ms = int(interval) if interval.isascii() and interval.isdigit() and len(interval) < 19 else None
+        metrics, match = configs.get(METRICS, ""), configs.get(MATCH, "")
+        subscriptions.append(MetricsSubscription(result.resource_name, metrics, interval_ms, match))
+    return tuple(subscriptions)

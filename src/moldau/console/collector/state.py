@@ -200,6 +200,17 @@ def is_internal(topic: TopicState) -> bool:
     return topic.is_internal or topic.name.startswith("__")
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsSubscription:
+    """A client metrics resource: which metrics clients are asked to push, which clients, and how often."""
+
+    name: str
+    metrics: str
+    interval_ms: int | None
+    match: str
+    """Empty if all clients are asked."""
+
+
 @dataclass(slots=True)
 class ClusterState:
     cluster_id: str | None = None
@@ -207,6 +218,9 @@ class ClusterState:
     nodes: dict[int, BrokerNode] = field(default_factory=dict)
     """All registered brokers, also those that are down."""
     alive: frozenset[int] = frozenset()
+    """As the cluster sees it, which takes it some time."""
+    silent: frozenset[int] = frozenset()
+    """Those that lead partitions and do not answer the console."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
     groups: dict[str, GroupState] = field(default_factory=dict)
@@ -218,6 +232,8 @@ class ClusterState:
     moving_sizes: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     """Bytes of each replica of a partition that is being moved, by broker."""
     metrics: dict[str, Any] = field(default_factory=dict)
+    subscriptions: tuple[MetricsSubscription, ...] | None = None
+    """None if the user may not see them, or the cluster has no such thing."""
     read: set[str] = field(default_factory=set)
     """The steps that succeeded at least once."""
     read_ms: int = 0

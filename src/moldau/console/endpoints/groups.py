@@ -31,6 +31,8 @@ PARTITIONS_SHOWN: Final = 2_000
 EXACT_PARTITIONS_MAX: Final = 500
 """With more partitions the lags are those that the collector knows, and their seconds are interpolated."""
 STEADY_SHARE: Final = 0.05
+TOOLS_OF_OTHER_TYPES: Final = {"Share": "kafka-share-groups.sh", "Streams": "kafka-streams-groups.sh"}
+"""Types of groups of which the console knows only what the list of groups tells."""
 
 
 def list_groups(call: Call) -> dict[str, Any]:
@@ -78,6 +80,9 @@ def describe_group(call: Call) -> dict[str, Any]:
     """Ask the coordinator now, so that the page shows what `moldau group describe` prints."""
     group_id = call.path["group"]
     collector = call.access.collector
+    listed = collector.look().groups.get(group_id)
+    if listed is not None and listed.type in TOOLS_OF_OTHER_TYPES:
+        return known_group(collector, listed)
     with call.access.cluster() as cluster:
         connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
         (described,) = existing_groups(connection, [group_id])
@@ -99,6 +104,7 @@ def describe_group(call: Call) -> dict[str, Any]:
         "coordinator": f"{described.coordinator} ({described.coordinator.node_id})",
         "epoch": described.epoch,
         "micro_batch_ids": holds_micro_batch_ids(committed),
+        "note": None,
         **members_and_lags(described.members, lags),
         **history_and_rebalances(collector, group_id, state),
     }
@@ -190,6 +196,44 @@ def rebalance_data(rebalance: Rebalance) -> dict[str, Any]:
     }
 
 
+def known_group(collector: Collector, group: GroupState) -> dict[str, Any]:
+    """Return a group as `describe_group` does, from the collector's memory."""
+    committed = {
+        TopicPartition(topic, index): Committed(offset)
+        for topic, (indexes, offsets) in group.offsets.items()
+        for index, offset in zip(indexes, offsets, strict=True)
+    }
+    members = group.members or ()
+    partitions = {each for member in members for each in member.assignment}
+    if group.holds_micro_batch_ids:
+        lags = without_lags(committed)
+    else:
+        lags = estimated_lags(collector, partitions, committed)
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "protocol": group.protocol_type,
+        "state": group_row(group)["state"],
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "epoch": group.epoch,
+        "micro_batch_ids": group.holds_micro_batch_ids,
+        "note": _note(group),
+        **members_and_lags(members, lags),
+        **history_and_rebalances(collector, group.group_id, group),
+    }
+
+
+def _note(group: GroupState) -> str | None:
+    tool = TOOLS_OF_OTHER_TYPES.get(group.type)
+    if tool is None:
+        return None
+    return (
+        f"The console knows only the state of {group.type.lower()} groups; `{tool} --describe --group NAME` shows "
+        "members and offsets."
+    )
+
+
 def live(call: Call) -> Feed:
     """The same from the collector's memory: an open page adds no requests to the collector's own."""
     collector, group_id = call.access.collector, call.path["group"]
@@ -201,32 +245,7 @@ def live(call: Call) -> Feed:
         group = state.groups.get(group_id)
         if group is None:
             raise not_found(f"no group {group_id}; {HINT_GROUPS}")
-        committed = {
-            TopicPartition(topic, index): Committed(offset)
-            for topic, (indexes, offsets) in group.offsets.items()
-            for index, offset in zip(indexes, offsets, strict=True)
-        }
-        members = group.members or ()
-        partitions = {each for member in members for each in member.assignment}
-        row = group_row(group)
-        data = {
-            "group": group_id,
-            "type": group.type,
-            "protocol": group.protocol_type,
-            "state": row["state"],
-            "assignor": group.assignor,
-            "coordinator": group.coordinator,
-            "epoch": group.epoch,
-            "micro_batch_ids": group.holds_micro_batch_ids,
-            **members_and_lags(
-                members,
-                without_lags(committed)
-                if group.holds_micro_batch_ids
-                else estimated_lags(collector, partitions, committed),
-            ),
-            **history_and_rebalances(collector, group_id, group),
-        }
-        return [("group", data)]
+        return [("group", known_group(collector, group))]
 
     return Feed(poll, collector)
 
@@ -234,7 +253,15 @@ def live(call: Call) -> Feed:
 # --- changes ----------------------------------------------------------------------------------------------------
 
 
+def _refuse_other_types(call: Call) -> None:
+    group = call.access.collector.look().groups.get(call.path["group"])
+    tool = None if group is None else TOOLS_OF_OTHER_TYPES.get(group.type)
+    if group is not None and tool is not None:
+        raise bad_request(f"{group.group_id} is a {group.type.lower()} group: {tool} changes it, the console does not")
+
+
 def reset(call: Call) -> dict[str, Any]:
+    _refuse_other_types(call)
     group_id = call.path["group"]
     to, given = call.optional("to", str), call.optional("offsets", dict)
     if (to is None) == (given is None):
@@ -308,6 +335,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def delete_group(call: Call) -> dict[str, Any]:
+    _refuse_other_types(call)
     group_id = call.path["group"]
     call.confirmed(group_id)
     with call.access.cluster() as cluster:
@@ -324,6 +352,7 @@ def delete_group(call: Call) -> dict[str, Any]:
 
 def delete_offsets(call: Call) -> dict[str, Any]:
     """Delete the offsets of a group in one topic."""
+    _refuse_other_types(call)
     group_id, topic = call.path["group"], call.field("topic", str)
     call.confirmed(group_id)
     with call.access.groups() as groups:

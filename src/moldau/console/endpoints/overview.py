@@ -63,6 +63,7 @@ def broker_data(state: ClusterState) -> list[dict[str, Any]]:
                 "port": None if node is None else node.port,
                 "rack": None if node is None else node.rack,
                 "alive": broker in state.alive,
+                "answers": broker not in state.silent,
                 "leaders": layout.leads[broker],
                 "replicas": layout.holds[broker],
                 "in_sync": layout.in_sync[broker],

@@ -15,7 +15,8 @@ from moldau.client import topic_admin
 from moldau.client.broker_admin import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.collector.collector import TOPICS_WITH_SIZES, Collector
+from moldau.console.collector.collector import Collector
+from moldau.console.collector.measured import TOPICS_WITH_SIZES
 from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal, known_sum
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of

@@ -52,6 +52,7 @@ const ROUTES = [
   { pattern: "/transactions/{id}", page: lazy("transactions", "transactionPage") },
   { pattern: "/pipelines", page: lazy("pipelines", "pipelinesPage") },
   { pattern: "/clients", page: lazy("clients", "clientsPage") },
+  { pattern: "/clients/{instance}", page: lazy("clients", "clientPage") },
   { pattern: "/learn", page: lazy("learn", "learnPage") },
   { pattern: "/login", page: loginPage },
 ];

@@ -46,8 +46,11 @@ export function errorNotice(error) {
 }
 
 export function tabs(label, items) {
-  return h("nav.tabs", { "aria-label": label }, items.map(([text, href, current]) =>
+  const bar = h("nav.tabs", { "aria-label": label }, items.map(([text, href, current]) =>
     h("a", { href, "aria-current": current ? "page" : undefined }, text)));
+  // On a phone the bar is wider than the page.
+  requestAnimationFrame(() => bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
+  return bar;
 }
 
 export function pairs(items) {
@@ -64,6 +67,12 @@ export function lag(records, seconds) {
   const kind = records === 0 ? "muted" : (seconds ?? 0) > 60 ? "warn-text" : "";
   return h("span.nowrap", { class: kind }, format.count(records),
     records > 0 && seconds !== null && seconds !== undefined && h("span.muted", ` · ${format.duration(seconds)}`));
+}
+
+/** Whether the cluster counts a broker as up, and whether it answers this console. */
+export function brokerState(broker) {
+  if (!broker.alive) return badge("gone", "bad");
+  return broker.answers ? badge("up", "ok") : badge("no answer", "warn");
 }
 
 const STATES = {

@@ -3,6 +3,7 @@
 export const NOTHING = "–";
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const one = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const missing = (value) => value === null || value === undefined || Number.isNaN(value);
 
 export function count(value) {
@@ -16,6 +17,11 @@ export function short(value) {
     if (Math.abs(value) >= size) return one.format(value / (size === 1e4 ? 1e3 : size)) + letter;
   }
   return Math.abs(value) < 10 && value % 1 ? one.format(value) : whole.format(value);
+}
+
+/** A measured value, which may be small: 0.01234. */
+export function measured(value) {
+  return missing(value) ? NOTHING : Math.abs(value) < 1000 ? digits.format(value) : short(value);
 }
 
 export function bytes(value) {

@@ -10,7 +10,8 @@ import { setQuery } from "./router.js";
 const WAIT_MS = 180; // after a key in the filter
 
 /**
- * columns: [{key, label, sort, num, render(row), whole, first}] – `sort` is the server's name of the column.
+ * columns: [{key, label, sort, num, render(row), whole, wide, optional}] – `sort` is the server's name of the column; an
+ * `optional` one without a value is left out on a phone.
  * load({page, size, sort, filter}) → {rows, page, pages, matching, total, sort}.
  */
 export function serverTable({ caption, columns, load, empty, query, filterLabel = null, size = 50, keyOf, extras = [], noun = "row", prefix = "" }) {
@@ -134,7 +135,7 @@ export function serverTable({ caption, columns, load, empty, query, filterLabel 
 /** A cell; on a phone its label stands beside it, because there are no headings. */
 function cell(column, at, row) {
   const content = column.render ? column.render(row) : row[column.key] ?? format.NOTHING;
-  const kind = [column.num && "num", (column.whole || at === 0) && "whole", column.wide && "wide", column.named && "named", column.class].filter(Boolean).join(" ");
+  const kind = [column.optional && content === format.NOTHING && "nothing", column.num && "num", (column.whole || at === 0) && "whole", column.wide && "wide", column.named && "named", column.class].filter(Boolean).join(" ");
   return h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : undefined, class: kind, data: { label: column.label } }, content);
 }
 

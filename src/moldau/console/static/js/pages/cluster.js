@@ -1,7 +1,7 @@
 // Cluster: who leads and follows what, live; the quorum; reassignments.
 
 import { get, path, post } from "../api.js";
-import { badge, button, card, empty, errorNotice, figures, head, notice, words } from "../components.js";
+import { badge, brokerState, button, card, empty, errorNotice, figures, head, notice, words } from "../components.js";
 import { meter } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field } from "../dialog.js";
@@ -66,10 +66,12 @@ function topicChoice(topic, go) {
 export function changes(before, now) {
   if (!before) return [];
   const told = [];
-  const was = new Map(before.brokers.map((broker) => [broker.id, broker.alive]));
+  const was = new Map(before.brokers.map((broker) => [broker.id, broker]));
   for (const broker of now.brokers) {
-    if (was.get(broker.id) === true && !broker.alive) told.push(["bad", `Broker ${broker.id} is gone`]);
-    if (was.get(broker.id) !== true && broker.alive) told.push(["ok", `Broker ${broker.id} is up`]);
+    const { alive = false, answers = true } = was.get(broker.id) ?? {};
+    if (alive && !broker.alive) told.push(["bad", `Broker ${broker.id} is gone`]);
+    else if (!alive && broker.alive) told.push(["ok", `Broker ${broker.id} is up`]);
+    else if (alive && answers !== broker.answers) told.push(broker.answers ? ["ok", `Broker ${broker.id} answers again`] : ["warn", `Broker ${broker.id} does not answer`]);
   }
   if (before.quorum && now.quorum && before.quorum.leader !== now.quorum.leader) told.push(["warn", `Controller: ${before.quorum.leader ?? "none"} → ${now.quorum.leader ?? "none"}`]);
   const old = new Map(before.partitions.map((each) => [`${each.topic}-${each.partition}`, each]));
@@ -98,7 +100,7 @@ function healthNotice(data) {
 function brokerCard(broker, data) {
   const leads = data.quorum?.leader ?? data.controller_id;
   return h("section.card.broker", { class: broker.alive ? "" : "gone", "aria-label": `Broker ${broker.id}`, data: { broker: broker.id, alive: String(broker.alive) } },
-    h("header", h("h2", h("a", { href: link("brokers", broker.id) }, `Broker ${broker.id}`)), broker.alive ? badge("up", "ok") : badge("gone", "bad"), broker.id === leads && badge("controller", "accent")),
+    h("header", h("h2", h("a", { href: link("brokers", broker.id) }, `Broker ${broker.id}`)), brokerState(broker), broker.id === leads && badge("controller", "accent")),
     h("div.muted.mono.small", `${broker.host}:${broker.port}${broker.rack ? ` · ${broker.rack}` : ""}`),
     h("dl.mini", [["leads", broker.leaders], ["replicas", broker.replicas], ["in sync", broker.in_sync]].map(([name, value]) => h("div", h("dd", format.count(value)), h("dt", name)))),
     broker.size_bytes !== null && h("div.muted", format.bytes(broker.size_bytes), " of logs"), broker.disk_total_bytes ? disk(broker) : null);
@@ -193,6 +195,20 @@ function planTable(rows) {
   }));
 }
 
+/** What a broker leads, topic by topic. */
+function leadsCard(data) {
+  const topics = new Map();
+  for (const { topic, partition } of data.leads) topics.set(topic, [...(topics.get(topic) ?? []), partition]);
+  return h("section.card.flush", h("header", h("h2", "Leads")), plainTable({
+    caption: "Partitions that it leads", rows: [...topics].map(([topic, partitions]) => ({ topic, partitions })), keyOf: (row) => row.topic,
+    columns: [
+      { label: "Topic", render: (row) => h("a", { href: link("topics", row.topic) }, row.topic) },
+      { label: "Partitions", whole: true, render: (row) => row.partitions.join(", ") },
+      { label: "Count", num: true, render: (row) => format.count(row.partitions.length) },
+    ],
+  }), data.leaders > data.leads.length && h("p.muted.table-note", `${data.leads.length} of ${format.count(data.leaders)} partitions.`));
+}
+
 /** One broker: its disks, its settings, what it leads. */
 export async function brokerPage({ root, params, signal, crumbs }) {
   crumbs([["Cluster", "/cluster"], [`Broker ${params.broker}`]]);
@@ -204,7 +220,7 @@ export async function brokerPage({ root, params, signal, crumbs }) {
   all.addEventListener("change", drawSettings);
   drawSettings();
   append(root, [
-    head(`Broker ${data.id}`, { badges: [data.alive ? badge("up", "ok") : badge("gone", "bad")], about: `${data.host}:${data.port}${data.rack ? ` · rack ${data.rack}` : ""}` }),
+    head(`Broker ${data.id}`, { badges: [brokerState(data)], about: `${data.host}:${data.port}${data.rack ? ` · rack ${data.rack}` : ""}` }),
     figures([
       ["Leads", format.count(data.leaders), "partitions"], ["Replicas", format.count(data.replicas), `${format.count(data.in_sync)} in sync`], ["Logs", format.bytes(data.size_bytes)],
       data.bytes_in_per_second !== null && ["Written", format.byteRate(data.bytes_in_per_second)], data.bytes_out_per_second !== null && ["Read", format.byteRate(data.bytes_out_per_second)],
@@ -217,14 +233,7 @@ export async function brokerPage({ root, params, signal, crumbs }) {
         { label: "Disk", whole: true, render: (row) => (row.error ? h("span.bad-text", words(row.error)) : disk({ disk_total_bytes: row.total_bytes, disk_free_bytes: row.free_bytes })) },
       ],
     })),
-    data.leads.length > 0 && h("section.card.flush", h("header", h("h2", "Leads")), plainTable({
-      caption: "Partitions that it leads", rows: data.leads.slice(0, 100), keyOf: (row) => `${row.topic}-${row.partition}`,
-      columns: [
-        { label: "Topic", render: (row) => h("a", { href: link("topics", row.topic) }, row.topic) },
-        { label: "Partition", num: true, render: (row) => row.partition },
-        { label: "In sync", render: (row) => (row.isr ?? []).join(", ") || format.NOTHING },
-      ],
-    })),
+    data.leads.length > 0 && leadsCard(data),
     h("div.toolbar", h("h2", "Settings"), h("span.grow"), data.configs && h("label.check", all, "Show defaults too")), settings,
   ]);
 }

@@ -2,7 +2,7 @@
 
 import { get, path, post, remove } from "../api.js";
 import { assignment } from "../assignment.js";
-import { badge, button, card, empty, figures, head, state } from "../components.js";
+import { badge, button, card, empty, figures, head, notice, state, words } from "../components.js";
 import { lineChart } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { confirmByName, dialog, field, select } from "../dialog.js";
@@ -19,6 +19,10 @@ export async function groupPage({ root, params, signal, crumbs, live, go, may })
   const url = path("/api/groups/{group}", { group: name });
   crumbs([["Groups", "/groups"], [name]]);
   let data = await get(url, { signal });
+  if (data.note) {
+    append(root, [head(name, { badges: [state(data.state), badge(data.type)] }), notice("info", "Another kind of group", words(data.note))]);
+    return;
+  }
   const badges = h("span.row");
   const numbers = h("div");
   const drawing = h("div");
@@ -105,7 +109,7 @@ function memberTable(members) {
     caption: "Members", rows: members, keyOf: (row) => row.member_id,
     columns: [
       { label: "Member", render: (row) => [h("div", row.name), h("div.muted.mono.small", row.member_id)] },
-      { label: "Host", render: (row) => row.host ?? format.NOTHING },
+      { label: "Host", render: (row) => h("span.nowrap", row.host ?? format.NOTHING) },
       { label: "Partitions", num: true, render: (row) => format.count(row.partitions.length) },
       { label: "Lag", num: true, render: (row) => format.count(row.lag) },
     ],

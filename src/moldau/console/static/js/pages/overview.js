@@ -1,7 +1,7 @@
 // Overview: is the cluster well, what runs through it, and what to do if it is not.
 
 import { get } from "../api.js";
-import { badge, card, empty, figures, head, lag, notice, words } from "../components.js";
+import { badge, brokerState, card, empty, figures, head, lag, notice, words } from "../components.js";
 import { lineChart, meter } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import * as format from "../format.js";
@@ -27,7 +27,7 @@ export async function overviewPage({ root, signal, crumbs, live }) {
     const alive = data.brokers.filter((broker) => broker.alive).length;
     replace(numbers, figures([
       ["Brokers", alive === data.brokers.length ? format.count(alive) : `${alive} of ${data.brokers.length}`, data.controller_id === null ? null : `controller: ${data.quorum_leader ?? data.controller_id}`],
-      ["Topics", h("a", { href: "/topics" }, format.count(data.topics)), `${format.plural(data.partitions, "partition")}${data.internal_topics ? `, ${data.internal_topics} internal topics` : ""}`],
+      ["Topics", h("a", { href: "/topics" }, format.count(data.topics)), `${format.plural(data.partitions, "partition")}${data.internal_topics ? `, ${format.plural(data.internal_topics, "internal topic")}` : ""}`],
       ["Groups", h("a", { href: "/groups" }, format.count(data.groups)), lagNote(data)],
       ["Written", format.rate(data.records_per_second), data.bytes_in_per_second === null ? "records" : format.byteRate(data.bytes_in_per_second)],
       data.bytes_out_per_second !== null && ["Read", format.byteRate(data.bytes_out_per_second), "by all clients"],
@@ -69,7 +69,7 @@ function brokerTable(data) {
     caption: "Brokers", rows: data.brokers, keyOf: (broker) => broker.id,
     columns: [
       { label: "Broker", render: (broker) => h("span.row", h("a", { href: link("brokers", broker.id) }, `${broker.id}`), h("span.muted", `${broker.host}:${broker.port}`), broker.rack && h("span.muted", broker.rack)) },
-      { label: "State", render: (broker) => h("span.row", broker.alive ? badge("up", "ok") : badge("gone", "bad"), broker.id === (data.quorum_leader ?? data.controller_id) && badge("controller", "accent")) },
+      { label: "State", render: (broker) => h("span.row", brokerState(broker), broker.id === (data.quorum_leader ?? data.controller_id) && badge("controller", "accent")) },
       { label: "Leads", num: true, render: (broker) => format.count(broker.leaders) },
       { label: "Replicas in sync", num: true, render: (broker) => h("span", { class: broker.in_sync < broker.replicas ? "warn-text" : "" }, `${format.count(broker.in_sync)} of ${format.count(broker.replicas)}`) },
       { label: "Logs", num: true, render: (broker) => format.bytes(broker.size_bytes) },

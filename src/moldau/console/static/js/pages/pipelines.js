@@ -65,7 +65,7 @@ function queries(rows) {
       { label: "Rows in state", num: true, render: (row) => format.count(row.state_rows) },
       { label: "Bad records", num: true, render: (row) => h("span", { class: row.bad_records ? "warn-text" : "" }, format.count(row.bad_records)) },
       { label: "Restarts", num: true, render: (row) => format.count(row.restarts) },
-      { label: "Error", whole: true, render: (row) => (row.error ? h("span.bad-text", words(row.error)) : format.NOTHING) },
+      { label: "Error", whole: true, optional: true, render: (row) => (row.error ? h("span.bad-text", words(row.error)) : format.NOTHING) },
     ],
   });
 }

@@ -95,7 +95,7 @@ const PARTITION_COLUMNS = [
   { label: "Records", sort: "records", num: true, render: (row) => format.count(row.records) },
   { label: "Size", sort: "size_bytes", num: true, render: (row) => format.bytes(row.size_bytes) },
   { label: "Rate", sort: "records_per_second", num: true, render: (row) => format.rate(row.records_per_second) },
-  { label: "Note", wide: true, render: (row) => (row.note ? h("span", { class: row.isr.length < row.replicas.length || row.leader === null ? "warn-text" : "muted" }, row.note) : format.NOTHING) },
+  { label: "Note", wide: true, optional: true, render: (row) => (row.note ? h("span", { class: row.isr.length < row.replicas.length || row.leader === null ? "warn-text" : "muted" }, row.note) : format.NOTHING) },
 ];
 
 function partitionTable(rows) {

@@ -23,7 +23,7 @@ export async function transactionsPage({ root, query, signal, crumbs, every, may
     extras: [h("label.check", open, "Only open ones")],
     columns: [
       { label: "Transactional id", sort: "transactional_id", render: (row) => h("a", { href: link("transactions", row.transactional_id) }, row.transactional_id) },
-      { label: "State", sort: "state", render: (row) => state(row.state) },
+      { label: "State", sort: "state", wide: true, render: (row) => state(row.state) },
       { label: "Open for", sort: "open_seconds", num: true, render: (row) => h("span", { class: row.open_seconds > 60 ? "warn-text" : "" }, format.duration(row.open_seconds)) },
       { label: "Partitions", num: true, render: (row) => format.count(row.partitions) },
       { label: "Producer", sort: "producer_id", num: true, render: (row) => row.producer_id ?? format.NOTHING },
@@ -55,7 +55,7 @@ function hangingCard(signal, may) {
   };
   return h("section.card", h("header", h("h2", "Hanging transactions")),
     h("p.muted", "A transaction hangs if its coordinator has forgotten it: nobody will end it, and readers wait for ever."),
-    h("form.fields", { onsubmit: search }, field("Topic", topic), field("Open for more than, minutes", minutes), h("div.field.end", h("button", { type: "submit" }, "Search"))),
+    h("form.fields", { onsubmit: search }, field("Topic", topic), field("Open for minutes", minutes), h("div.field.end", h("button", { type: "submit" }, "Search"))),
     result);
 }
 

@@ -1,0 +1,140 @@
+"""What clients measured and pushed to brokers (KIP-714), client by client, from `/metrics` of the brokers. Pure.
+
+Names and labels come from clients: they are data of strangers, and there may be very many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from moldau.console.metrics_text import Sample
+from moldau.metrics.clients import PREFIX
+
+VALUES_MAX: Final = 20_000
+CHARACTERS_MAX: Final = 8_000_000
+"""Of the names and labels of all values."""
+INSTANCE_ID: Final = "client_instance_id"
+CLIENT_ID: Final = "client_id"
+SOFTWARE_NAME: Final = "client_software_name"
+SOFTWARE_VERSION: Final = "client_software_version"
+SOURCE_ADDRESS: Final = "client_source_address"
+IDENTITY: Final = (INSTANCE_ID, CLIENT_ID, SOFTWARE_NAME, SOFTWARE_VERSION, SOURCE_ADDRESS)
+LATENCY: Final = "_node_request_latency_avg"
+"""How a client calls the mean time between a request to a node and its response, in milliseconds."""
+KINDS: Final = ("producer", "consumer", "admin")
+
+
+class Measured(NamedTuple):
+    """One value of a client; `labels` are those that the client gave it."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class PushingClient:
+    instance_id: str
+    client_id: str
+    software_name: str
+    software_version: str
+    host: str
+    """Where it is connected from; empty if the broker does not tell."""
+    values: tuple[Measured, ...]
+
+    @property
+    def software(self) -> str:
+        return f"{self.software_name} {self.software_version}".strip()
+
+    @property
+    def kind(self) -> str | None:
+        """What it is, as far as the names of its metrics tell: a consumer pushes those of consumers."""
+        begins = {each.name.partition("_")[0] for each in self.values}
+        return next((kind for kind in KINDS if kind in begins), None)
+
+    @property
+    def latency_ms(self) -> float | None:
+        """The mean time of requests to the node for which it is longest. None for consumers: their fetches wait for
+        records."""
+        if self.kind == "consumer":
+            return None
+        return max((each.value for each in self.values if each.name.endswith(LATENCY)), default=None)
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "instance_id": self.instance_id,
+            "client_id": self.client_id,
+            "software": self.software or None,
+            "host": self.host or None,
+            "kind": self.kind,
+            "latency_ms": self.latency_ms,
+            "values": len(self.values),
+        }
+
+
+class Telemetry(NamedTuple):
+    clients: Mapping[str, PushingClient]
+    """By instance id."""
+    is_cut: bool
+    """Whether clients pushed more than is kept here."""
+
+
+def telemetry_of(samples: Iterable[Sample], brokers: int = 1) -> Telemetry:
+    """Return the clients that pushed these values to one of so many brokers, as many as fit into its share of the
+    limits."""
+    identities: dict[str, dict[str, str]] = {}
+    values: dict[str, list[Measured]] = {}
+    count = characters = 0
+    is_cut = False
+    for name, labels, value in samples:
+        instance_id = labels.get(INSTANCE_ID)
+        if not instance_id:
+            continue
+        count += 1
+        characters += len(name) + sum(len(key) + len(text) for key, text in labels.items())
+        if count > VALUES_MAX // brokers or characters > CHARACTERS_MAX // brokers:
+            is_cut = True
+            break
+        identities.setdefault(instance_id, {key: labels.get(key, "") for key in IDENTITY})
+        own = tuple(label for label in labels.items() if label[0] not in IDENTITY)
+        values.setdefault(instance_id, []).append(Measured(name.removeprefix(PREFIX), own, value))
+    return Telemetry({key: _client(identities[key], values[key]) for key in values}, is_cut)
+
+
+def _client(identity: Mapping[str, str], values: list[Measured]) -> PushingClient:
+    return PushingClient(
+        identity[INSTANCE_ID],
+        identity[CLIENT_ID],
+        identity[SOFTWARE_NAME],
+        identity[SOFTWARE_VERSION],
+        identity[SOURCE_ADDRESS],
+        tuple(values),
+    )
+
+
+class LastPushes:
+    """Which broker has the newest values of a client. One that pushed to another broker before is known to both for a
+    while, and `/metrics` has no times: what changed last is the newest."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[PushingClient, int]] = {}
+        """By address of the broker and instance id: what it had, and in which reading that was new."""
+        self._readings = 0
+
+    def merged(self, telemetries: Mapping[str, Telemetry]) -> Telemetry:
+        """Return the clients of all brokers. `telemetries` are by the address of the broker."""
+        self._readings += 1
+        seen: dict[tuple[str, str], tuple[PushingClient, int]] = {}
+        newest: dict[str, tuple[PushingClient, int]] = {}
+        for address, telemetry in telemetries.items():
+            for instance_id, client in telemetry.clients.items():
+                before = self._seen.get((address, instance_id))
+                entry = before if before is not None and before[0] == client else (client, self._readings)
+                seen[address, instance_id] = entry
+                if instance_id not in newest or entry[1] > newest[instance_id][1]:
+                    newest[instance_id] = entry
+        self._seen = seen
+        is_cut = any(telemetry.is_cut for telemetry in telemetries.values())
+        return Telemetry({instance_id: client for instance_id, (client, _) in newest.items()}, is_cut)

@@ -1,0 +1,127 @@
+"""What the console reads from `/metrics` of brokers: bytes, connections, and what clients pushed. Hostile text stays a
+label."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.console import telemetry
+from moldau.console.metrics_reader import BYTES_IN, MetricsReader
+from moldau.console.metrics_text import Sample, lines_of, parse
+from moldau.console.telemetry import LastPushes, Telemetry, telemetry_of
+from moldau.metrics.clients import PREFIX, collect
+from moldau.telemetry.otlp import Point
+from moldau.telemetry.received import ReceivedMetrics
+from moldau.telemetry.subscriptions import ClientIdentity
+
+
+def test_metrics_are_read_by_name() -> None:
+    lines = [
+        'kafka_a_total{topic="x\\"y"} 5.5',
+        "kafka_a_total 7",
+        "kafka_a_total_created 3",
+        "# HELP kafka_a_total x",
+        "kafka_a_total bad",
+        "kafka_a_total +Inf",
+        "kafka_a_total NaN",
+        "kafka_a_total 1e999",
+    ]
+    samples = list(parse(lines, ("kafka_a_total",)))
+    assert [(each.labels, each.value) for each in samples] == [({"topic": 'x"y'}, 5.5), ({}, 7.0)]
+
+
+def test_a_broker_whose_metrics_are_missing_once_makes_no_spike() -> None:
+    reader = MetricsReader(["one", "two"])
+
+    def rate(now: float, **totals: float) -> float | None:
+        samples = {url: [Sample(BYTES_IN, {}, total)] for url, total in totals.items()}
+        return reader.rate(BYTES_IN, samples, dict.fromkeys(samples, now))
+
+    assert rate(0, one=1_000_000, two=0) is None
+    assert rate(10, one=1_000_100, two=50) == 15
+    assert rate(20, two=100) == 5
+    assert rate(30, one=1_000_300, two=150) == 15
+    assert rate(40, one=7, two=200) == 5, "a restart begins at zero"
+    assert rate(50) is None
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x0b", "\x1c", "\x85", "\r"])
+def test_a_label_cannot_add_a_sample(separator: str) -> None:
+    """Group and client ids may have any character; only a line feed ends a line, and that is escaped."""
+    forged = f'kafka_consumergroup_members{{consumergroup="a{separator}{BYTES_IN} 7{separator}"}} 1\n{BYTES_IN} 5\n'
+    assert [each.value for each in parse(lines_of(forged), (BYTES_IN,))] == [5.0]
+
+
+def pushed(client_id: str, *points: Point, instance_id: str = "one", version: str = "2.11.0") -> ReceivedMetrics:
+    identity = ClientIdentity(instance_id, client_id, "librdkafka", version, "10.0.0.1", "4711")
+    return ReceivedMetrics(identity, points, 0, 0)
+
+
+def read(*clients: ReceivedMetrics) -> Telemetry:
+    """As the console reads it: the broker's text, parsed."""
+    return telemetry_of(parse(lines_of("".join(collect(clients))), (), PREFIX))
+
+
+def latency(milliseconds: float, node: str = "1", of: str = "producer") -> Point:
+    return Point(f"org.apache.kafka.{of}.node.request.latency.avg", (("node.id", node),), milliseconds, False)
+
+
+def test_clients_are_told_apart_with_their_software_and_values() -> None:
+    shop = pushed("shop", latency(2.5), latency(7.25, "2"), Point("org.apache.kafka.producer.x.total", (), 3.0, True))
+    billing = pushed("billing", latency(1.0, of="consumer"), instance_id="two", version="")
+    clients = read(shop, billing).clients
+    assert [each.row() for each in clients.values()] == [
+        {
+            "instance_id": "two", "client_id": "billing", "software": "librdkafka", "host": "10.0.0.1",
+            "kind": "consumer", "latency_ms": None, "values": 1,
+        },
+        {
+            "instance_id": "one", "client_id": "shop", "software": "librdkafka 2.11.0", "host": "10.0.0.1",
+            "kind": "producer", "latency_ms": 7.25, "values": 3,
+        },
+    ]  # fmt: skip
+    assert clients["one"].values[0] == ("producer_node_request_latency_avg", (("node_id", "1"),), 2.5)
+    assert read(pushed("quiet", Point("custom", (), 1.0, False))).clients["one"].row()["latency_ms"] is None
+
+
+@pytest.mark.parametrize("hostile", ['"} 7', "a\nb", "\\", '\\"', "\u2028", "client_id=", "x" * 500, "{}", ""])
+def test_whatever_a_client_names_itself_it_is_shown_as_that(hostile: str) -> None:
+    clients = read(pushed(hostile, Point("m", (("label", hostile),), 1.0, False))).clients
+    assert clients["one"].client_id == hostile
+    assert clients["one"].values[0].labels == (("label", hostile),)
+
+
+def test_series_without_a_client_are_left_out() -> None:
+    assert telemetry_of([Sample(f"{PREFIX}x", {}, 1.0), Sample(f"{PREFIX}x", {"client_instance_id": ""}, 1.0)]) == (
+        {},
+        False,
+    )
+
+
+def test_as_much_is_kept_as_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pushed("shop", *(Point(f"m{number}", (), 1.0, False) for number in range(10)))
+    assert not read(client).is_cut
+    monkeypatch.setattr(telemetry, "VALUES_MAX", 9)
+    cut = read(client)
+    assert (len(cut.clients["one"].values), cut.is_cut) == (9, True)
+    samples = list(parse(lines_of("".join(collect([client]))), (), PREFIX))
+    assert len(telemetry_of(samples, brokers=3).clients["one"].values) == 3, "each broker has its share"
+    monkeypatch.setattr(telemetry, "VALUES_MAX", 100)
+    monkeypatch.setattr(telemetry, "CHARACTERS_MAX", 1)
+    assert read(client) == ({}, True)
+
+
+def test_of_two_brokers_the_one_whose_values_changed_last_counts() -> None:
+    """A client that lost its broker pushes to another one; the first has its old values for a while."""
+    last_pushes = LastPushes()
+    old, new, newer = (read(pushed("shop", latency(value))) for value in (1.0, 2.0, 3.0))
+
+    def value(**brokers: Telemetry) -> float | None:
+        return last_pushes.merged(brokers).clients["one"].latency_ms
+
+    assert value(a=old) == 1.0
+    assert value(a=old, b=new) == 2.0
+    assert value(a=old, b=new) == 2.0
+    assert value(b=newer, a=old) == 3.0
+    assert value(a=old) == 1.0, "the only one that is left"
+    assert last_pushes.merged({}).clients == {}
