@@ -15,8 +15,9 @@ from typing import Final, get_args
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
+from moldau.pipelines.reading.paths import Folder, local_path, read_path
 from moldau.pipelines.reading.sections import Section
-from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, Folder, check_avro_schema, read_path
+from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
 
 KINDS: Final = ("topic", "route", "table", "console")
@@ -69,8 +70,8 @@ def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
 
 def _table_key(sink: TableSink) -> str:
     """Return a text that is the same for all ways to write the path of one table."""
-    path = sink.path.removeprefix("file://")
-    return path if "://" in path else os.path.normpath(path)
+    path = local_path(sink.path)
+    return sink.path if path is None else os.path.normpath(path)
 
 
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
