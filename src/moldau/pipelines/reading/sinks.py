@@ -35,16 +35,16 @@ SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None:
     """Check that a sink can share a query: the query computes a batch once for all its sinks, so they need the same
     view, mode and trigger."""
-    if sink.shares is None:
+    if sink.shares_query_of is None:
         return
-    place, shared_name = section.value_place("with"), sink.shares
+    place, shared_name = section.value_place("with"), sink.shares_query_of
     first = next((one for one in above if one.name == shared_name), None)
     if first is None:
         suggestion = did_you_mean(shared_name, [one.name for one in above])
         section.refuse(f"there is no sink {quoted(shared_name)} above it{suggestion}", place)
-    elif first.shares is not None:
-        hint = f"write  with: {first.shares}"
-        section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares)}", place, hint)
+    elif first.shares_query_of is not None:
+        hint = f"write  with: {first.shares_query_of}"
+        section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares_query_of)}", place, hint)
     elif first.view.lower() != sink.view.lower():
         section.refuse(f"{quoted(first.name)} is made from {quoted(first.view)}, so they cannot share a query", place)
     elif not first.mode == sink.mode == "append":
@@ -138,7 +138,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         mode=section.choice("mode", _TOPIC_MODES, "append", " of a topic"),
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
-        shares=section.text("with"),
+        shares_query_of=section.text("with"),
         options=read_options(section, TOPICS_WRITTEN),
     )
 
@@ -159,7 +159,7 @@ def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None
         keys=section.texts("keys"),
         delete_when=section.text("delete_when"),
         trigger=_trigger(section, trigger),
-        shares=section.text("with"),
+        shares_query_of=section.text("with"),
         options=read_options(section, TABLES),
     )
     if mode == "upsert":
@@ -189,6 +189,6 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         view=view,
         mode=section.choice("mode", _TOPIC_MODES, "append", " of the console"),
         trigger=_trigger(section, trigger),
-        shares=section.text("with"),
+        shares_query_of=section.text("with"),
         options=read_options(section, CONSOLE),
     )
