@@ -75,7 +75,7 @@ class TopicDefaults:
     """Raises KafkaError INVALID_CONFIG for an invalid config."""
     describe_configs: Callable[[Mapping[str, str]], Sequence[CreatableTopicConfigs]]
     """Returns all configs of a topic with these overrides."""
-    ignores_case: bool = False
+    case_insensitive_names: bool = False
     """Whether names that differ only in case collide, because the file system ignores case."""
 
 
@@ -88,7 +88,7 @@ def decide_create_topics(
 ) -> Steps[Decision[CreateTopicsResponse]]:
     counts = Counter(topic.name for topic in request.topics)
     new_names: dict[str, str] = {}
-    lowered = {name.lower(): name for name in image.topics} if defaults.ignores_case else {}
+    lowered = {name.lower(): name for name in image.topics} if defaults.case_insensitive_names else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
     partitions_left = PARTITIONS_PER_REQUEST_MAX
@@ -114,7 +114,7 @@ def decide_create_topics(
         room -= partitions
         new_views.count += not partitions
         new_names[collision_key(topic.name)] = topic.name
-        if defaults.ignores_case:
+        if defaults.case_insensitive_names:
             lowered[topic.name.lower()] = topic.name
         results.append(result)
         if not request.validate_only:

@@ -28,7 +28,7 @@ from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, Unre
 from moldau.wire.schema import Message
 
 
-class BrokerReports:
+class BrokerRequests:
     def __init__(
         self,
         controller: Controller,

@@ -70,7 +70,7 @@ class ControllerDuties:
 
     # --- brokers' sessions --------------------------------------------------------------------------------------
 
-    def heard_of(self, broker_id: int, address: str) -> None:
+    def on_heartbeat(self, broker_id: int, address: str) -> None:
         """Note that a broker sent a heartbeat over this connection."""
         self._connections[address] = broker_id
 
