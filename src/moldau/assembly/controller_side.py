@@ -29,9 +29,9 @@ from moldau.security.quotas.mutations import MutationLimits
 from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
+from moldau.server.handlers.controller.broker_apis import broker_api_handlers
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
-from moldau.server.handlers.controller.broker_apis import broker_api_handlers
 from moldau.server.handlers.describe_acls import DescribeAcls
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.quorum import quorum_handlers
@@ -58,8 +58,8 @@ class ControllerSide:
         counters: Counters,
         audit: AuditLog,
     ) -> None:
-        """`case_insensitive_names`: whether topics collide whose names differ only in case, because the file system of the
-        data directory ignores case."""
+        """`case_insensitive_names`: whether names of topics that differ only in case collide, because the file system
+        of the data directory ignores case."""
         self._settings = settings
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._driver = driver
