@@ -142,7 +142,7 @@ def _alternatives(pattern: str) -> list[str] | None:
     """Return the patterns without braces that a pattern with braces stands for, of nested braces some several times;
     None after too many steps."""
     pending = [pattern]
-    expanded = []
+    expanded: list[str] = []
     for _ in range(EXPANSIONS_MAX):
         if not pending:
             return expanded
