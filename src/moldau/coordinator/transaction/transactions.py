@@ -245,7 +245,7 @@ class Transactions:
         self._abort_after_ms(open_transaction.transactional_id, min(max(remaining_ms, 0), open_transaction.timeout_ms))
 
     def _abort_after_ms(self, transactional_id: str, delay_ms: int) -> None:
-        at_ms = self._clock.elapsed_ms() + delay_ms
+        at_ms = self._clock.monotonic_ms() + delay_ms
         self.deadlines.schedule(transactional_id, at_ms, partial(self._abort_expired, transactional_id))
 
     def _abort_expired(self, transactional_id: str) -> Outcome[None]:
@@ -300,7 +300,7 @@ class Transactions:
             self._send(markers)
         else:
             # Apache Kafka also writes a prepared end without partitions. It needs no markers, so complete it at once.
-            at_ms = self._clock.elapsed_ms()
+            at_ms = self._clock.monotonic_ms()
             self.deadlines.schedule(prepared.transactional_id, at_ms, partial(self.markers_written, markers))
 
 

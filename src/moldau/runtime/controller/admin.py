@@ -119,7 +119,7 @@ class Admin:
         version: int,
         client: Client | None,
     ) -> Steps[Decision[Any]]:
-        quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.elapsed_ms())
+        quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.monotonic_ms())
         if quota is None:
             return (yield from decide(image, request, unlimited))
         decision = yield from decide(image, request, quota.charge)

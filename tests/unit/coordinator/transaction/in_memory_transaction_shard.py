@@ -118,12 +118,12 @@ class InMemoryTransactionShard:
 
     def advance(self, by_ms: int) -> None:
         """Advance the time, stopping at every deadline, as a timer would."""
-        end_ms = self.clock.elapsed_ms() + by_ms
+        end_ms = self.clock.monotonic_ms() + by_ms
         while (due_ms := self.machine.deadlines.next_ms()) is not None and due_ms <= end_ms:
-            self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
-            for action in self.machine.deadlines.due(self.clock.elapsed_ms()):
+            self.clock.move(max(due_ms - self.clock.monotonic_ms(), 0))
+            for action in self.machine.deadlines.due(self.clock.monotonic_ms()):
                 self.execute(action())
-        self.clock.move(end_ms - self.clock.elapsed_ms())
+        self.clock.move(end_ms - self.clock.monotonic_ms())
 
     def expire(self) -> None:
         for outcome in self.machine.expire(self.clock.now_ms()):

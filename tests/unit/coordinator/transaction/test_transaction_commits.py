@@ -216,7 +216,7 @@ def test_an_abort_without_an_available_producer_id_is_retried() -> None:
 def test_an_abort_that_the_log_refuses_is_retried() -> None:
     shard = begun()
     shard.clock.move(MINUTE_MS)
-    (action,) = shard.machine.deadlines.due(shard.clock.elapsed_ms())
+    (action,) = shard.machine.deadlines.due(shard.clock.monotonic_ms())
     refused = action().on_refused
     assert refused is not None
     assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()

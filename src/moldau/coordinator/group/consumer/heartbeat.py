@@ -89,7 +89,7 @@ class ConsumerGroups:
         ):
             return None
         session, settings = ("session", group.group_id, member.member_id), state.settings
-        if not state.deadlines.postpone(session, state.clock.elapsed_ms() + settings.consumer_session_timeout_ms):
+        if not state.deadlines.postpone(session, state.clock.monotonic_ms() + settings.consumer_session_timeout_ms):
             return None
         interval_ms = settings.consumer_heartbeat_interval_ms
         return Outcome(ConsumerGroupHeartbeatResponse(0, 0, None, member.member_id, epoch, interval_ms))
