@@ -38,7 +38,18 @@ def problem(folder: Path, key: str, path: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("a.csv", "b.csv", "c1.csv", "odd[1].csv", "comma,.csv", "2026/05.csv", "2025/12.csv", "sp ace/t/x"):
+    for name in (
+        "a.csv",
+        "b.csv",
+        "c1.csv",
+        "odd[1].csv",
+        "odd{.csv",
+        "odd[.csv",
+        "comma,.csv",
+        "2026/05.csv",
+        "2025/12.csv",
+        "sp ace/t/x",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x\n1\n")
@@ -95,6 +106,8 @@ def test_a_schema_file_may_be_a_file_url(folder: Path) -> None:
     [
         ("{x,y}.csv", "no file matches '{x,y}.csv'"),
         ("{a,b.csv", "no file matches '{a,b.csv'"),
+        ("odd{.csv", r"no file matches 'odd{.csv'; before the characters {}[]*?\ of a file's name, write \ "),
+        ("odd[.csv", r"no file matches 'odd[.csv'; before the characters {}[]*?\ of a file's name, write \ "),
         ("odd[1].csv", r"no file matches 'odd[1].csv'; before the characters {}[]*?\ of a file's name, write \ "),
         ("file://host/a.csv", "'file://host/a.csv' names a host; a file of this machine is  file:/path"),
         ("file:a.csv", "there is no file 'file:a.csv', did you mean 'a.csv'?"),
@@ -127,6 +140,11 @@ def test_files_and_directories_without_permission(folder: Path) -> None:
     assert problem(folder, "file", "2026/05.csv") == "'2026/05.csv' cannot be read: permission denied"
     assert problem(folder, "table", "2026") == "'2026' cannot be read: permission denied"
     (folder / "2026").chmod(0o755)
+
+
+@pytest.mark.parametrize("pattern", ["*/" * 3_000 + "*", "[" * 100_000 + "]", "{a" * 50_000, "*a" * 500])
+def test_hostile_patterns_match_nothing(tmp_path: Path, pattern: str) -> None:
+    assert str(Folder(tmp_path).files_problem(pattern)).startswith("no file matches")
 
 
 @pytest.mark.parametrize("pattern", ["{a,b}" * 60, "{" * 3_000 + "}" * 3_000])

@@ -20,9 +20,12 @@ from moldau.pipelines.reading.sections import Section
 
 EXPANSIONS_MAX: Final = 2_000
 """A pattern whose braces take more steps to expand is not looked at here: Spark looks when the pipeline is compiled."""
+DEPTH_MAX: Final = 200
+"""A pattern with more directories matches nothing: `glob` calls itself for each of them."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PATTERN_CHARACTER: Final = re.compile(r"[{}\[\]*?\\]")
 _INNERMOST_BRACES: Final = re.compile(r"(?<!\\)\{((?:[^{}\\]|\\.)*)\}")
+_UNCLOSED: Final = re.compile(r"(?<!\\)(?:\{|\[[^][/]*(?:[/[]|$))")
 _COMMA: Final = re.compile(r"(?<!\\),")
 _ESCAPED_OR_NEGATED: Final = re.compile(r"\\(.)|\[\^", re.DOTALL)
 
@@ -135,7 +138,14 @@ def _matches_any(pattern: str) -> bool:
     alternatives = _alternatives(pattern)
     if alternatives is None:
         return True
-    return "\0" not in pattern and any(any(glob.iglob(_python_pattern(each))) for each in alternatives)
+    return "\0" not in pattern and any(map(_matches, alternatives))
+
+
+def _matches(pattern: str) -> bool:
+    """Return whether a file matches a pattern without braces. A bracket that is not closed makes it invalid."""
+    if pattern.count("/") > DEPTH_MAX or _UNCLOSED.search(pattern):
+        return False
+    return any(glob.iglob(_python_pattern(pattern)))
 
 
 def _alternatives(pattern: str) -> list[str] | None:
