@@ -16,7 +16,6 @@ import os
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -30,12 +29,11 @@ from pathlib import Path
 import trustme
 
 from bench import options, procfs
-from bench.connection import BrokerRefused, Connection, Producing
-from bench.frames import produce_frame, record_batch, request
-from bench.hostile_clients import BAD_USER, METADATA, SOURCE, sasl_frames
+from bench.connection import BrokerRefused
+from bench.hostile_clients import BAD_USER, SOURCE, sasl_frames
 from bench.servers import SOURCES, MoldauProcess, Server
+from bench.steady_producer import SteadyProducer, percentile
 
-TOPIC = "orders"
 GOOD = ("good", "good-secret")
 HOST = "127.0.0.1"
 SPARE_FILES = 2_000
@@ -55,8 +53,7 @@ class Turn:
     disconnects: Counter[str] = field(default_factory=Counter)
 
     def percentile(self, percent: float) -> float:
-        ordered = sorted(self.latencies_ms)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+        return percentile(self.latencies_ms, percent)
 
 
 def settings(directory: Path, ports: tuple[int, int]) -> dict[str, str]:
@@ -113,32 +110,7 @@ def crowd(sasl: str, tls: str, idle: int, hostile: int, given: argparse.Namespac
         clients.stdout.close()
 
 
-class WellBehaved:
-    """The producer: one request after the other, at a fixed rate."""
-
-    def __init__(self, address: str, cleanup: ExitStack) -> None:
-        connection = cleanup.enter_context(Connection(address))
-        for frame in sasl_frames(*GOOD):
-            connection.ask(frame)
-        topic = TOPIC.encode()
-        connection.ask(request(METADATA, 1, struct.pack(">ih", 1, len(topic)) + topic))  # creates the topic
-        self._producer = Producing(connection, produce_frame(TOPIC, 0, record_batch(1, 100)), 1)
-        self._producer.wait_until_writable()
-
-    def run(self, seconds: float, every_s: float) -> list[float]:
-        """Return the latencies in milliseconds."""
-        latencies: list[float] = []
-        begun = due = time.perf_counter()
-        while due - begun < seconds:
-            time.sleep(max(0.0, due - time.perf_counter()))
-            sent = time.perf_counter()
-            self._producer.run(1)
-            latencies.append((time.perf_counter() - sent) * 1000)
-            due = max(due + every_s, time.perf_counter())
-        return latencies
-
-
-def measure(turn: Turn, server: Server, producing: WellBehaved, given: argparse.Namespace) -> None:
+def measure(turn: Turn, server: Server, producing: SteadyProducer, given: argparse.Namespace) -> None:
     cpu_s, begun = procfs.cpu_seconds(server.pid), time.perf_counter()
     turn.latencies_ms += producing.run(given.seconds, given.every_ms / 1000)
     elapsed_s = time.perf_counter() - begun
@@ -189,7 +161,7 @@ def main() -> None:
         process = cleanup.enter_context(MoldauProcess(settings=settings(directory, ports), listen=None))
         server = process.start()
         set_limits(directory, sasl, given.rate)
-        producing = WellBehaved(sasl, cleanup)
+        producing = SteadyProducer(sasl, cleanup, sasl_frames(*GOOD))
         producing.run(2.0, 0.005)
         for number in range(given.rounds):
             for name, idle, hostile in zip(TURNS, (0, given.idle, given.idle), (0, 0, given.hostile), strict=True):

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 PATIENCE_S = 120.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
+PATIENCE_MS = str(int(1000 * PATIENCE_S))
+"""The same as a word of a command line or a setting."""
 SPARK_PATIENCE_S = 5 * PATIENCE_S
 """Java starts, compiles itself, and starts Python processes: on a busy machine each takes long."""
 LOOK_EVERY_S = 0.01

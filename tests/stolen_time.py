@@ -8,6 +8,10 @@ wait.
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +21,13 @@ from _pytest.runner import runtestprotocol
 
 STOLEN_MIN = 0.2
 """Share of the time that all processes wanted to compute."""
+STOLEN_S_MIN = 1.0
+"""So long a pause counts even in a long test: many clients wait for no more than some seconds."""
 TRIES = 3
 WITH_PROCESSES = ("interop", "spark", "dist", "chaos")
 GIVEN_UP_BY_SPARK = "Python worker failed to connect back"
 """Spark waits ten seconds for a Python worker to start, however busy the machine is, and has no setting for it."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 HERE = Path(__file__).parent
 STAT = Path("/proc/stat")
 
@@ -56,7 +63,7 @@ class Repeats:
         for attempt in range(1, TRIES + 1):
             before = self._now()
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-            why = self._why_again(reports, stolen_share(before, self._now()))
+            why = self._why_again(reports, before, self._now())
             if why is None or attempt == TRIES:
                 break
             _say(item, f"run again, {why}: {item.nodeid}: {_last_line(reports)}")
@@ -65,20 +72,29 @@ class Repeats:
                 item.session._setupstate.teardown_exact(None)
             except Exception as error:  # even if a fixture of the failed test cannot be torn down
                 _say(item, f"while its fixtures were taken down: {error}")
+            _collect_leftovers()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _why_again(self, reports: list[pytest.TestReport], stolen: float) -> str | None:
+    def _why_again(self, reports: list[pytest.TestReport], before: ProcessorTime, after: ProcessorTime) -> str | None:
         failed = [report for report in reports if report.failed]
         if not failed:
             return None
-        if stolen >= STOLEN_MIN:
-            return f"{stolen:.0%} of the processor was taken away"
+        share, seconds = stolen_share(before, after), (after.stolen - before.stolen) / TICKS_PER_SECOND
+        if share >= STOLEN_MIN or seconds >= STOLEN_S_MIN:
+            return f"{share:.0%} of the processor was taken away, {seconds:.1f} s"
         if any(GIVEN_UP_BY_SPARK in report.longreprtext for report in failed):
             return "Spark gave up on a worker"
         return None
+
+
+def _collect_leftovers() -> None:
+    """Collect what the failed try left open, such as pipes. Later, a warning of it would fail another test."""
+    sys.last_type = sys.last_value = sys.last_traceback = None
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
 
 
 def _last_line(reports: list[pytest.TestReport]) -> str:

@@ -2,7 +2,7 @@
 
 Later sources override earlier ones: defaults, server.properties, `KAFKA_*` variables, `--override`. An invalid value
 ends the start with one line that names key, value and source; `warnings` names keys without effect. This module opens
-no sockets and does not touch the data directory.
+no listeners and does not touch the data directory.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.reading import read_groups
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
 from moldau.security.quotas.rates import Window
 from moldau.security.sasl.oauthbearer.settings import TokenRequest
 from moldau.security.sasl.oauthbearer.urls import allowed_urls
@@ -67,8 +68,6 @@ __all__ = [
 ]
 
 
-FALLBACK_HOST = "localhost"
-"""The advertised host of a machine whose name cannot be resolved."""
 _JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
@@ -79,6 +78,8 @@ class Settings:
     """From CLUSTER_ID; None means the id of meta.properties, or a new one for an empty directory."""
     process_roles: tuple[str, ...]
     broker_rack: str | None
+    is_alone: bool
+    """Whether this node is broker and controller, and the settings name no other node."""
     shared_listener: str | None
     """The listener whose port the nodes of one machine share (`moldau start --cores`)."""
     listeners: tuple[Listener, ...]
@@ -145,11 +146,6 @@ class Settings:
     def is_controller(self) -> bool:
         return "controller" in self.process_roles
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether the settings name no other node."""
-        return _is_alone(self.node_id, self.process_roles, self.quorum, self.shared_listener)
-
     def value(self, name: str) -> ConfigValue:
         """Return the value of any broker key, or its default."""
         definition = BROKER_CONFIGS[name]
@@ -205,8 +201,9 @@ def from_properties(properties: Mapping[str, str], cluster_id: str | None = None
 
 
 def _warn_of_directories(values: Values) -> Iterator[str]:
-    if len(values.strings("log.dirs")) > 1:
-        yield f"{values.texts['log.dirs'].origin}: log.dirs: Moldau uses only the first of several directories"
+    if len(_read_log_dirs(values)) > 1:
+        key = "log.dirs" if values.strings("log.dirs") else "log.dir"
+        yield f"{values.texts[key].origin}: {key}: Moldau uses only the first of several directories"
 
 
 def _warn_of_cleaner_threads(values: Values) -> Iterator[str]:
@@ -258,9 +255,10 @@ def _build_settings(
     values = Values(texts)
     node_id = _read_node_id(values)
     _check(values, cluster_id)
-    listeners, quorum = read_listeners(values, _own_host), read_quorum(values)
+    listeners, quorum = read_listeners(values, own_host), read_quorum(values)
     check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
-    sasl_use = SaslUse.of(listeners, _is_alone(node_id, values.strings("process.roles"), quorum, shared_listener))
+    is_alone = shared_listener is None and _is_alone(node_id, values.strings("process.roles"), quorum, listeners)
+    sasl_use = SaslUse.of(listeners, is_alone)
     sasl = read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls)
     tls = read_node_tls(values, listeners)
     return Settings(
@@ -268,6 +266,7 @@ def _build_settings(
         cluster_id=cluster_id,
         process_roles=values.strings("process.roles"),
         broker_rack=values.text("broker.rack"),
+        is_alone=is_alone,
         shared_listener=shared_listener,
         listeners=listeners.clients,
         controller_listeners=listeners.controllers,
@@ -383,17 +382,10 @@ def _check_topic_defaults(values: Values) -> None:
             raise values.error(culprit, f"{complaint}, as {name} of a topic")
 
 
-def _is_alone(node_id: int, roles: tuple[str, ...], quorum: QuorumSettings, shared_listener: str | None) -> bool:
-    others = [voter for voter in quorum.voters if voter.id != node_id]
-    names_others = bool(others) or len(quorum.bootstrap_servers) > 1 or shared_listener is not None
-    return {"broker", "controller"} <= set(roles) and not names_others
-
-
-def _own_host() -> str:
-    """Return the advertised host of a wildcard listener: this machine's name if it can be resolved."""
-    try:
-        name = socket.gethostname()
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return FALLBACK_HOST
-    return name
+def _is_alone(node_id: NodeId, roles: tuple[str, ...], quorum: QuorumSettings, listeners: ListenerSettings) -> bool:
+    ports = {each.port for each in (*listeners.controllers, *listeners.advertised_controllers)}
+    return (
+        {"broker", "controller"} <= set(roles)
+        and all(voter.id == node_id for voter in quorum.voters)
+        and all(port in ports and is_own_host(host) for host, port in quorum.bootstrap_servers)
+    )

@@ -17,8 +17,8 @@ import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from patience import PATIENCE_S
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from patience import PATIENCE_S, wait_until
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -54,6 +54,25 @@ def confluent_consumer(bootstrap: str, **config: Any) -> Consumer:
 def confluent_producer(bootstrap: str, **config: Any) -> Producer:
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "message.timeout.ms": 30_000}
     return Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
+
+
+def produce_or_raise(settings: dict[str, Any], topic: str, value: bytes) -> None:
+    """Write to partition 0; raise PermissionError if the broker refuses the login."""
+    errors: list[Any] = []
+    producer = Producer({**settings, "error_cb": errors.append})
+    delivered: list[Any] = []
+    producer.produce(topic, value, partition=0, on_delivery=lambda error, _: delivered.append(error))
+
+    def is_over() -> bool:
+        producer.poll(0.1)
+        return bool(delivered) or any(error.code() == KafkaError._AUTHENTICATION for error in errors)
+
+    wait_until(is_over, lambda: f"the record is delivered or the login refused: {errors}")
+    if not delivered:
+        producer.purge()
+        producer.flush(PATIENCE_S)
+        raise PermissionError([error.str() for error in errors])
+    assert delivered == [None]
 
 
 def poll_messages(consumer: Consumer, count: int) -> list[Any]:

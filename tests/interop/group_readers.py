@@ -39,6 +39,7 @@ class Reader:
         self.found: list[Read] = []
         self.assigned: Partitions = frozenset()
         self.assignments = 0
+        self.polls = 0
         self.fault: BaseException | None = None
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self.run, name=f"{group} {type(self).__name__}")
@@ -93,6 +94,7 @@ class ConfluentReader(Reader):
                         continue  # A group changed its protocol while a JoinGroup waited: librdkafka joins again.
                     self.found.append(Read(message.topic(), message.partition(), message.offset(), message.value()))
                 self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
+                self.polls += 1
         finally:
             consumer.close()
 
@@ -123,6 +125,7 @@ class KafkaPythonReader(Reader):
                 for records in polled.values():
                     self.found += [Read(each.topic, each.partition, each.offset, each.value) for each in records]
                 self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
+                self.polls += 1
         finally:
             consumer.close()
 
@@ -175,6 +178,7 @@ class AioKafkaReader(Reader):
                 for records in polled.values():
                     self.found += [Read(each.topic, each.partition, each.offset, each.value) for each in records]
                 self.assigned = frozenset((each.topic, each.partition) for each in consumer.assignment())
+                self.polls += 1
         finally:
             await consumer.stop()
 
@@ -221,6 +225,23 @@ def shares(readers: Sequence[Reader]) -> list[int]:
 
 def await_shares(readers: Sequence[Reader], expected: list[int]) -> None:
     until(lambda: shares(readers) == expected, f"they share {expected}", readers)
+
+
+def await_rest(readers: Sequence[Reader]) -> None:
+    """Wait until no reader gets another assignment while each polls twenty times: a cooperative group rebalances twice,
+    and the second time changes nothing for some members."""
+
+    def assignments() -> list[int]:
+        return [reader.assignments for reader in readers]
+
+    before: list[int] = []
+    while before != assignments():
+        before, ends = assignments(), [reader.polls + 20 for reader in readers]
+        until(
+            lambda ends=ends: all(reader.polls >= end for reader, end in zip(readers, ends, strict=True)),
+            "all readers poll",
+            readers,
+        )
 
 
 def await_values(readers: Sequence[Reader], count: int) -> list[bytes]:

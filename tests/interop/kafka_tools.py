@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from patience import PATIENCE_S
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
 
@@ -59,6 +60,12 @@ def program(name: str, *words: str, **options: object) -> subprocess.Popen[str]:
 def shell(line: str, stdin: str = "") -> Outcome:
     """Run a command line from the directory that holds bin/."""
     done = subprocess.run(
-        ["bash", "-c", line], cwd=BIN.parent, env=environment(), input=stdin, text=True, capture_output=True, timeout=60
+        ["bash", "-c", line],
+        cwd=BIN.parent,
+        env=environment(),
+        input=stdin,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)

@@ -20,7 +20,7 @@ from clients import confluent_consumer, confluent_producer, poll_messages
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_members import Group
-from group_readers import FLAVOURS, Reader, await_shares, await_values, close_all, until
+from group_readers import FLAVOURS, Reader, await_rest, await_shares, await_values, close_all, until
 from patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
@@ -86,7 +86,8 @@ def a_pattern_follows_topics(bootstrap: str, open_reader: Open, flavour: str, fi
         created.result(PATIENCE_S)
     write(bootstrap, second, [b"2", b"3"], 2)
     assert await_values([reader], 3) == [b"1", b"2", b"3"]
-    assert reader.assigned == {(first, 0), (second, 0), (second, 1)}
+    everything = {(first, 0), (second, 0), (second, 1)}
+    until(lambda: reader.assigned == everything, "the reader has all partitions", [reader])
 
 
 def a_group_moves_to_the_new_protocol(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
@@ -175,6 +176,7 @@ def test_a_static_member_restarts_and_nobody_notices(
     stays = open_reader(flavour, [name], **instance(flavour, "stays"))
     restarts = open_reader(flavour, [name], **instance(flavour, "restarts"))
     await_shares([stays, restarts], [2, 2])
+    await_rest([stays, restarts])
     before, assignments_before = restarts.assigned, stays.assignments
     restarts.close()
     again = open_reader(flavour, [name], **instance(flavour, "restarts"))

@@ -163,9 +163,10 @@ def test_three_nodes_announce_themselves_and_one_leads(three: RunningCluster) ->
     assert three.line_with("bootstrap servers: ").endswith(bootstrap_of(three))
     ready = [line for line in three.printed if " is ready: " in line]
     assert sorted(line[:3] for line in ready) == ["[1]", "[2]", "[3]"]
+    quorum = ["follower", "follower", "leader"]
+    wait_until(lambda: sorted(row["quorum"] for row in three.states().values()) == quorum, "one node leads")
     states = three.states()
     assert [row["state"] for row in states.values()] == ["up", "up", "up"]
-    assert sorted(row["quorum"] for row in states.values()) == ["follower", "follower", "leader"]
     assert {row["pid"] for row in states.values()} == set(pids(three.data_dir))
     assert all(row["memory"] > 10 << 20 for row in states.values())
     assert "127.0.0.1" in three.run("status").stdout.splitlines()[1]

@@ -79,14 +79,14 @@ def test_counts_and_pages(page: Page) -> None:
 def test_pages_ask_the_cluster_for_nothing(
     page: Page, cluster: CountingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pace, "due", lambda self, now: iter(()))
+    round_has_ended = threading.Event()
 
-    def is_quiet() -> bool:
-        before = cluster.asked.total()
-        threading.Event().wait(0.2)
-        return cluster.asked.total() == before
+    def nothing_is_due(pace: Pace, now: float) -> Iterator[str]:
+        round_has_ended.set()
+        return iter(())
 
-    wait_until(is_quiet, "the round under way has ended")
+    monkeypatch.setattr(Pace, "due", nothing_is_due)
+    wait_until(round_has_ended.is_set, "the round under way has ended")
     asked = cluster.asked.copy()
     name = large_cluster.topic_name(0)
     paths = (

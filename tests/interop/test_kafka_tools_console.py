@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 from kafka_tools import BIN, Tools, environment, program, shell
-from patience import PATIENCE_S
+from patience import PATIENCE_MS, PATIENCE_S
 
 CreateTopic = Callable[..., str]
-ALL = ("--from-beginning", "--timeout-ms", "10000", "--max-messages")
+ALL = ("--from-beginning", "--timeout-ms", PATIENCE_MS, "--max-messages")
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_partitions_and_topics_that_come_later_are_read(
     bootstrap: str, tools: Tools, create_topic: CreateTopic
 ) -> None:
     name = create_topic()
-    words = ("--include", f"{name}.*", "--max-messages", "3", "--timeout-ms", "20000", "--bootstrap-server", bootstrap)
-    reading = program("kafka-console-consumer.sh", *words, "--from-beginning")
+    words = ("--include", f"{name}.*", *ALL, "3", "--bootstrap-server", bootstrap)
+    reading = program("kafka-console-consumer.sh", *words)
     assert reading.stdout is not None
     tools("console_producer", "--topic", name, stdin="first\n")
     assert reading.stdout.readline() == "first\n"

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from group_members import Group, assignment, subscription
 from kafka_tools import Outcome, Tools, program, shell
-from patience import PATIENCE_S, wait_until
+from patience import PATIENCE_MS, PATIENCE_S, wait_until
 
 from moldau.cli.kafka.connection import clients
 
@@ -395,13 +395,13 @@ def test_a_broker_that_does_not_answer_is_told(tools: Tools, monkeypatch: pytest
 
 def console_member(bootstrap: str, group: Group, *words: str) -> subprocess.Popen[str]:
     """Start a console consumer in the group, which ends when no records come any more."""
-    member = ("--group", group.id, "--from-beginning", "--timeout-ms", "20000", "--bootstrap-server", bootstrap)
+    member = ("--group", group.id, "--from-beginning", "--timeout-ms", PATIENCE_MS, "--bootstrap-server", bootstrap)
     return program("kafka-console-consumer.sh", *words, *member)
 
 
 class TestMembers:
     def test_the_console_consumer_commits_what_it_printed(self, tools: Tools, group: Group, filled: str) -> None:
-        reading = ("--topic", filled, "--group", group.id, "--from-beginning", "--timeout-ms", "15000")
+        reading = ("--topic", filled, "--group", group.id, "--from-beginning", "--timeout-ms", PATIENCE_MS)
         first = tools("console_consumer", *reading, "--max-messages", "3")
         assert (first.out, first.err) == ("0\n1\n2\n", "Processed a total of 3 messages\n")
         assert group.committed(filled) == 3
@@ -412,7 +412,7 @@ class TestMembers:
     def test_a_record_that_cannot_be_printed_does_not_hold_the_group_up(
         self, tools: Tools, group: Group, filled: str
     ) -> None:
-        reading = ("--topic", filled, "--group", group.id, "--from-beginning", "--timeout-ms", "15000")
+        reading = ("--topic", filled, "--group", group.id, "--from-beginning", "--timeout-ms", PATIENCE_MS)
         longs = ("--value-deserializer", "org.apache.kafka.common.serialization.LongDeserializer")
         assert tools("console_consumer", *reading, *longs).status == 1
         assert group.committed(filled) == 1
@@ -442,8 +442,8 @@ class TestMembers:
         assert (group.committed(first), group.committed(f"{stem}.2")) == (1, 1)
 
     def test_the_perf_test_reads_as_a_member(self, tools: Tools, group: Group, filled: str) -> None:
-        words = ("--topic", filled, "--group", group.id, "--num-records", "10", "--timeout", "15000", "--hide-header")
-        shown = tools("consumer_perf", *words)
+        words = ("--topic", filled, "--group", group.id, "--num-records", "10", "--timeout", PATIENCE_MS)
+        shown = tools("consumer_perf", *words, "--hide-header")
         assert shown.out.split(", ")[4] == "10"
         assert group.committed(filled) == 10
         assert group.state() == "Empty"

@@ -38,6 +38,11 @@ def moldau_process(bootstrap: str, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+def complaints(stderr: bytes) -> list[bytes]:
+    """Return what was said on stderr, but for the line that a broker on a busy machine does not answer yet."""
+    return [line for line in stderr.splitlines() if b"does not answer yet; waiting up to" not in line]
+
+
 def test_lines_in_lines_out(run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     assert run("produce", name, stdin="a\n\nc").stderr == f"3 records to {name}: partition 0 offsets 0-2\n"
@@ -166,22 +171,21 @@ def test_many_lines(run: Run, create_topic: CreateTopic) -> None:
 def test_a_reader_that_leaves_early(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     run("produce", name, stdin="\n".join(["x" * 100] * 20_000))
-    process = moldau_process(bootstrap, "consume", name)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == b"x" * 100 + b"\n"
-    process.stdout.close()
-    assert process.wait(PATIENCE_S) == 141
-    assert process.stderr.read() == b""
-    process.stderr.close()
+    with moldau_process(bootstrap, "consume", name) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"x" * 100 + b"\n"
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 141
+        assert complaints(process.stderr.read()) == []
 
 
 def test_ctrl_c_ends_a_waiting_reader_quietly(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     run("produce", name, stdin="first")
-    process = moldau_process(bootstrap, "consume", name)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"first\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    with moldau_process(bootstrap, "consume", name) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, complaints(err)) == (130, b"", [])

@@ -111,6 +111,7 @@ def until(condition: Callable[[], object]) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_watch, "ASK_EVERY_S", 0.02)
+    monkeypatch.setattr(broker_watch, "TIMEOUT_S", PATIENCE_S)
 
 
 def ends(watch: BrokerWatch, position: dict[TopicPartition, int]) -> Mapping[TopicPartition, int] | None:

@@ -76,8 +76,15 @@ def test_a_full_disk_is_told_once_and_readers_are_served(tmp_path: Path) -> None
     needs_mounts()
     data = tmp_path / "small"
     with running(mounted(data, "size=1m", start(data / "data")), tmp_path / "log") as server:
+        assert produced(server.bootstrap, "orders", [b"there is room"]) == []
         timeout = {"message.timeout.ms": 2000, "batch.num.messages": 10}
-        assert "_MSG_TIMED_OUT" in produced(server.bootstrap, "orders", [b"x" * 1000] * 2000, **timeout)
+
+        def is_full() -> bool:
+            produced(server.bootstrap, "orders", [b"x" * 1000] * 2000, **timeout)
+            return bool(server.lines("No space left on device"))
+
+        wait_until(is_full, "the disk is full")
+        assert "_MSG_TIMED_OUT" in produced(server.bootstrap, "orders", [b"x" * 1000], **timeout)
         (line,) = server.lines("No space left on device; free some space there")
         assert " orders-0: records cannot be " in line
         metadata = AdminClient({"bootstrap.servers": server.bootstrap}).list_topics("orders", PATIENCE_S)

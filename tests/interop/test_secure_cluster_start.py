@@ -78,7 +78,8 @@ def test_it_survives_the_death_of_a_node(cluster: RunningCluster) -> None:
     for number in range(60):
         producer.produce("orders", b"%d" % number, on_delivery=lambda error, _: outcomes.append(error))
     assert cluster.states()[2]["state"] == "up"
-    assert {row["quorum"] for row in cluster.states().values()} == {"leader", "follower"}
+    quorum = {"leader", "follower"}
+    wait_until(lambda: {row["quorum"] for row in cluster.states().values()} == quorum, "a node leads")
     cluster.run("kill", "2")
     for number in range(60):
         producer.produce("orders", b"%d" % number, on_delivery=lambda error, _: outcomes.append(error))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.kafka import server_start
+
+MACHINE_IS_SLOW = "held up the event loop|did not run"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,7 +62,9 @@ def test_a_server_writes_json_alone(properties: Path) -> None:
 def test_kafka_server_start_takes_variables(properties: Path) -> None:
     environ = environment(MOLDAU_LOG_FORMAT="json", MOLDAU_LOG_LEVEL="warning")
     log_lines = [json.loads(line) for line in lines_until_ready([server_start.__name__, str(properties)], environ)]
-    assert [each["level"] for each in log_lines] == ["warning"]
+    said = [each["message"] for each in log_lines if not re.search(MACHINE_IS_SLOW, each["message"])]
+    assert {each["level"] for each in log_lines} == {"warning"}
+    assert len(said) == 1, said
 
 
 def test_a_start_that_fails_is_json_too(properties: Path) -> None:

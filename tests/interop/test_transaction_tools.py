@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_tools import Tools, shell
-from patience import PATIENCE_S, wait_until
+from patience import PATIENCE_MS, PATIENCE_S, wait_until
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.main import main
@@ -384,7 +384,7 @@ class TestOurs:
 
 class TestOtherTools:
     def consumed(self, tools: Tools, topic: str, *words: str) -> list[str]:
-        place = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--timeout-ms", "3000")
+        place = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--timeout-ms", PATIENCE_MS)
         return tools("console_consumer", *place, *words).lines
 
     def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(self, tools: Tools, begin: Begin) -> None:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
+import transactional_libraries
 from clients import confluent_producer
 from patience import PATIENCE_S
 from transaction_requests import describe_producers, fetch_offset, new_transactional_producer, until
@@ -35,6 +36,12 @@ def forgiven() -> Iterator[None]:
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node dies here, so no call needs a second try."""
+    monkeypatch.setattr(transactional_libraries, "TRY_S", PATIENCE_S)
 
 
 def write_plainly(bootstrap: str, topic: str, values: list[bytes], partitions: int = 1) -> None:
@@ -160,7 +167,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
 ) -> None:
     """The producer then gets an error of its library's kind; none of its records are visible."""
     topic, kind = create_topic(), LIBRARIES[library]
-    with kind.writer(bootstrap, transactional_id, timeout_ms=1000) as writer:
+    with kind.writer(bootstrap, transactional_id, timeout_ms=3000) as writer:
         writer.begin()
         writer.send(topic, b"never")
         until(lambda: open_producers(wire, topic), lambda ids: len(ids) == 1, "it is written")

@@ -228,8 +228,8 @@ def test_consumers_continue_after_a_producer_died_with_an_open_transaction(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
     """Two die: an old client in one partition, a new one in the other. Apache looks for timeouts every ten seconds."""
-    old = new_transactional_producer(wire, producer.transactional_id, transaction_timeout=500)
-    new = new_transactional_producer(wire, f"{producer.transactional_id}-new", transaction_timeout=500)
+    old = new_transactional_producer(wire, producer.transactional_id, transaction_timeout=3000)
+    new = new_transactional_producer(wire, f"{producer.transactional_id}-new", transaction_timeout=3000)
     open_transaction(wire, old, name)
     assert send(wire, new, name, version=NEW, partition=1).error_code == ErrorCode.none
     plain = [produce(wire, name, batch([b"after"]), partition=partition).base_offset for partition in (0, 1)]

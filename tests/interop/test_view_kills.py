@@ -114,8 +114,9 @@ class Reader(threading.Thread):
     def run(self) -> None:
         while not self.is_over:
             consumer = Consumer(self._config)
-            consumer.subscribe([self.view])
             begun: dict[int, int] = {}
+            # A member that was away for too long joins again and begins where it committed.
+            consumer.subscribe([self.view], on_assign=lambda *_, begun=begun: begun.clear())
             for _ in range(self._rng.randint(10, 80)):
                 message = consumer.poll(0.1)
                 if self.is_over:

@@ -91,7 +91,7 @@ def test_kafkas_own_example_file_gives_no_warning(tmp_path: Path) -> None:
 def test_other_controllers_get_an_address_that_they_can_connect_to(
     advertised: str, reached_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.settings._own_host", lambda: "own-name")
+    monkeypatch.setattr("moldau.settings.own_host", lambda: "own-name")
     properties = {
         "process.roles": "broker,controller",
         "controller.quorum.bootstrap.servers": "one:9093",
@@ -102,6 +102,26 @@ def test_other_controllers_get_an_address_that_they_can_connect_to(
     settings = from_properties(properties)
     assert settings.advertised_controllers == (plaintext(reached_at, 9093, "CONTROLLER"),)
     assert settings.controller_listeners == (plaintext("", 9093, "CONTROLLER"),)
+
+
+@pytest.mark.parametrize(
+    ("servers", "is_alone"),
+    [
+        ("", True),
+        ("localhost:9093", True),
+        ("two.invalid:9093", False),
+        ("localhost:9094", False),
+        ("localhost:9093,192.0.2.1:9093", False),
+    ],
+)
+def test_a_node_is_alone_if_all_addresses_of_controllers_are_its_own(servers: str, is_alone: bool) -> None:
+    properties = {
+        "process.roles": "broker,controller",
+        "controller.quorum.bootstrap.servers": servers,
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.listener.names": "CONTROLLER",
+    }
+    assert from_properties(properties).is_alone is is_alone
 
 
 def test_variables_of_the_container_images() -> None:
@@ -287,9 +307,10 @@ def test_several_listeners_may_have_port_zero() -> None:
     )
 
 
-def test_several_log_dirs_give_a_warning() -> None:
-    assert from_properties({"log.dirs": "/a,/b"}).warnings == (
-        "properties: log.dirs: Moldau uses only the first of several directories",
+@pytest.mark.parametrize("key", ["log.dirs", "log.dir"])
+def test_several_log_dirs_give_a_warning(key: str) -> None:
+    assert from_properties({key: "/a,/b"}).warnings == (
+        f"properties: {key}: Moldau uses only the first of several directories",
     )
 
 

@@ -140,16 +140,16 @@ class BrokerSide:
         self.router = Router(self.throttling, world.run_codec or world.run_in_thread, counters)
         self.handlers = audited(handlers(self._handler_dependencies(channel)), audit)
         self.router.serve(self.handlers)
-        self._laying_out = ChunkedLayout(self._on_image, self._remove_some, world.timers)
+        self._chunked_layout = ChunkedLayout(self._on_image, self._remove_some, world.timers)
         self._follow_images()
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
-        registered = RegistrationGate(node_id, self.lifecycle.incarnation_id, self._laying_out.on_image)
+        registered = RegistrationGate(node_id, self.lifecycle.incarnation_id, self._chunked_layout.on_image)
         current.add_listener(registered.on_image)
         leaderships = LeadershipLog(node_id, current)
-        gate = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
-        current.add_listener(gate.on_image)
+        logged = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
+        current.add_listener(logged.on_image)
         current.add_listener(self.lifecycle.on_image)
         current.add_listener(self.telemetry.on_image)
 
@@ -299,7 +299,7 @@ class BrokerSide:
         self._on_partitions_changed(image, changes)
 
     def _remove_some(self, count: int) -> bool:
-        # A partition is no longer fetched before its log is deleted: the fetchers are always ahead.
+        # Stop fetching a partition first, then delete its log.
         are_fetched = self._fetchers.remove_some()
         has_updates = self.partitions.update_some()
         return self.partitions.remove_some(count, self._world.clock.now_ms()) or has_updates or are_fetched
@@ -325,7 +325,7 @@ class BrokerSide:
         if changes.has_client_quotas:
             self.throttling.set_quotas(image.client_quotas)
 
-    def _retry(self) -> None:
+    def _retry_opening(self) -> None:
         """Try again to open partitions whose log could not be opened."""
         image = self._current.image
         if opened := self.partitions.retry(image, self._world.clock.now_ms()):
@@ -340,7 +340,7 @@ class BrokerSide:
         )
         serving: Promise[None] = Promise()
         unfenced = self.lifecycle.start(registration)
-        unfenced.then(lambda _: self._laying_out.when_done(lambda: self._start_serving(serving)))
+        unfenced.then(lambda _: self._chunked_layout.when_done(lambda: self._start_serving(serving)))
         return serving
 
     def _start_serving(self, serving: Promise[None]) -> None:
@@ -348,12 +348,13 @@ class BrokerSide:
         serving.complete(None)
 
     def _start_chores(self) -> None:
-        settings, keep, world = self._settings, self.housekeeping, self._world
+        settings, logs, world = self._settings, self.housekeeping, self._world
         every = self._chores.every
-        every(settings.log_retention_check_interval_ms, lambda: keep.retain(world.run_in_thread, world.on_fault))
-        every(OPEN_RETRY_MS, self._retry)
-        every(min(settings.log_flush_scheduler_interval_ms, 1000), keep.flush_by_time)
-        every(settings.producer_id_expiration_check_interval_ms, keep.expire_producers)
+        every(settings.log_retention_check_interval_ms, lambda: logs.retain(world.run_in_thread, world.on_fault))
+        every(OPEN_RETRY_MS, self._retry_opening)
+        # The default is "never", and yet flush.ms of a topic holds.
+        every(min(settings.log_flush_scheduler_interval_ms, 1000), logs.flush_by_time)
+        every(settings.producer_id_expiration_check_interval_ms, logs.expire_producers)
         every(
             settings.producer_id_expiration_check_interval_ms,
             lambda: self.verifications.expire(world.clock.monotonic_ms(), settings.producer_id_expiration_ms),
@@ -361,10 +362,8 @@ class BrokerSide:
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
-        every(
-            settings.replica_high_watermark_checkpoint_interval_ms,
-            lambda: keep.write_checkpoints(world.run_in_thread, world.on_fault),
-        )
+        checkpoint_ms = settings.replica_high_watermark_checkpoint_interval_ms
+        every(checkpoint_ms, lambda: logs.write_checkpoints(world.run_in_thread, world.on_fault))
         self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
 
@@ -391,7 +390,7 @@ class BrokerSide:
         self._isr_changes.close()
         self._chores.stop()
         self.housekeeping.stop()
-        self._laying_out.stop()
+        self._chunked_layout.stop()
         self._remove_some(sys.maxsize)
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:

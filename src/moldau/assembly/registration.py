@@ -15,7 +15,7 @@ from moldau.wire.messages.broker_registration import Listener as RegisteredListe
 def broker_registration(
     settings: Settings, cluster_id: str, directory_id: Uuid, advertised: Sequence[Listener], previous_epoch: int
 ) -> BrokerRegistrationRequest:
-    """`previous_epoch` is the broker epoch before this process, below 0 if what that process wrote may be lost."""
+    """`previous_epoch`: the broker epoch of the previous run; below 0 if records of that run may be lost."""
     return BrokerRegistrationRequest(
         broker_id=settings.node_id,
         cluster_id=cluster_id,

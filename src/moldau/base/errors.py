@@ -143,6 +143,16 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A code that a newer broker sent: it keeps its number, and gets a name that shows it."""
+        if not isinstance(value, int) or not -(2**15) <= value < 2**15:
+            return None
+        unknown = int.__new__(cls, value)
+        unknown._name_ = f"UNKNOWN_ERROR_CODE_{value}"
+        unknown._value_ = value
+        return unknown
+
 
 ERROR_MESSAGE_LENGTH_MAX = 1000
 

@@ -1,7 +1,7 @@
 """The topic keys, and the effective values of a topic that overrides some of them.
 
 Names, types, defaults, limits and broker keys to fall back to are those of Apache Kafka 4.3. The packages `log` and
-`replica` define the effect of a key. Resolve values when something changes, not for every request.
+`replica` define the effect of a key. Callers resolve once per change, not per request.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class ThrottledReplicas:
         return f"{self.key} must be the literal '*' or a list of replicas in the following format: {form}"
 
 
-def _key(broker_key: str) -> tuple[Synonym, ...]:
+def _broker(broker_key: str) -> tuple[Synonym, ...]:
+    """The broker key to which a topic key falls back."""
     return (Synonym(broker_key),)
 
 
@@ -76,55 +77,59 @@ _LEADER_THROTTLE: Final = "leader.replication.throttled.replicas"
 _FOLLOWER_THROTTLE: Final = "follower.replication.throttled.replicas"
 
 _ROWS: Final[tuple[ConfigDef, ...]] = (
-    ConfigDef("segment.bytes", INT, 1_073_741_824, Range(1_048_576), synonyms=_key("log.segment.bytes")),
+    ConfigDef("segment.bytes", INT, 1_073_741_824, Range(1_048_576), synonyms=_broker("log.segment.bytes")),
     ConfigDef("segment.ms", LONG, 604_800_000, Range(1), synonyms=_ROLL),
     ConfigDef("segment.jitter.ms", LONG, 0, Range(0), synonyms=_JITTER),
-    ConfigDef("segment.index.bytes", INT, 10_485_760, Range(4), synonyms=_key("log.index.size.max.bytes")),
-    ConfigDef("flush.messages", LONG, LONG_MAX, Range(1), synonyms=_key("log.flush.interval.messages")),
+    ConfigDef("segment.index.bytes", INT, 10_485_760, Range(4), synonyms=_broker("log.index.size.max.bytes")),
+    ConfigDef("flush.messages", LONG, LONG_MAX, Range(1), synonyms=_broker("log.flush.interval.messages")),
     ConfigDef("flush.ms", LONG, LONG_MAX, Range(0), synonyms=_FLUSH),
-    ConfigDef("retention.bytes", LONG, -1, synonyms=_key("log.retention.bytes")),
+    ConfigDef("retention.bytes", LONG, -1, synonyms=_broker("log.retention.bytes")),
     ConfigDef("retention.ms", LONG, 604_800_000, Range(-1), synonyms=_RETENTION),
-    ConfigDef("max.message.bytes", INT, 1_048_588, Range(0), synonyms=_key("message.max.bytes")),
-    ConfigDef("index.interval.bytes", INT, 4096, Range(0), synonyms=_key("log.index.interval.bytes")),
-    ConfigDef("delete.retention.ms", LONG, 86_400_000, Range(0), synonyms=_key("log.cleaner.delete.retention.ms")),
-    ConfigDef("min.compaction.lag.ms", LONG, 0, Range(0), synonyms=_key("log.cleaner.min.compaction.lag.ms")),
-    ConfigDef("max.compaction.lag.ms", LONG, LONG_MAX, Range(1), synonyms=_key("log.cleaner.max.compaction.lag.ms")),
-    ConfigDef("file.delete.delay.ms", LONG, 60_000, Range(0), synonyms=_key("log.segment.delete.delay.ms")),
-    ConfigDef("min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), synonyms=_key("log.cleaner.min.cleanable.ratio")),
-    ConfigDef("cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), synonyms=_key("log.cleanup.policy")),
-    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, synonyms=_key("unclean.leader.election.enable")),
-    ConfigDef("min.insync.replicas", INT, 1, Range(1), synonyms=_key("min.insync.replicas")),
-    ConfigDef("compression.type", STRING, "producer", _CODECS, synonyms=_key("compression.type")),
-    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), synonyms=_key("compression.gzip.level")),
-    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), synonyms=_key("compression.lz4.level")),
-    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), synonyms=_key("compression.zstd.level")),
-    ConfigDef("preallocate", BOOLEAN, False, synonyms=_key("log.preallocate")),
+    ConfigDef("max.message.bytes", INT, 1_048_588, Range(0), synonyms=_broker("message.max.bytes")),
+    ConfigDef("index.interval.bytes", INT, 4096, Range(0), synonyms=_broker("log.index.interval.bytes")),
+    ConfigDef("delete.retention.ms", LONG, 86_400_000, Range(0), synonyms=_broker("log.cleaner.delete.retention.ms")),
+    ConfigDef("min.compaction.lag.ms", LONG, 0, Range(0), synonyms=_broker("log.cleaner.min.compaction.lag.ms")),
+    ConfigDef("max.compaction.lag.ms", LONG, LONG_MAX, Range(1), synonyms=_broker("log.cleaner.max.compaction.lag.ms")),
+    ConfigDef("file.delete.delay.ms", LONG, 60_000, Range(0), synonyms=_broker("log.segment.delete.delay.ms")),
+    ConfigDef(
+        "min.cleanable.dirty.ratio", DOUBLE, 0.5, Range(0, 1), synonyms=_broker("log.cleaner.min.cleanable.ratio")
+    ),
+    ConfigDef(
+        "cleanup.policy", LIST, ("delete",), OneOf(("compact", "delete")), synonyms=_broker("log.cleanup.policy")
+    ),
+    ConfigDef("unclean.leader.election.enable", BOOLEAN, False, synonyms=_broker("unclean.leader.election.enable")),
+    ConfigDef("min.insync.replicas", INT, 1, Range(1), synonyms=_broker("min.insync.replicas")),
+    ConfigDef("compression.type", STRING, "producer", _CODECS, synonyms=_broker("compression.type")),
+    ConfigDef("compression.gzip.level", INT, -1, Range(1, 9, besides=-1), synonyms=_broker("compression.gzip.level")),
+    ConfigDef("compression.lz4.level", INT, 9, Range(1, 17), synonyms=_broker("compression.lz4.level")),
+    ConfigDef("compression.zstd.level", INT, 3, Range(-131_072, 22), synonyms=_broker("compression.zstd.level")),
+    ConfigDef("preallocate", BOOLEAN, False, synonyms=_broker("log.preallocate")),
     ConfigDef(
         "message.timestamp.type",
         STRING,
         "CreateTime",
         OneOf(("CreateTime", "LogAppendTime")),
-        synonyms=_key("log.message.timestamp.type"),
+        synonyms=_broker("log.message.timestamp.type"),
     ),
     ConfigDef(
         "message.timestamp.before.max.ms",
         LONG,
         LONG_MAX,
         Range(0),
-        synonyms=_key("log.message.timestamp.before.max.ms"),
+        synonyms=_broker("log.message.timestamp.before.max.ms"),
     ),
     ConfigDef(
         "message.timestamp.after.max.ms",
         LONG,
         3_600_000,
         Range(0),
-        synonyms=_key("log.message.timestamp.after.max.ms"),
+        synonyms=_broker("log.message.timestamp.after.max.ms"),
     ),
     ConfigDef(_LEADER_THROTTLE, LIST, (), ThrottledReplicas(_LEADER_THROTTLE)),
     ConfigDef(_FOLLOWER_THROTTLE, LIST, (), ThrottledReplicas(_FOLLOWER_THROTTLE)),
     ConfigDef("remote.storage.enable", BOOLEAN, False),
-    ConfigDef("local.retention.ms", LONG, -2, Range(-2), synonyms=_key("log.local.retention.ms")),
-    ConfigDef("local.retention.bytes", LONG, -2, Range(-2), synonyms=_key("log.local.retention.bytes")),
+    ConfigDef("local.retention.ms", LONG, -2, Range(-2), synonyms=_broker("log.local.retention.ms")),
+    ConfigDef("local.retention.bytes", LONG, -2, Range(-2), synonyms=_broker("log.local.retention.bytes")),
     ConfigDef("remote.log.copy.disable", BOOLEAN, False),
     ConfigDef("remote.log.delete.on.disable", BOOLEAN, False),
     ConfigDef("internal.segment.bytes", INT, None, internal=True),
@@ -241,6 +246,7 @@ def _value(definition: ConfigDef, overrides: Mapping[str, str], broker_configs: 
 
 def _entry(definition: ConfigDef, overrides: Mapping[str, str], broker_configs: BrokerLayers) -> ConfigEntry:
     value = definition.text(_value(definition, overrides, broker_configs))
+    # The first synonym stands for all: `broker_synonyms` lists the others, as those in minutes and hours, after it.
     synonyms = broker_synonyms(definition.synonyms[0].name, broker_configs) if definition.synonyms else ()
     if definition.name in overrides:
         synonyms = (ConfigSynonym(definition.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)

@@ -1,19 +1,20 @@
 """A new password for the admin user of a secured broker or cluster whose client.properties is missing.
 
-Who can delete the file can read the keys beside it, so nobody gets in by this who could not before.
+Who can delete the file can read the keys beside it, so this gives nobody access that they did not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.secure_setup.problems import SetupFailed
 
-TIMEOUT_MS: Final = 10_000
-ANSWER_SECONDS: Final = 15.0
+REQUEST_TIMEOUT_MS: Final = 10_000
+RESPONSE_WAIT_SECONDS: Final = 15.0
 
 
 def renew_admin_password(address: str, properties: Mapping[str, str], directory: SecureDirectory) -> str:
@@ -27,12 +28,11 @@ def renew_admin_password(address: str, properties: Mapping[str, str], directory:
 
     password = new_password()
     try:
-        cluster = Cluster(address, properties, ANSWER_SECONDS)
-        try:
-            Users(ClusterAdmin(cluster, TIMEOUT_MS)).set_password(ADMIN, password)
-        finally:
-            cluster.close()
-        directory.write_client_file(password)
+        with (
+            directory.new_client_file(password),
+            closing(Cluster(address, properties, RESPONSE_WAIT_SECONDS)) as cluster,
+        ):
+            Users(ClusterAdmin(cluster, REQUEST_TIMEOUT_MS)).set_password(ADMIN, password)
     except (OSError, MalformedData, KafkaError, UnusableProperty) as error:
         raise SetupFailed(f"{directory.client_file} is missing and cannot be made anew: {error}") from error
     return password

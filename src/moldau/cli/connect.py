@@ -20,6 +20,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 import click
 
 from moldau.base.errors import UnusableProperty
+from moldau.base.host_names import is_host_name
 from moldau.base.listeners import start_command
 from moldau.cli.cluster_metadata import ClusterMetadata, TopicMetadata
 
@@ -213,9 +214,10 @@ def split_address(address: str) -> tuple[str, int]:
     host, colon, port = plain.rpartition(":")
     if not colon or plain.endswith("]"):
         host, port = plain, "9092"
-    if not port.isdigit() or not 0 < int(port) < 65536:
+    host = host.strip("[]")
+    if not port.isdigit() or not 0 < int(port) < 65536 or not is_host_name(host):
         raise CommandFailed(f"{address} is not an address; give -b HOST:PORT, such as -b {DEFAULT_BOOTSTRAP}")
-    return host.strip("[]"), int(port)
+    return host, int(port)
 
 
 def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[TopicMetadata]:

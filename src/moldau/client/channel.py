@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.host_names import is_host_name
 from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
@@ -58,6 +59,8 @@ class Channel:
         self, host: str, port: int, security: Security | None = None, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
         security = security or Security()
+        if not is_host_name(host) or not 0 < port < 65536:
+            raise ConnectionError(f"{host}:{port} is not an address")  # also what brokers advertise
         self._socket: socket.socket = socket.create_connection((host, port), timeout=timeout_seconds)
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._in_flight: deque[_InFlight] = deque()

@@ -31,8 +31,6 @@ class CoordinatorRecord(NamedTuple):
 
 UNWRITABLE: Final = (struct.error, ValueError, OverflowError)
 """Errors of the codec for a string that is too long for its length field."""
-EncodeRecord = Callable[[CoordinatorRecord], tuple[bytes, bytes | None]]
-"""Returns the bytes of the key and of the value."""
 new_coordinator_record = partial(tuple.__new__, CoordinatorRecord)
 """Makes a CoordinatorRecord without its own constructor, whose cost every committed offset would pay."""
 

@@ -1,4 +1,4 @@
-"""Names of files and directories. They are Kafka's, so that Kafka's tools can read them.
+"""Names of files and directories. Nearly all are Kafka's, so that Kafka's tools can read them.
 
 <data directory>/
   .lock                              locked by the process that owns the directory
@@ -9,7 +9,8 @@
   cleaner-offset-checkpoint          per compacted partition: everything below was cleaned
   <topic>-<partition>/
     <base offset>.log .index .timeindex .txnindex    a segment; the name is its first offset, 20 digits
-    <base offset>.log.cleaned .log.swap …             a new segment that the cleaner writes; one that replaces others
+    <base offset>.log.cleaned …                       a segment that the cleaner is writing
+    <base offset>.log.swap …                          one that it has written, about to replace others
     <base offset>.log.deleted …                       a segment that waits to be removed
     <offset>.snapshot                                the producer state at that offset
     leader-epoch-checkpoint  partition.metadata

@@ -7,6 +7,7 @@ recovery.py opens a log, compaction.py compacts it. The caller passes times and 
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.steps import Steps
 from moldau.log import layout, producer_batches, reading
 from moldau.log.cleaning.swap import SwapWork
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
@@ -23,7 +25,7 @@ from moldau.log.files import Files
 from moldau.log.flush import Flushing, FlushWork
 from moldau.log.producers import CompletedTxn, Producers
 from moldau.log.reading import Slice
-from moldau.log.rebuild import aborted_txn, ended_since, reload_producers, replay_batch, write_snapshot
+from moldau.log.rebuild import aborted_txn, reload_producers, replay_batch, search_ended, write_snapshot
 from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
@@ -103,6 +105,8 @@ class Log:
         self._has_aborted: bool | None = None
         """Whether this log may have aborted transactions; None until a reader asks. Most logs have none, and then no
         transaction index is read."""
+        self._ended_search: tuple[int, Steps[list[CompletedTxn]]] | None = None
+        """After a restart: the high watermark from which on it searches for ended transactions, and the search."""
         is_synced = recovery_point == end_offset and not self.flushing.has_unsynced_files
         self._closed_state = (end_offset, 0) if is_synced else None
         """End offset and generation for which the snapshot and the indexes on disk are valid; None if they are not."""
@@ -279,19 +283,18 @@ class Log:
             return None
         segment = self.segments.active
         position, first_size = reading.quick_find(segment, offset) if offset >= segment.base_offset else (None, 0)
-        if position is not None and up_to == end_offset:
-            limit = segment.size
-        else:
-            try:
-                if position is None:
-                    segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
-                else:
-                    limit = reading.position_of(segment, up_to)
-            except MalformedData as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        length = limit - position
-        if length > max_bytes:
-            length = reading.bounded_length(segment, position, first_size, max_bytes, at_least_one)
+        try:
+            if position is None:
+                segment, position, first_size, limit = reading.find_batch(self.segments, offset, up_to, end_offset)
+            elif up_to == end_offset:
+                limit = segment.size
+            else:
+                limit = reading.position_of(segment, up_to)
+            length = limit - position
+            if length > max_bytes:
+                length = reading.bounded_length(segment, position, first_size, length, max_bytes, at_least_one)
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         if length <= 0:
             return None
         return reading.new_slice((segment.file, position, length, segment.hot.is_hot(position)))
@@ -323,18 +326,38 @@ class Log:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset below which every transaction has ended and its marker is replicated. After a restart this
-        may need a read of the log: raise StorageFault if that fails."""
+        """Return the offset below which every transaction has ended and its marker is replicated.
+
+        After a restart this may need reads of the log, a part in each call; until all is read, no record is known to
+        be stable. Raise StorageFault if the disk fails, KafkaError if a batch is damaged.
+        """
         producers = self.producers
-        if high_watermark < producers.ended_known_from:
-            known_from = producers.ended_known_from
-            ended = ended_since(self.files, self.directory, self.segments, high_watermark, known_from)
-            producers.recall_ended(ended, high_watermark)
+        if high_watermark < producers.ended_known_from and not self._recall_ended(high_watermark):
+            return min(self.start_offset, high_watermark)
         unstable = producers.first_unstable_offset(high_watermark)
         if unstable is None:
             return high_watermark
         # Retention may have deleted the first records of a transaction that is still open.
         return min(max(unstable, self.start_offset), high_watermark)
+
+    def _recall_ended(self, high_watermark: int) -> bool:
+        """Continue the search for transactions that ended above the high watermark before a restart. Return whether all
+        are known now."""
+        if self._ended_search is None or high_watermark < self._ended_search[0]:
+            known_from = self.producers.ended_known_from
+            search = search_ended(self.files, self.directory, self.segments, high_watermark, known_from)
+        else:
+            high_watermark, search = self._ended_search
+        self._ended_search = None
+        try:
+            next(search)
+        except StopIteration as done:
+            self.producers.recall_ended(done.value, high_watermark)
+            return True
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        self._ended_search = high_watermark, search
+        return False
 
     def aborted_in(self, piece: Slice, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """Return the aborted transactions with records in a slice that was read from `offset`. The list may contain a
@@ -553,8 +576,14 @@ class Log:
         self.cleaned_up_to = min(self.cleaned_up_to, self.end_offset)
         self.flushing.truncate(self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
+        self._ended_search = None
         names = self.files.names(self.directory)
-        reload_producers(self.producers, self.files, self.directory, names, self.segments, self.end_offset)
+        try:
+            reload_producers(self.producers, self.files, self.directory, names, self.segments, self.end_offset)
+        except MalformedData as error:
+            # Without its producers' state the log could not tell repeated batches and open transactions.
+            self.fault = StorageFault(self.directory, OSError(errno.EIO, str(error)))
+            raise self.fault from error
 
     # --- close --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.log.producers import BatchMetadata, CompletedTxn, Producers
 from moldau.log.rebuild import batches_before, marker_in
 from moldau.log.segments import Segments
@@ -11,14 +12,19 @@ from moldau.wire.records import EndTxnMarker
 
 
 def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMetadata | None:
-    """The batch in the log that this one repeats. After a restart older batches are looked up in the segments."""
+    """The batch in the log that this one repeats. After a restart older batches are looked up in the segments; raise
+    KafkaError if they cannot be read."""
     last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
     last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
     found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
     if found is None:
         offset = producers.forgotten_before(producer_id, producer_epoch, base_sequence)
         if offset is not None:
-            producers.recall(producer_id, batches_before(segments, producer_id, producer_epoch, offset))
+            try:
+                earlier = batches_before(segments, producer_id, producer_epoch, offset)
+            except MalformedData as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            producers.recall(producer_id, earlier)
             found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
     return found
 

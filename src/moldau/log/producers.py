@@ -35,7 +35,7 @@ class BatchMetadata(NamedTuple):
 class CompletedTxn(NamedTuple):
     producer_id: int
     first_offset: int
-    last_offset: int
+    marker_offset: int
     aborted: bool
 
 
@@ -233,7 +233,7 @@ class Producers:
     def forget_replicated(self, high_watermark: int) -> None:
         """Drop transactions whose marker is below the high watermark: all in-sync replicas have it."""
         unreplicated = self.unreplicated
-        while unreplicated and unreplicated[0].last_offset < high_watermark:
+        while unreplicated and unreplicated[0].marker_offset < high_watermark:
             unreplicated.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from moldau.base.errors import MalformedData
 from moldau.log.files import File
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
@@ -64,12 +65,16 @@ def position_of(segment: Segment, offset: int) -> int:
     return segment.size if position is None else position
 
 
-def bounded_length(segment: Segment, position: int, first_size: int, max_bytes: int, at_least_one: bool) -> int:
-    """How many bytes to return: `max_bytes`, or the first batch alone if it is longer, or 0. The size of the first
-    batch is read from the file if it is not known (0)."""
+def bounded_length(
+    segment: Segment, position: int, first_size: int, length: int, max_bytes: int, at_least_one: bool
+) -> int:
+    """How many of the `length` bytes from `position` on to return: `max_bytes`, or the first batch alone if it is
+    longer, or 0. The size of the first batch is read from the file if it is not known (0)."""
     if not first_size:
-        _, batch_length = LENGTH_PREFIX.unpack(segment.file.pread(LENGTH_PREFIX.size, position))
-        first_size = LENGTH_PREFIX.size + batch_length
+        prefix = segment.file.pread(LENGTH_PREFIX.size, position)
+        first_size = LENGTH_PREFIX.size + LENGTH_PREFIX.unpack(prefix)[1] if len(prefix) == LENGTH_PREFIX.size else 0
+    if not BATCH_HEADER_BYTES <= first_size <= length:
+        raise MalformedData(f"{segment.log_path}: no batch at {position}")
     if first_size <= max_bytes:
         return max_bytes
     return first_size if at_least_one else 0

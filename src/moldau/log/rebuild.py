@@ -1,6 +1,6 @@
 """Rebuilds producer state and leader epochs from the batches: from the newest intact snapshot, or from the start.
 
-Used when a log is opened and after it was truncated. Snapshots and checkpoints that are damaged are ignored.
+Used when a log is opened and after it was truncated. Damaged snapshots and checkpoints are not used.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.limits import PRODUCER_BATCHES_KEPT
+from moldau.base.steps import Steps
 from moldau.log import layout
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files, write_all
@@ -27,7 +28,17 @@ from moldau.wire.batch import BatchHeader
 from moldau.wire.records import EndTxnMarker, decode_records, read_end_txn_marker
 
 RECALL_OFFSETS: Final = 10_000
-"""How many offsets back the log is searched for the batches of a producer that a restart has forgotten."""
+"""How far back to search for a producer's earlier batches: a snapshot keeps only the last one."""
+BATCHES_A_STEP: Final = 500
+"""How many batches one step of `search_ended` reads: about a millisecond."""
+
+
+class _Found(NamedTuple):
+    """A batch and where it is."""
+
+    segment: Segment
+    position: int
+    header: BatchHeader
 
 
 def marker_in(batch: Buffer) -> EndTxnMarker | None:
@@ -60,8 +71,8 @@ def _batch_metadata(header: BatchHeader) -> BatchMetadata:
 def aborted_txn(producers: Producers, completed: CompletedTxn) -> AbortedTxn:
     """Return the entry of the transaction index, with the last stable offset right after the marker."""
     oldest = producers.oldest_open_transaction
-    stable = completed.last_offset + 1 if oldest is None else oldest
-    return AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+    stable = completed.marker_offset + 1 if oldest is None else oldest
+    return AbortedTxn(completed.producer_id, completed.first_offset, completed.marker_offset, stable)
 
 
 # --- producers --------------------------------------------------------------------------------------------------
@@ -91,7 +102,10 @@ def reload_producers(
     segments: Segments,
     end_offset: int,
 ) -> None:
-    """Bring `producers` to the state at `end_offset`. Remove damaged snapshots and those beyond `end_offset`."""
+    """Bring `producers` to the state at `end_offset`. Remove damaged snapshots and those beyond `end_offset`.
+
+    Raise MalformedData if a batch after the snapshot cannot be read.
+    """
     replay_from = 0
     producers.load([])
     for offset in snapshot_offsets(names):
@@ -105,46 +119,87 @@ def reload_producers(
         except MalformedData:
             pass
         files.unlink(path)
-    _replay(producers, segments, replay_from, end_offset)
+    for found in _headers(segments, replay_from, end_offset):
+        _replay(producers, found)
 
 
-def _replay(producers: Producers, segments: Segments, from_offset: int, up_to: int) -> None:
-    for segment, position, header in _headers(segments, from_offset, up_to):
-        replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
+def _replay(producers: Producers, found: _Found) -> None:
+    segment, position, header = found
+    replay_batch(producers, header, partial(segment.read_batch, position, header.size_in_bytes))
 
 
-def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Yield (segment, position, header) of each batch with from_offset <= base offset < up_to."""
-    for place in range(segments.floor(from_offset), len(segments)) if from_offset < up_to else ():
+def _headers(segments: Segments, from_offset: int, up_to: int) -> Iterator[_Found]:
+    """Yield each batch with from_offset <= base offset < up_to. Raise MalformedData where there is no whole batch."""
+    if from_offset >= up_to:
+        return
+    for place in range(segments.floor(from_offset), len(segments)):
         segment = segments.at(place)
         if segment.base_offset >= up_to:
             return
-        start = segment.offset_index.lookup(from_offset)[1] if from_offset > segment.base_offset else 0
+        start = 0
+        if from_offset > segment.base_offset:
+            # `locate` rebuilds an index that does not match the log.
+            located = segment.locate(from_offset)
+            start = segment.size if located is None else located[0]
         for position, header in walk_headers(segment.file, start, segment.size):
             if header.base_offset >= up_to:
                 return
             if header.base_offset >= from_offset:
-                yield segment, position, header
+                yield _Found(segment, position, header)
 
 
-def ended_since(files: Files, directory: str, segments: Segments, from_offset: int, up_to: int) -> list[CompletedTxn]:
-    """Return the transactions with a marker in from_offset <= offset < up_to, in the order of their markers."""
-    if not any(header.is_control for _, _, header in _headers(segments, from_offset, up_to)):
+def search_ended(
+    files: Files, directory: str, segments: Segments, from_offset: int, up_to: int
+) -> Steps[list[CompletedTxn]]:
+    """Return the transactions with a marker in from_offset <= offset < up_to, in the order of their markers.
+
+    Between steps the log may grow, and its oldest segments may be deleted. Raise MalformedData if a batch cannot be
+    read.
+    """
+    has_control_batch = False
+    for found in _in_steps(segments, from_offset, up_to):
+        if found is None:
+            yield
+        elif found.header.is_control:
+            has_control_batch = True
+            break
+    if not has_control_batch:
         return []
     producers, replay_from = Producers(), 0
     for offset in snapshot_offsets(files.names(directory)):
-        content = files.read(f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}")
-        if offset <= from_offset and content is not None:
+        path = f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}"
+        content = files.read(path) if offset <= from_offset else None
+        if content is not None:
             with suppress(MalformedData):
                 producers.load(decode_snapshot(content), offset)
                 replay_from = offset
                 break
-    _replay(producers, segments, replay_from, up_to)
-    return [txn for txn in producers.unreplicated if txn.last_offset >= from_offset]
+    for found in _in_steps(segments, replay_from, up_to):
+        if found is None:
+            yield
+        else:
+            _replay(producers, found)
+    # Nothing was forgotten during the replay: these are all transactions that ended from `replay_from` on.
+    return [txn for txn in producers.unreplicated if txn.marker_offset >= from_offset]
+
+
+def _in_steps(segments: Segments, from_offset: int, up_to: int) -> Iterator[_Found | None]:
+    """Yield what `_headers` yields, and None after every BATCHES_A_STEP batches."""
+    while True:
+        for number, found in enumerate(_headers(segments, from_offset, up_to)):
+            if number == BATCHES_A_STEP:
+                break
+            yield found
+        else:
+            return
+        yield None
+        # Look the position up again: the list of segments may have changed.
+        from_offset = found.header.base_offset
 
 
 def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMetadata]:
-    """Return the last batches that the producer wrote with `epoch` below `offset`, at most RECALL_OFFSETS back."""
+    """Return the last batches that the producer wrote with `epoch` below `offset`, at most RECALL_OFFSETS back. Raise
+    MalformedData if one cannot be read."""
     batches: deque[BatchMetadata] = deque(maxlen=PRODUCER_BATCHES_KEPT)
     for _, _, header in _headers(segments, max(offset - RECALL_OFFSETS, 0), offset):
         if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
@@ -167,7 +222,8 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
 
 
 def epochs_from_batches(segments: Iterable[Segment]) -> LeaderEpochs:
-    """Read the leader epoch of every batch: slow, but always right. Stops at the first batch that cannot be read."""
+    """Read the leader epoch of every batch: slow, but needs no checkpoint. Covers the batches before the first
+    unreadable one."""
     epochs = LeaderEpochs()
     try:
         for segment in segments:

@@ -3,7 +3,7 @@
 Written at roll and close like the offset index. 12 bytes an entry, big-endian, both columns rising:
 
     int64  the largest timestamp so far
-    int32  last offset of the batch that holds it, less the segment's base offset
+    uint32 last offset of the batch that holds it, less the segment's base offset
 
 The last entry of a closed segment holds its largest timestamp: retention reads only that.
 """
@@ -22,6 +22,7 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int = -1
+    """Of the batch, for ListOffsets; the index does not have it."""
 
 
 class TimeIndex:
@@ -59,7 +60,8 @@ class TimeIndex:
         del self.entries[keep * ENTRY_BYTES :]
 
     def is_sane(self, next_offset: int) -> bool:
-        """Whether all entries are whole, the last is above the first, and all are below `next_offset`."""
+        """Whether all entries are whole, the last one is larger than the first in both columns, and its offset is below
+        `next_offset`. Those between are not read."""
         if len(self.entries) % ENTRY_BYTES:
             return False
         if not self.entries:

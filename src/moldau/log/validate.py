@@ -82,7 +82,7 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
     """
     size = len(batch)
     if size < BATCH_HEADER_BYTES:
-        one_batch(batch)
+        one_batch(batch)  # always raises: a batch is not shorter than its header
     fields: HeaderFields = BATCH_HEADER.unpack_from(batch)
     (base_offset, batch_length, _, magic, crc, attributes, last_offset_delta,
      base_timestamp, max_timestamp, producer_id, _, base_sequence, record_count) = fields  # fmt: skip
@@ -97,7 +97,7 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
     if last_offset_delta + 1 != record_count or record_count < 1:
         raise _invalid(f"The record batch counts {record_count} records, its last offset delta is {last_offset_delta}.")
     if origin is Origin.CLIENT:
-        if base_offset or attributes & CONTROL_BIT or (producer_id >= 0 > base_sequence):
+        if base_offset or attributes & CONTROL_BIT or (producer_id >= 0 and base_sequence < 0):
             raise _rejection(BatchHeader._make(fields))
         if (
             attributes & LOG_APPEND_TIME_BIT
@@ -114,14 +114,23 @@ def _is_marker(attributes: int, origin: Origin) -> bool:
 
 
 def one_batch(records: memoryview) -> memoryview:
-    """Return the one batch of magic 2 that a produce request must hold. The checks are Kafka's, in Kafka's order.
+    """Return the one batch of magic 2 that a produce request must hold.
 
     Trailing bytes are ignored if they are too few for the head of another batch; anything else is rejected.
     """
+    size = _batch_bytes(records)
+    if len(records) - size >= CRC_POSITION:
+        _batch_bytes(records[size:])  # like Kafka, first complain of the second batch if its head is wrong
+        raise _invalid("More than one record batch was sent: there must be exactly one.")
+    return records[:size]
+
+
+def _batch_bytes(records: memoryview) -> int:
+    """Return the size of the first batch. The checks of its head are Kafka's, in Kafka's order."""
     sent = len(records)
     if sent < CRC_POSITION:
         raise _invalid("The records hold no batch: there must be exactly one.")
-    size = LENGTH_PREFIX.size + LENGTH_PREFIX.unpack_from(records)[1]
+    size: int = LENGTH_PREFIX_BYTES + LENGTH_PREFIX.unpack_from(records)[1]
     magic = records[MAGIC_POSITION]
     if size < LEGACY_BATCH_BYTES_MIN or magic > MAGIC:
         raise _corrupt(f"The record batch claims {size} bytes and magic {magic}.")
@@ -131,10 +140,7 @@ def one_batch(records: memoryview) -> memoryview:
         raise _invalid(f"The record batch has magic {magic}, only magic 2 is accepted.")
     if size < BATCH_HEADER_BYTES:
         raise _corrupt(f"The record batch claims {size} bytes, fewer than its header has.")
-    if sent - size >= CRC_POSITION:
-        one_batch(records[size:])
-        raise _invalid("More than one record batch was sent: there must be exactly one.")
-    return records[:size]
+    return size
 
 
 def check_keys(batch: memoryview, config: LogConfig) -> None:
@@ -194,9 +200,9 @@ def too_large(size: int, config: LogConfig) -> KafkaError:
 
 
 def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> HeaderFields:
-    """Reject the records whose timestamps are out of range; the header says that there are some.
+    """Reject the records whose timestamps are out of range: the header looks as if there were some.
 
-    If there are none, the header is wrong and is corrected, as Kafka does.
+    If there are none, correct the header, as Kafka does.
     """
     is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE_POSITION] & LOG_APPEND_TIME_BIT)
     records = open_records(batch, config)

@@ -1,6 +1,6 @@
 """Iterates over the batches of a .log file without decoding records: their headers, or whole batches.
 
-Lengths found on disk are checked against the size of the file. Nothing here writes.
+Lengths found on disk are checked against the end of what is to be read. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from moldau.base.errors import MalformedData
 from moldau.log.files import File
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, LENGTH_PREFIX, MAGIC, BatchHeader
 
-_STEP = struct.Struct(">qi11xi")
-"""Base offset, batch length, last offset delta: all that finding an offset needs."""
+_OFFSETS = struct.Struct(">qi4xb6xi")
+"""Base offset, batch length, magic, last offset delta: all that finding an offset needs."""
 
 PIECE_BYTES = 8 << 10
 """Two index intervals: one read is mostly enough to get from an index entry to the requested batch."""
@@ -28,12 +28,12 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
     """
     piece, piece_start = b"", position
     while position < end:
-        inside = position - piece_start
-        if len(piece) - inside < BATCH_HEADER_BYTES:
-            piece, piece_start, inside = file.pread(min(PIECE_BYTES, end - position), position), position, 0
+        at = position - piece_start
+        if len(piece) - at < BATCH_HEADER_BYTES:
+            piece, piece_start, at = file.pread(min(PIECE_BYTES, end - position), position), position, 0
             if len(piece) < BATCH_HEADER_BYTES:
                 raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
-        header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, inside))
+        header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, at))
         size = LENGTH_PREFIX.size + header.batch_length
         if size < BATCH_HEADER_BYTES or size > end - position or header.magic != MAGIC:
             raise MalformedData(f"{file.path}: no batch at {position}")
@@ -45,21 +45,25 @@ def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[BatchHea
     """(header, the whole batch) of every batch from `position` up to `end`. The caller checks CRCs."""
     read_bytes = WHOLE_PIECE_BYTES
     while position < end:
-        piece = memoryview(file.pread(min(read_bytes, end - position), position))
-        inside, read_bytes = 0, 0
-        while len(piece) - inside >= BATCH_HEADER_BYTES:
-            header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, inside))
+        expected = min(read_bytes, end - position)
+        piece = memoryview(file.pread(expected, position))
+        at, read_bytes = 0, 0
+        while len(piece) - at >= BATCH_HEADER_BYTES:
+            header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, at))
             size = LENGTH_PREFIX.size + header.batch_length
-            if size < BATCH_HEADER_BYTES or size > end - position - inside or header.magic != MAGIC:
-                raise MalformedData(f"{file.path}: no batch at {position + inside}")
-            if size > len(piece) - inside:
+            if size < BATCH_HEADER_BYTES or size > end - position - at or header.magic != MAGIC:
+                raise MalformedData(f"{file.path}: no batch at {position + at}")
+            if size > len(piece) - at:
                 read_bytes = size
                 break
-            yield header, piece[inside : inside + size]
-            inside += size
-        if not inside and not read_bytes:
+            yield header, piece[at : at + size]
+            at += size
+        if len(piece) < expected:
+            # Reading again would get no more. Such a file was truncated by somebody else.
+            raise MalformedData(f"{file.path}: ends at {position + len(piece)} instead of {end}")
+        if not at and not read_bytes:
             raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
-        position += inside
+        position += at
         read_bytes = max(read_bytes, WHOLE_PIECE_BYTES)
 
 
@@ -68,25 +72,27 @@ def find_offset(
 ) -> tuple[int, int, int] | None:
     """(position, base offset, size) of the first batch from `position` on that reaches `offset`; None if none does.
 
-    `expected_last` is the first batch's last offset according to the index; MalformedData if it differs. This repeats
-    `walk_headers` with fewer fields, because every fetch outside the remembered batches does it.
+    `expected_last` is the first batch's last offset according to the index; MalformedData if it differs, or if the
+    bytes are not a whole batch. This repeats `walk_headers` with fewer fields: every fetch that is not served by
+    `recent_positions` or an exact index entry does it.
     """
-    step = _STEP.unpack_from
+    offsets = _OFFSETS.unpack_from
     while position < end:
         piece = file.pread(min(PIECE_BYTES, end - position), position)
-        inside, last_inside = 0, len(piece) - BATCH_HEADER_BYTES
-        if last_inside < 0:
+        at, last_header_at = 0, len(piece) - BATCH_HEADER_BYTES
+        if last_header_at < 0:
             raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
-        while inside <= last_inside:
-            base_offset, batch_length, last_offset_delta = step(piece, inside)
+        while at <= last_header_at:
+            base_offset, batch_length, magic, last_offset_delta = offsets(piece, at)
             if expected_last is not None:
                 if base_offset + last_offset_delta != expected_last:
                     raise MalformedData(f"{file.path}: the batch at {position} does not match the offset index")
                 expected_last = None
+            size = LENGTH_PREFIX.size + batch_length
+            if size < BATCH_HEADER_BYTES or size > end - position - at or magic != MAGIC:
+                raise MalformedData(f"{file.path}: no batch at {position + at}")
             if base_offset + last_offset_delta >= offset:
-                return position + inside, base_offset, LENGTH_PREFIX.size + batch_length
-            if batch_length < BATCH_HEADER_BYTES - LENGTH_PREFIX.size:
-                raise MalformedData(f"{file.path}: no batch at {position + inside}")
-            inside += LENGTH_PREFIX.size + batch_length
-        position += inside
+                return position + at, base_offset, size
+            at += size
+        position += at
     return None

@@ -94,7 +94,7 @@ class _Overlay:
     def __init__(self, image: MetadataImage) -> None:
         self.topics = image.topics.edit()
         self.topic_names = image.topic_names.edit()
-        self.colliding_names = image.colliding_names.edit()
+        self.names_by_collision_key = image.names_by_collision_key.edit()
         self.brokers = image.brokers.edit()
         self.configs = image.configs.edit()
         self.controllers = image.controllers.edit()
@@ -141,7 +141,7 @@ class _Overlay:
             self.configs.finish(),
             self.features,
             self.next_producer_id,
-            self.colliding_names.finish(),
+            self.names_by_collision_key.finish(),
             self.features_off,
             self.controllers.finish(),
             self.acls.finish(),
@@ -170,7 +170,7 @@ class _Overlay:
 def _add_topic(overlay: _Overlay, record: TopicRecord) -> None:
     overlay.topics[record.name] = TopicImage(record.name, record.topic_id, ())
     overlay.topic_names[record.topic_id] = record.name
-    overlay.colliding_names[collision_key(record.name)] = record.name
+    overlay.names_by_collision_key[collision_key(record.name)] = record.name
     overlay.partitions.pop(record.name, None)
     overlay.changes.topics[record.name] = set()
 
@@ -194,8 +194,8 @@ def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
     assert topic is not None
     if partitions is not None:
         topic = TopicImage(name, topic.id, tuple(partitions))
-    if overlay.colliding_names.get(collision_key(name)) == name:
-        overlay.colliding_names.pop(collision_key(name))
+    if overlay.names_by_collision_key.get(collision_key(name)) == name:
+        overlay.names_by_collision_key.pop(collision_key(name))
     if (ConfigResource.TOPIC, name) in overlay.configs:
         overlay.configs.pop((ConfigResource.TOPIC, name))
     if name in overlay.views:

@@ -1,8 +1,8 @@
 """Other processes of this machine: their start time, state, memory and command line.
 
-On Linux they are read from /proc, elsewhere from `ps`, with the options of POSIX and one field for each `-o`: by POSIX,
-everything behind a `=` is the heading of the column, so macOS' `ps` reads `stat=,lstart=` as one column. Dates have a
-fixed language and time zone, since they are compared with those that another terminal has saved.
+On Linux they are read from /proc, elsewhere from `ps`, with the options of POSIX and one `-o` per field: POSIX takes
+everything after `=` as the heading, so macOS' `ps` reads `stat=,lstart=` as one column. Dates have a fixed language and
+time zone, since they are compared with those that another terminal has saved.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from typing import Final, Protocol
 
 RunPs = Callable[[Sequence[str]], str]
 PROC: Final = "/proc"
+
+
+class NoProcessList(OSError):
+    """Other processes cannot be seen, as in some containers."""
+
+    def __init__(self) -> None:
+        super().__init__("this system has neither /proc nor `ps` to see its processes; mount /proc or install procps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class ProcFiles:
     def _stat(self, pid: int) -> list[str] | None:
         """Return the fields behind the program's name; the name itself may contain spaces and brackets."""
         try:
-            with open(f"{PROC}/{pid}/stat") as file:
+            with open(f"{PROC}/{pid}/stat", errors="replace") as file:
                 return file.read().rpartition(")")[2].split()
         except OSError:
             return None
@@ -89,9 +96,12 @@ class ProcFiles:
 
 
 def run_ps(options: Sequence[str]) -> str:
-    """Return the output of `ps`, empty if the process is gone. The exit status means the same and is ignored."""
+    """Return the output of `ps`: empty if the process is gone. The exit status is ignored."""
     environ = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
-    return subprocess.run(["ps", *options], capture_output=True, text=True, env=environ, errors="replace").stdout
+    try:
+        return subprocess.run(["ps", *options], capture_output=True, text=True, env=environ, errors="replace").stdout
+    except FileNotFoundError as error:
+        raise NoProcessList from error
 
 
 class PsLines:
@@ -123,7 +133,7 @@ class PsLines:
 
 
 def processes_of(proc: str) -> Processes:
-    """Choose by the presence of the files: a container may lack /proc, and FreeBSD's does not have them."""
+    """Choose by the presence of a file: a container may lack /proc, and FreeBSD's /proc has no self/stat."""
     return ProcFiles() if os.path.exists(f"{proc}/self/stat") else PsLines()
 
 

@@ -66,13 +66,15 @@ class FollowerLog:
         self.truncate(partition, truncate_to)
 
     def truncate(self, partition: Partition, offset: int) -> None:
-        """Delete the records from `offset` on. Raise KafkaError if the disk fails."""
+        """Delete the records from `offset` on. Raise KafkaError if the disk fails or the log is broken."""
         offset = min(offset, partition.log.end_offset)
         self._report_loss(partition, offset)
         try:
             self._store.truncate(partition.name, offset)
         except StorageFault as fault:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
+        except MalformedData as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         finally:
             partition.on_truncated()  # also after a fault: the log is shorter, only its sync failed
 

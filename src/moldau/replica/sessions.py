@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import Uuid
 from moldau.base.limits import FETCH_SESSION_PARTITIONS_MAX
 from moldau.replica.view_partition import ReadablePartition
@@ -177,7 +177,12 @@ class FetchSession:
         if self.on_touch is None:
             return
         if self.reads_committed:
-            stable_offset = partition.last_stable_offset
+            try:
+                stable_offset = partition.last_stable_offset
+            except (KafkaError, StorageFault):
+                # The fetch reads the partition again and reports the error.
+                self.on_touch(0)
+                return
             if entry.is_held_back or stable_offset < partition.high_watermark:
                 if stable_offset <= max(entry.fetch_offset, entry.seen_stable_offset):
                     entry.is_held_back = True

@@ -6,9 +6,13 @@ An exception in a chore ends that chore and goes to `on_fault`, which stops the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from moldau.base.clock import Timer, Timers
 from moldau.base.loop_watch import name_of
+
+INTERVAL_MS_MIN: Final = 10
+"""A setting of 0, which Kafka allows, must not keep the event loop busy."""
 
 
 class Chores:
@@ -20,6 +24,7 @@ class Chores:
 
     def every(self, interval_ms: int, chore: Callable[[], None]) -> None:
         """Run `chore` every `interval_ms`, for the first time after one interval."""
+        interval_ms = max(interval_ms, INTERVAL_MS_MIN)
         number = len(self._timers_by_chore)
 
         def run() -> None:

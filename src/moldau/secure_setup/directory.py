@@ -15,8 +15,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -112,9 +112,19 @@ class SecureDirectory:
         self.keep({SECRET_KEY: key})
         return key
 
-    def write_client_file(self, password: str) -> None:
-        """Write the settings of a client with the password of the admin user."""
-        self._write(CLIENT, client_file(client_properties(ADMIN, password, self.authority)))
+    @contextmanager
+    def new_client_file(self, password: str) -> Iterator[None]:
+        """Write the settings of a client with a new password of the admin user, which the block sets. The file gets its
+        name after the block: if it cannot be written, the old password stays valid."""
+        settings = client_file(client_properties(ADMIN, password, self.authority))
+        temporary = _write_temporary(self.client_file, settings)
+        try:
+            yield
+            temporary.replace(self.client_file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(str(self.path))
 
     def internal_client_properties(self) -> dict[str, str]:
         return internal_client_properties(*self.stores)
@@ -193,12 +203,17 @@ def _check_is_new(log_dir: Path) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step by one that only this user can read."""
+    _write_temporary(path, text).replace(path)
+
+
+def _write_temporary(path: Path, text: str) -> Path:
+    """Write a file beside the path that only this user can read, and return its path."""
     temporary, descriptor = _open_private(path)
     with open(descriptor, "w") as file:
         file.write(text)
         file.flush()
         sync_file(file.fileno())
-    temporary.replace(path)
+    return temporary
 
 
 def check_can_write_private(path: Path) -> None:

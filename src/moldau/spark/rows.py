@@ -16,11 +16,11 @@ from moldau.spark.records.encode import EncodeColumns
 from moldau.spark.records.partitioner import partition_of
 
 STICKY_ROWS: Final = 1000
-"""Rows without a key go to one partition in runs of this many, so that batches stay large."""
+"""Rows without a key go to one partition in runs of at least this many, so that batches stay large."""
 
 
 class UnusableRow(ValueError):
-    """The topic or partition in the columns of a row is missing or does not exist."""
+    """A row has no topic, or a partition that its topic does not have."""
 
 
 class Rows(NamedTuple):
@@ -40,7 +40,9 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, now_ms: int, include_times
     }
     stamps: npt.NDArray[np.int64] | int = now_ms
     if include_timestamp and "timestamp" in columns:
-        milliseconds = pc.divide(columns["timestamp"].cast(pa.int64()), 1000)
+        # Rounded down, as Spark does it, also before 1970; `divide` alone rounds towards zero.
+        whole = pc.floor_temporal(columns["timestamp"], unit="millisecond")
+        milliseconds = pc.divide(whole.cast(pa.int64()), 1000)
         stamps = np.asarray(milliseconds.fill_null(now_ms))
     return Rows(
         columns.get("key"),
@@ -66,28 +68,29 @@ def grouped(rows: Rows, partition_count: Callable[[str], int], random: Random) -
     Raises UnusableRow for a row without a topic or with a partition that does not exist.
     """
     columns = EncodeColumns(rows.keys, rows.values, rows.timestamps, rows.headers)
-    names, codes = _topics(rows)
+    names, topic_indexes = _topics(rows)
     # One number for topic and partition, by which the rows are sorted: the topic's index in the upper 32 bits.
     sort_keys = np.empty(len(rows.values), dtype=np.int64)
-    for code, name in enumerate(names):
-        chosen = None if len(names) == 1 else np.flatnonzero(codes == code)
+    for topic_index, name in enumerate(names):
+        chosen = None if len(names) == 1 else np.flatnonzero(topic_indexes == topic_index)
         partitions = _partitions(rows, chosen, name, partition_count(name), random)
-        sort_keys[slice(None) if chosen is None else chosen] = partitions + (code << 32)
+        sort_keys[slice(None) if chosen is None else chosen] = partitions + (topic_index << 32)
     order = np.argsort(sort_keys, kind="stable")
     sort_keys = sort_keys[order]
     starts = np.flatnonzero(np.diff(sort_keys, prepend=-1)).tolist()
     targets = [divmod(int(sort_keys[start]), 1 << 32) for start in starts]
-    partitions_of_groups = [TopicPartition(names[code], partition) for code, partition in targets]
+    partitions_of_groups = [TopicPartition(names[topic_index], partition) for topic_index, partition in targets]
     groups = list(zip(partitions_of_groups, starts, strict=True))
     return Grouped(_take(columns, order) if len(starts) > 1 else columns, groups)
 
 
 def _topics(rows: Rows) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """Return the names of the topics and each row's index in them; no indexes if one topic is for all rows."""
     if isinstance(rows.topics, str):
         return [rows.topics], np.zeros(0, dtype=np.int32)
     if rows.topics.null_count:
         row = int(np.flatnonzero(np.asarray(rows.topics.is_null()))[0])
-        raise UnusableRow(f"A row has no topic (the first is number {row} of its batch, the column topic is null)")
+        raise UnusableRow(f"Row {row} of a batch has no topic: its column topic is null")
     encoded = rows.topics.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.asarray(encoded.indices)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
+from moldau.client.channel import Channel
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
 from moldau.spark.options import WriteOptions
 from moldau.wire.apis import ApiKey
@@ -42,6 +43,15 @@ class RecordBatch:
     data: bytearray
 
 
+class _InFlight(NamedTuple):
+    """A request whose response has not been read yet."""
+
+    channel: Channel
+    batches: Sequence[RecordBatch]
+    topic_names: Mapping[bytes, str]
+    """Topic id -> name: a response of newer versions has only the id."""
+
+
 class Sending:
     """What one producer has in flight. Used by one task at a time."""
 
@@ -58,39 +68,41 @@ class Sending:
         self._restart_producer = restart_producer
         """Writes a new producer id into batches after the broker has lost the producer's state. Without this function,
         the loss of the state is an error."""
-        self._flights: dict[int, deque[list[RecordBatch]]] = {}
-        """Node id -> the batches of each request without a response."""
+        self._in_flight: dict[int, deque[_InFlight]] = {}
+        """Node id -> the requests without a response, oldest first."""
+        self._sent_to: dict[TopicPartition, int] = {}
+        """The node that got the partition's last batch."""
         self._unacknowledged: dict[TopicPartition, deque[RecordBatch]] = {}
+        """With acks=0 a batch counts as acknowledged as soon as it is sent."""
 
     def send(self, batches: Iterable[RecordBatch]) -> None:
         """Send batches. Blocks only while too many requests are in flight."""
         batches = list(batches)
-        if self._options.acks:
-            for batch in batches:
-                self._unacknowledged.setdefault(batch.partition, deque()).append(batch)
+        for batch in batches:
+            self._unacknowledged.setdefault(batch.partition, deque()).append(batch)
         try:
-            for node, request in self._requests(batches):
-                self._send_request(node, request)
+            for node, request_batches in self._grouped(batches):
+                self._send_request(node, request_batches)
         except (OSError, MalformedData, KafkaError) as error:
             self._recover(error)
 
     def flush(self) -> None:
         """Wait until everything sent is acknowledged."""
         try:
-            for node in list(self._flights):
-                while self._flights[node]:
-                    self._receive_response(node)
+            for node in self._in_flight:
+                self._receive_responses(node)
         except (OSError, MalformedData, KafkaError) as error:
             self._recover(error)
 
     def abandon(self) -> None:
-        """Drop connections with requests in flight: the next user must not read their responses."""
-        for node, flights in self._flights.items():
-            if flights:
+        """Drop connections with requests in flight: the next user of the cached Cluster must not read their
+        responses."""
+        for node, in_flight in self._in_flight.items():
+            if in_flight:
                 self._cluster.drop(node)
-        self._flights.clear()
+        self._in_flight.clear()
 
-    def _requests(self, batches: Iterable[RecordBatch]) -> Iterator[tuple[int, list[RecordBatch]]]:
+    def _grouped(self, batches: Iterable[RecordBatch]) -> Iterator[tuple[int, list[RecordBatch]]]:
         """Group batches into requests: one leader, one batch per partition (a rule of the protocol), a bounded size."""
         open_requests: dict[int, list[RecordBatch]] = {}
         sizes: dict[int, int] = {}
@@ -109,16 +121,28 @@ class Sending:
     def _send_request(self, node: int, batches: list[RecordBatch]) -> None:
         channel = self._cluster.channel(node)
         if not self._options.acks:
-            channel.send_unanswered(ApiKey.PRODUCE, self._request(batches))
+            channel.send_unanswered(ApiKey.PRODUCE, self._produce_request(batches))
+            for batch in batches:
+                self._on_acknowledged(batch)
             return
-        flights = self._flights.setdefault(node, deque())
-        while len(flights) >= IN_FLIGHT_MAX:
+        in_flight = self._in_flight.setdefault(node, deque())
+        while len(in_flight) >= IN_FLIGHT_MAX:
             self._receive_response(node)
+        if in_flight and in_flight[0].channel is not channel:
+            raise ConnectionError(f"the connection to node {node} was closed before all responses were received")
+        self._receive_from_earlier_leaders(node, batches)
         versions = None if self._transactional_id is None else TRANSACTIONAL_PRODUCE_VERSIONS
-        channel.send(ApiKey.PRODUCE, self._request(batches), versions)
-        flights.append(batches)
+        request = self._produce_request(batches)
+        channel.send(ApiKey.PRODUCE, request, versions)
+        in_flight.append(_InFlight(channel, batches, {topic.topic_id: topic.name for topic in request.topic_data}))
+        self._sent_to.update((batch.partition, node) for batch in batches)
 
-    def _request(self, batches: Sequence[RecordBatch]) -> ProduceRequest:
+    def _receive_from_earlier_leaders(self, leader: int, batches: Sequence[RecordBatch]) -> None:
+        """Receive the responses of nodes that led one of these partitions before: its older batches come first."""
+        for node in {self._sent_to.get(batch.partition, leader) for batch in batches} - {leader}:
+            self._receive_responses(node)
+
+    def _produce_request(self, batches: Sequence[RecordBatch]) -> ProduceRequest:
         data = {batch.partition: batch.data for batch in batches}
         return ProduceRequest(
             transactional_id=self._transactional_id,
@@ -134,14 +158,21 @@ class Sending:
             ],
         )
 
+    def _receive_responses(self, node: int) -> None:
+        """Read the responses to all requests in flight at a node."""
+        while self._in_flight.get(node):
+            self._receive_response(node)
+
     def _receive_response(self, node: int) -> None:
         """Read one response. Drop acknowledged batches; raise the error of a rejected one."""
-        response = self._cluster.channel(node).receive(ProduceResponse)
-        batches = {batch.partition: batch for batch in self._flights[node].popleft()}
-        names = {self._cluster.topic(partition.topic).topic_id: partition.topic for partition in batches}
+        request = self._in_flight[node][0]
+        # Not from `Cluster.channel`: that may be a newer connection, whose responses are those of other requests.
+        response = request.channel.receive(ProduceResponse)
+        self._in_flight[node].popleft()
+        batches = {batch.partition: batch for batch in request.batches}
         error: KafkaError | None = None
         for topic in response.responses:
-            name = topic.name or names.get(bytes(topic.topic_id), "")
+            name = topic.name or request.topic_names.get(bytes(topic.topic_id), "")
             for result in topic.partition_responses:
                 batch = batches.pop(TopicPartition(name, result.index), None)
                 if batch is None:
@@ -171,7 +202,8 @@ class Sending:
             if not self._is_retriable(error) or time.monotonic() + wait > deadline:
                 raise error
             # Responses to earlier requests must not be taken for those of the next ones: use new connections.
-            self._flights.clear()
+            self._in_flight.clear()
+            self._sent_to.clear()
             self._cluster.close()
             time.sleep(wait)
             wait = min(BACKOFF_SECONDS_MAX, wait * 2)
@@ -183,9 +215,9 @@ class Sending:
                 ):
                     self._restart_producer(batch for waiting in self._unacknowledged.values() for batch in waiting)
                 while firsts := [waiting[0] for waiting in self._unacknowledged.values() if waiting]:
-                    for node, request in self._requests(firsts):
-                        self._send_request(node, request)
-                        self._receive_response(node)
+                    for node, request_batches in self._grouped(firsts):
+                        self._send_request(node, request_batches)
+                        self._receive_responses(node)
                 return
             except (OSError, MalformedData, KafkaError) as next_error:
                 error = next_error

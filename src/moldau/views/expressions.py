@@ -45,7 +45,7 @@ class Field(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Column(Expression):
-    """Something of the record that is not in its value: see COLUMNS."""
+    """A property of the whole record (key, value as text, timestamp …): see COLUMNS."""
 
     name: str
 
@@ -228,11 +228,12 @@ def kind_of(expression: Expression) -> Kind:
             return FUNCTIONS[name].returns or common_kind(*arguments)
         case Case(branches, otherwise):
             return common_kind(*branches[1::2], otherwise)
+    # Not, Logical, In, Between, IsNull and Like
     return Kind.BOOLEAN
 
 
 def common_kind(*expressions: Expression) -> Kind:
-    """Return the kind as which these are compared: a number if one of them surely is one, then a boolean, a text."""
+    """Return the one kind that all are read as: the first of number, boolean, text, any that one of them has."""
     kinds = {kind_of(expression) for expression in expressions}
     for kind in (Kind.NUMBER, Kind.BOOLEAN, Kind.TEXT, Kind.ANY):
         if kind in kinds:
@@ -248,7 +249,8 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def depth_of(expression: Expression) -> int:
-    """Return how deep the expression is nested, without recursion."""
+    """Return how deep the expression is nested. Without recursion: a chain of a thousand operators is nested as deep,
+    and Python would give up before the limit is checked."""
     depth, level = 0, [expression]
     while level:
         depth += 1

@@ -93,17 +93,8 @@ def build_batch(
 ) -> bytearray:
     """Return one complete batch. Offsets are absolute; a record with offset `IN_LINE` follows the previous one."""
     assert records, "a batch holds at least one record"
-    base_timestamp = max_timestamp = records[0].timestamp
-    body = bytearray()
-    next_delta = 0
-    for record in records:
-        offset, timestamp, _, _, _ = record
-        offset_delta = next_delta if offset == IN_LINE else offset - base_offset
-        assert offset_delta >= next_delta, "offsets in a batch go up"
-        next_delta = offset_delta + 1
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        _append_record(body, record, offset_delta, timestamp - base_timestamp)
+    base_timestamp = records[0].timestamp
+    body, last_delta, max_timestamp = _write_records(records, base_offset, base_timestamp)
     attributes = (
         compression
         | (LOG_APPEND_TIME_BIT if is_log_append_time else 0)
@@ -114,7 +105,7 @@ def build_batch(
     batch = bytearray(BATCH_HEADER_BYTES)
     batch_length = BATCH_HEADER_BYTES - LENGTH_PREFIX.size + len(payload)
     BATCH_HEADER.pack_into(
-        batch, 0, base_offset, batch_length, leader_epoch, MAGIC, 0, attributes, next_delta - 1,
+        batch, 0, base_offset, batch_length, leader_epoch, MAGIC, 0, attributes, last_delta,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, len(records),
     )  # fmt: skip
     batch += payload
@@ -162,39 +153,48 @@ def end_txn_batch(marker: EndTxnMarker, timestamp: int, producer_id: int, produc
     )
 
 
-def _append_record(body: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
-    _, _, key, value, headers = record
-    small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT  # coordinators write each of their records here
-    if key is not None and value is not None and not headers and not timestamp_delta:
+def _write_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int, int]:
+    """Return the records' bytes, the last offset delta and the highest timestamp. What coordinators write, a key and a
+    value and no headers, is written here without a call per record."""
+    small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT
+    body, last_delta, max_timestamp = bytearray(), -1, base_timestamp
+    for offset, timestamp, key, value, headers in records:
+        delta = last_delta + 1 if offset == IN_LINE else offset - base_offset
+        assert delta > last_delta, "offsets in a batch go up"
+        last_delta = delta
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        if key is None or value is None or headers or timestamp != base_timestamp:
+            _append_record(body, key, value, headers, delta, timestamp - base_timestamp)
+            continue
         key_size, size = len(key), len(value)
-        deltas = small[offset_delta] if offset_delta < small_count else _encode_varint(offset_delta)
+        offset_delta = small[delta] if delta < small_count else _encode_varint(delta)
         key_length = small[key_size] if key_size < small_count else _encode_varint(key_size)
         value_length = small[size] if size < small_count else _encode_varint(size)
-        record_size = 3 + len(deltas) + len(key_length) + key_size + len(value_length) + size
+        record_size = 3 + len(offset_delta) + len(key_length) + key_size + len(value_length) + size
         length = small[record_size] if record_size < small_count else _encode_varint(record_size)
-        body += b"".join((length, b"\0\0", deltas, key_length, key, value_length, value, b"\0"))
-        return
+        body += b"".join((length, b"\0\0", offset_delta, key_length, key, value_length, value, b"\0"))
+    return body, last_delta, max_timestamp
+
+
+def _append_record(
+    body: bytearray,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+    offset_delta: int,
+    timestamp_delta: int,
+) -> None:
     out = bytearray(1)
-    out += small[0] if not timestamp_delta else _varint(timestamp_delta)
-    out += small[offset_delta] if offset_delta < small_count else _varint(offset_delta)
-    if key is None:
-        out += _NULL
-    else:
-        size = len(key)
-        out += small[size] if size < small_count else _varint(size)
-        out += key
-    if value is None:
-        out += _NULL
-    else:
-        size = len(value)
-        out += small[size] if size < small_count else _varint(size)
-        out += value
-    out += _varint(len(headers)) if headers else small[0]
+    append_varint(out, timestamp_delta)
+    append_varint(out, offset_delta)
+    _append_bytes(out, key)
+    _append_bytes(out, value)
+    append_varint(out, len(headers))
     for name, content in headers:
         _append_bytes(out, name.encode())
         _append_bytes(out, content)
-    size = len(out)
-    body += small[size] if size < small_count else _varint(size)
+    append_varint(body, len(out))
     body += out
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
+from itertools import permutations
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -302,6 +304,16 @@ class TestFeatures:
         ):
             assert features.main(words) == 1
             assert capsys.readouterr().err == f"Command line error: {message}. Type --help for help.\n"
+
+
+@pytest.mark.parametrize("tool", [features, metadata_quorum])
+@pytest.mark.parametrize("flags", list(permutations(["--bootstrap-server", "--bootstrap-controller"])))
+def test_one_address_before_the_verb_and_another_after_it(
+    tool: ModuleType, flags: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main([flags[0], "localhost:1", "describe", flags[1], "localhost:2"]) == 1
+    message = "argument --bootstrap-controller: not allowed with argument --bootstrap-server"
+    assert message in capsys.readouterr().err
 
 
 class TestFirstVoters:

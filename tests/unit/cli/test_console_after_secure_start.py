@@ -53,8 +53,8 @@ def test_the_console_starts_after_a_lost_client_file_was_made_again(
 
     def renew(address: str, properties: Mapping[str, str], directory: SecureDirectory) -> str:
         assert not console.started.is_set()
-        directory.write_client_file("new")
-        return "new"
+        with directory.new_client_file("new"):
+            return "new"
 
     monkeypatch.setattr(secure_start, "renew_admin_password", renew)
     prepared(tmp_path, console).announce("ready", "localhost:9092")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
 from moldau.cli.kafka.console.record_lines import Formatter
-from moldau.cli.kafka.consumer_perf import java_date
+from moldau.cli.kafka.java.dates import java_date
 from moldau.cli.kafka.performance.latencies import Latencies
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
@@ -157,9 +158,21 @@ class TestProperties:
 class TestArguments:
     def test_addresses(self) -> None:
         assert clients.addresses("a:1, [::1]:2,PLAINTEXT://b:3") == [("a", 1), ("::1", 2), ("b", 3)]
-        for wrong in ("localhost", "a:b", ""):
+        assert clients.addresses("a:65535") == [("a", 65535)]
+        for wrong in ("localhost", "a:b", "", "a:0", "a:65536", "a:99999", "broker..local:1", f"{'x' * 64}.local:1"):
             with pytest.raises(ToolFailed, match="HOST:PORT"):
                 clients.addresses(wrong)
+
+    def test_an_error_code_of_a_newer_broker_is_told(self) -> None:
+        with pytest.raises(clients.ResponseError, match="UNKNOWN_ERROR_CODE_150"):
+            clients.raise_for_error(150, None)
+        with pytest.raises(clients.ResponseError, match="because of the moon"):
+            clients.raise_for_error(150, "because of the moon")
+
+    def test_a_call_without_an_answer_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clients, "ADMIN_SECONDS", -5)
+        with pytest.raises(ToolFailed, match="the cluster did not answer in time"):
+            clients.result_of(Future[None]())
 
     def test_replica_assignment(self) -> None:
         assert topics.parse_assignment("1:2,2:3") == [[1, 2], [2, 3]]
@@ -249,3 +262,13 @@ class TestPerfFigures:
         when = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         assert java_date(when, "yyyy-MM-dd HH:mm:ss:SSS") == "2026-01-02 03:04:05:678"
         assert java_date(when, "HH'h'mm ''") == "03h04 '"
+        assert java_date(when, "h 'o''clock' a") == "3 o'clock AM"
+        assert java_date(when, "y yy yyy yyyyy") == "2026 26 2026 02026"
+        assert java_date(when, "E EEE EEEE") == "Fri Fri Friday"
+        assert java_date(when, "M MM MMM MMMM d H m s") == "1 01 Jan January 2 3 4 5"
+        assert java_date(when.replace(microsecond=7_999), "S SSS SSSS") == "7 007 0007"
+        assert java_date(when.replace(hour=0), "H k K h z Z") == "0 24 0 12 UTC +0000"
+        with pytest.raises(ValueError, match="Illegal pattern character 'b'"):
+            java_date(when, "yyyy bb")
+        with pytest.raises(ValueError, match="Unterminated quote"):
+            java_date(when, "yyyy '")

@@ -22,7 +22,7 @@ from moldau.cli.kafka.reassignment.plan import (
     parse_topics,
     plan_json,
 )
-from moldau.cli.kafka.reassignment.proposal import chosen_racks, place, propose
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, place_replicas, propose
 from moldau.cli.kafka.reassignment.throttles import Move, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica, ReplicaLogDir
@@ -172,7 +172,7 @@ class TestLines:
 class TestProposal:
     @pytest.mark.parametrize("seed", range(20))
     def test_leaders_and_replicas_are_spread_evenly(self, seed: int) -> None:
-        placed = place(dict.fromkeys((1, 2, 5)), 6, 2, random.Random(seed))
+        placed = place_replicas(dict.fromkeys((1, 2, 5)), 6, 2, random.Random(seed))
         assert all(len(set(replicas)) == 2 for replicas in placed)
         assert set(Counter(replicas[0] for replicas in placed).values()) == {2}
         assert set(Counter(broker for replicas in placed for broker in replicas).values()) == {4}
@@ -180,15 +180,15 @@ class TestProposal:
     @pytest.mark.parametrize("seed", range(20))
     def test_replicas_are_placed_in_different_racks(self, seed: int) -> None:
         racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
-        placed = place(racks, 12, 3, random.Random(seed))
+        placed = place_replicas(racks, 12, 3, random.Random(seed))
         assert all({racks[broker] for broker in replicas} == {"a", "b", "c"} for replicas in placed)
         assert max(Counter(replicas[0] for replicas in placed).values()) <= 3
 
     def test_more_replicas_than_brokers(self) -> None:
         with pytest.raises(ToolFailed, match="The target replication factor of 2 cannot be reached because only 1"):
-            place({1: None}, 1, 2, random.Random(0))
+            place_replicas({1: None}, 1, 2, random.Random(0))
         with pytest.raises(ToolFailed, match="All brokers are currently fenced"):
-            place({}, 1, 2, random.Random(0))
+            place_replicas({}, 1, 2, random.Random(0))
 
     def test_racks_count_for_all_brokers_or_for_none(self) -> None:
         nodes = {1: BrokerNode(1, "h", 1, "a", False), 2: BrokerNode(2, "h", 2, None, False)}

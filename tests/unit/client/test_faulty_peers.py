@@ -32,8 +32,11 @@ def test_the_delay_applies_in_each_direction() -> None:
         line.delay_ms = 60
         before = asyncio.get_running_loop().time()
         answers = [peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000) for _ in range(5)]
+        asked: list[int] = []
+        answers[0].then(lambda _: asked.append(len(server.asked)))
         await until(lambda: all(answer.done for answer in answers))
-        assert 0.115 <= asyncio.get_running_loop().time() - before < 0.6
+        assert asyncio.get_running_loop().time() - before >= 0.115
+        assert asked == [6], "all requests were sent before the first response arrived"
         assert line.asked == {("127.0.0.1", server.port)}
         peer.close()
         await server.stop()

@@ -74,6 +74,8 @@ class Coordinator:
         return groups
 
     def take(self, outcome: Outcome[object]) -> None:
+        if outcome.producer is None:
+            self.groups.apply_all(outcome.records)
         for record in outcome.records:
             self._write(record, outcome.producer)
             self.model.log.append(_model_event(record, outcome.producer))
@@ -81,7 +83,6 @@ class Coordinator:
     def _write(self, record: CoordinatorRecord, producer: ProducerIdAndEpoch | None) -> None:
         key, value = self.groups.encode(record)
         if producer is None:
-            self.groups.apply(record)
             self.log.append(lambda groups: groups.replay(key, value))
         else:
             self.groups.apply_transactional(producer.producer_id, record)

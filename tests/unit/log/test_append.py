@@ -87,6 +87,7 @@ def test_what_follows_the_batch() -> None:
     assert log.size_bytes == len(batch_of([b"a"]))
     assert refused(bytes(batch_of()) + bytes(30)) is ErrorCode.CORRUPT_MESSAGE
     assert refused(bytes(batch_of()) + bytes(batch_of())) is ErrorCode.INVALID_RECORD
+    assert refused(bytes(batch_of()) * 5_000) is ErrorCode.INVALID_RECORD
 
 
 def test_magic() -> None:

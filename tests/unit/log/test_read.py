@@ -139,6 +139,29 @@ def test_rot_in_an_old_segment_is_told_and_not_served_around() -> None:
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("at", [0, 8], ids=["the first batch", "a batch in the middle"])
+@pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00"])
+def test_a_length_that_cannot_be_is_told_and_nothing_is_served(at: int, length: bytes) -> None:
+    log = filled_log(config=LogConfig(segment_bytes=2000))
+    assert len(log.segments) > 2
+    segment = next(iter(log.segments))
+    position, base_offset, _ = segment.locate(3 * at) or (0, 0, 0)
+    assert base_offset == 3 * at
+    segment.file.pwrite(length, position + 8)
+    for offset in range(base_offset, base_offset + 6):
+        with pytest.raises(KafkaError) as caught:
+            log.read(offset, 100, log.end_offset)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE, offset
+
+
+def test_a_first_batch_with_a_damaged_length_is_told() -> None:
+    log = filled_log(6)
+    log.segments.active.file.pwrite(b"\x7f", 8)
+    with pytest.raises(KafkaError) as caught:
+        log.read(0, 100, log.end_offset)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
 # --- by time ----------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Whole batches, read in large pieces, are those that a walk over the headers finds."""
+"""Whole batches, read in large pieces, are those that a walk over the headers finds. What is broken is told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from moldau.base.errors import MalformedData
 from moldau.log import walk
-from moldau.log.walk import walk_batches, walk_headers
+from moldau.log.walk import find_offset, walk_batches, walk_headers
 from moldau.testing.files import MemoryFile, MemoryFiles
 from moldau.wire.records import IN_LINE, Record, build_batch
 
@@ -45,3 +45,33 @@ def test_a_rest_that_is_no_batch_is_told_after_those_before_it(cut: int) -> None
     assert next(walked)[0].base_offset == 0
     with pytest.raises(MalformedData):
         next(walked)
+
+
+@pytest.mark.parametrize("missing", [1, 2_000_000])
+def test_a_file_that_ends_within_a_batch_is_told_after_those_before_it(missing: int) -> None:
+    file, data = written(10, 3_000_000)
+    file.truncate(len(data) - missing)
+    walked = walk_batches(file, 0, len(data))
+    assert next(walked)[0].base_offset == 0
+    with pytest.raises(MalformedData, match="ends at"):
+        next(walked)
+
+
+def test_an_offset_is_found_in_its_batch() -> None:
+    file, data = written(10, 20, 30)
+    sizes = [71 + 7, 81 + 7, 91 + 7]
+    assert sum(sizes) == len(data)
+    found = [find_offset(file, 0, len(data), offset) for offset in range(4)]
+    assert found == [(0, 0, sizes[0]), (sizes[0], 1, sizes[1]), (sizes[0] + sizes[1], 2, sizes[2]), None]
+
+
+@pytest.mark.parametrize("flipped_at", [8, 10, 16], ids=["length below 0", "length beyond the file", "magic"])
+@pytest.mark.parametrize("offset", [1, 2], ids=["of the batch", "after it"])
+def test_a_damaged_header_is_told_by_a_search(flipped_at: int, offset: int) -> None:
+    file, data = written(10, 20, 30)
+    second = 78
+    flipped = data[second + flipped_at] ^ 0x80
+    file.pwrite(bytes([flipped]), second + flipped_at)
+    assert find_offset(file, 0, len(data), 0) is not None
+    with pytest.raises(MalformedData, match=f"no batch at {second}"):
+        find_offset(file, 0, len(data), offset)

@@ -11,7 +11,7 @@ from moldau.base.topic_configs import check_topic_configs
 from moldau.metadata.apply import apply
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.topics import TopicDefaults, decide_create_topics
+from moldau.metadata.controller.topics import TopicRules, decide_create_topics
 from moldau.metadata.image import BrokerImage, MetadataImage
 from moldau.metadata.records import BrokerEndpoint, MetadataRecord, RegisterBrokerRecord
 from moldau.wire.messages.create_topics import (
@@ -52,8 +52,8 @@ def layers(image: MetadataImage | None = None) -> BrokerLayers:
     return broker_layers(image or MetadataImage(), NODE_ID, {})
 
 
-def defaults(partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True) -> TopicDefaults:
-    return TopicDefaults(
+def defaults(partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True) -> TopicRules:
+    return TopicRules(
         num_partitions=partitions,
         replication_factor=replication_factor,
         delete_enabled=delete_enabled,

@@ -22,7 +22,7 @@ from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap
 from moldau.metadata.controller.fencing import decide_fence_stale, decide_unregister_broker
 from moldau.metadata.controller.heartbeats import decide_heartbeat
 from moldau.metadata.controller.reassignments import decide_alter_reassignments
-from moldau.metadata.controller.topics import TopicDefaults, decide_create_topics
+from moldau.metadata.controller.topics import TopicRules, decide_create_topics
 from moldau.metadata.image import MetadataImage, PartitionState
 from moldau.metadata.records import MetadataRecord, decode_record, encode_record
 from moldau.wire.messages.alter_partition import (
@@ -180,8 +180,8 @@ class ControlledCluster:
             [CreatableReplicaAssignment(index, brokers) for index, brokers in enumerate(replicas)],
             [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
         )
-        defaults = TopicDefaults(1, 1, True, lambda overrides: None, lambda overrides: ())
-        result = self.do(finish(decide_create_topics(self.image, CreateTopicsRequest([topic]), defaults, self.rng)))
+        rules = TopicRules(1, 1, True, lambda overrides: None, lambda overrides: ())
+        result = self.do(finish(decide_create_topics(self.image, CreateTopicsRequest([topic]), rules, self.rng)))
         assert result.topics[0].error_code == 0, result.topics[0]
 
     def state(self, name: str, index: int = 0) -> PartitionState:

@@ -8,12 +8,14 @@ from random import Random
 import pytest
 from clusters import applied, cluster, create, defaults, topic, with_topics
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, uuid_text
-from moldau.base.steps import finish
+from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.metadata.controller import topics as topics_module
 from moldau.metadata.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
+    PARTITIONS_PER_STEP,
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
@@ -252,6 +254,68 @@ def test_a_duplicate_topic_and_validate_only_add_no_partitions() -> None:
     assert records == []
     results, records = grow(GROWABLE, to("a", 3), validate_only=True)
     assert ([each.error_code for each in results], records) == ([0], [])  # type: ignore[attr-defined]
+
+
+def test_the_partition_limit_applies_to_all_topics_that_grow() -> None:
+    half = PARTITIONS_PER_REQUEST_MAX // 2
+    image = with_topics(GROWABLE, topic("c"))
+    results, records = grow(image, to("a", 2 + half), to("b", 1 + half), to("c", 2))
+    assert [each.error_code for each in results] == [0, 0, E.POLICY_VIOLATION]  # type: ignore[attr-defined]
+    assert len(records) == PARTITIONS_PER_REQUEST_MAX
+
+
+# --- refused after their partitions were built
+
+
+def refuse(partitions: int) -> None:
+    raise KafkaError(E.THROTTLING_QUOTA_EXCEEDED)
+
+
+def built_per_step(steps: Steps[object], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Run the steps; return how many partitions each of them checked or built."""
+    counts = [0]
+
+    def counted(name: str) -> None:
+        original = getattr(topics_module, name)
+
+        def call(*arguments: object) -> object:
+            counts[-1] += 1
+            return original(*arguments)
+
+        monkeypatch.setattr(topics_module, name, call)
+
+    counted("partition_record")
+    counted("check_assignment")
+    for _ in steps:
+        counts.append(0)
+    return counts
+
+
+def test_topics_beyond_a_quota_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{number}" for number in range(20)]
+    request = CreateTopicsRequest(topics=[topic(name, PARTITIONS_PER_STEP - 1) for name in names])
+    counts = built_per_step(decide_create_topics(THREE, request, defaults(), Random(1), refuse), monkeypatch)
+    assert max(counts) <= 2 * PARTITIONS_PER_STEP
+    assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
+
+
+def test_partitions_beyond_a_quota_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{number}" for number in range(20)]
+    image = with_topics(THREE, *(topic(name, 1) for name in names))
+    request = CreatePartitionsRequest([to(name, PARTITIONS_PER_STEP) for name in names])
+    counts = built_per_step(decide_create_partitions(image, request, Random(1), refuse), monkeypatch)
+    assert max(counts) <= 2 * PARTITIONS_PER_STEP
+    assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
+
+
+def test_invalid_assignments_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = PARTITIONS_PER_STEP - 1
+    names = [f"t{number}" for number in range(20)]
+    uneven = {index: [1] if index else [1, 2] for index in range(partitions)}
+    request = CreateTopicsRequest(topics=[topic(name, assign=uneven) for name in names])
+    counts = built_per_step(decide_create_topics(THREE, request, defaults(), Random(1)), monkeypatch)
+    assert max(counts) <= 2 * PARTITIONS_PER_STEP
+    assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
 
 
 # --- delete

@@ -95,3 +95,26 @@ def test_the_log_of_an_older_release_gets_the_newer_features() -> None:
         ("transaction.version", 2),
     ]
     assert decide_bootstrap(cluster.image).records == ()
+
+
+@pytest.mark.parametrize("is_broker", [True, False])
+@pytest.mark.parametrize(
+    ("supported", "level"),
+    [((0, 2), 2), ((0, 3), 2), ((0, 1), 1), ((0, 0), None), (None, None)],
+    ids=["the same", "more", "less", "only 0", "not known"],
+)
+def test_a_newer_feature_gets_the_level_that_all_nodes_support(
+    is_broker: bool, supported: tuple[int, int] | None, level: int | None
+) -> None:
+    """During a rolling upgrade the first new controller meets nodes of the older release."""
+    cluster = ControlledCluster()
+    cluster.image = type(cluster.image)(features={"metadata.version": 30, "group.version": 1})
+    if is_broker:
+        known = {} if supported is None else {"transaction.version": supported}
+        cluster.register(2, features={"metadata.version": (30, 30), "group.version": (0, 1), **known})
+    else:
+        features = [] if supported is None else [ControllerFeature("transaction.version", *supported)]
+        record = RegisterControllerRecord(controller_id=7, incarnation_id=b"i" * 16, features=features)
+        cluster.do(Decision(None, (record,)))
+    expected = () if level is None else (FeatureLevelRecord("transaction.version", level),)
+    assert decide_bootstrap(cluster.image).records == expected

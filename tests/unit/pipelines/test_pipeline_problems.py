@@ -33,13 +33,13 @@ def shared(text: str) -> str:
     return first + f"  - {lines[0]}\n" + "".join(f"    {line}\n" for line in lines[1:])
 
 
-def same_table(first: str, second: str) -> str:
-    """Return a pipeline in which two sinks in these modes write the same table."""
-    keys = {"upsert": ", keys: [id]"}
+def same_table(first: str, second: str, paths: tuple[str, str] = ("t", "./x/../t")) -> str:
+    """Return a pipeline in which two sinks in these modes write the same table, at these paths."""
+    modes = [f"mode: {mode}, keys: [id]" if mode == "upsert" else f"mode: {mode}" for mode in (first, second)]
     return (
         f"{TOP}{SOURCES}sinks:\n"
-        f"  - {{name: first, from: orders, table: t, format: delta, mode: {first}{keys.get(first, '')}}}\n"
-        f"  - {{name: second, from: users, table: «./x/../t», format: delta, mode: {second}{keys.get(second, '')}}}\n"
+        f"  - {{name: first, from: orders, table: '{paths[0]}', format: delta, {modes[0]}}}\n"
+        f"  - {{name: second, from: users, table: «'{paths[1]}'», format: delta, {modes[1]}}}\n"
     )
 
 
@@ -230,6 +230,7 @@ WRONG = {
     "sink headers": (sink("topic: x\n«headers»: [a]"), "'headers' must be a mapping, not a list"),
     "sink trigger": (sink("topic: x\ntrigger: «often»"), "'often' is not a duration"),
     "with nobody": (shared("with: «one»"), "there is no sink 'one' above it, did you mean 'one-two'?"),
+    "with nobody and a trigger": (shared("with: «one»\ntrigger: 1 second"), "there is no sink 'one' above it"),
     "with itself": (shared("name: two\nwith: «two»"), "there is no sink 'two' above it"),
     "with another view": (shared("from: users\nwith: «one-two»"), "'one-two' is made from 'orders'"),
     "with one in another mode": (shared("mode: update\nwith: «one-two»"), "only sinks in mode append"),
@@ -263,6 +264,9 @@ WRONG = {
     "upsert and append into one table": (same_table("upsert", "append"), "(the modes are upsert and append)"),
     "two upserts into one table": (same_table("upsert", "upsert"), "only sinks in mode append can share a table"),
     "append and complete into one table": (same_table("append", "complete"), "(the modes are append and complete)"),
+    "two upserts into one bucket": (same_table("upsert", "upsert", ("s3://b/t", "s3://b/t/")), "share a table"),
+    "with a scheme of Hadoop": (same_table("upsert", "upsert", ("s3a://b/t", "S3://b//./t")), "share a table"),
+    "with a file": (same_table("upsert", "upsert", ("file:///t/", "/t")), "share a table"),
     "keys without upsert": (sink("table: x\n«keys»: [a]"), "'keys' is for 'mode: upsert'"),
     "upsert without keys": (sink("table: x\nformat: delta\nmode: «upsert»"), "mode upsert needs 'keys'"),
     "upsert without delta": (sink("table: x\nkeys: [a]\nmode: «upsert»"), "mode upsert needs 'format: delta'"),
@@ -320,6 +324,12 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(folder: Path) -> Non
 
 def test_sinks_in_mode_append_may_share_a_table(folder: Path) -> None:
     text, _ = marked(same_table("append", "append"))
+    assert [sink.name for sink in load_text(folder, text).sinks] == ["first", "second"]
+
+
+@pytest.mark.parametrize("paths", [("s3://b/t", "s3://b/T"), ("s3://b/t", "gs://b/t"), ("/b/t", "s3://b/t")])
+def test_other_tables_are_not_shared(paths: tuple[str, str], folder: Path) -> None:
+    text, _ = marked(same_table("upsert", "upsert", paths))
     assert [sink.name for sink in load_text(folder, text).sinks] == ["first", "second"]
 
 

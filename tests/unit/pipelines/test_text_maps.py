@@ -96,6 +96,29 @@ def test_escaped_line_breaks() -> None:
     assert (value.map.at(8).line, value.map.at(8).column) == (2, 11)
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\u2028"])
+def test_empty_lines_after_an_escaped_line_break(line_break: str) -> None:
+    """The escaped line break is dropped, each further one is a line feed."""
+    source = f'k: "one\\{line_break}  {line_break}\t{line_break}     two"{line_break}'
+    value = text_at_k(source)
+    kept = line_break if line_break == "\u2028" else "\n"
+    assert value.text == f"one{kept}{kept}two"
+    assert_places(value.map, source)
+
+
+@given(parts=st.lists(st.sampled_from(["a", "bc", " ", "\t", "\n ", "\\\n ", "\r\n ", "\\\r\n "]), max_size=12))
+def test_blanks_and_line_breaks_in_double_quotes(parts: list[str]) -> None:
+    source = 'k: "x' + "".join(parts) + 'y"\n'
+    assert_places(text_at_k(source).map, source)
+
+
+def test_long_runs_of_blanks_are_read_once() -> None:
+    blanks = " " * 250_000
+    value = text_at_k(f'k: "a{blanks}b"\n')
+    assert value.text == f"a{blanks}b"
+    assert value.map.at(len(value.text) - 1).column == 5 + len(value.text) - 1
+
+
 @pytest.mark.parametrize(
     "sql",
     [

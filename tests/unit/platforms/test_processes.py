@@ -14,8 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from moldau.cli.kafka import server_stop
 from moldau.cli.kafka.server_stop import as_server
-from moldau.platforms.processes import PROCESSES, Processes, ProcFiles, PsLines, processes_of, run_ps
+from moldau.platforms import processes as processes_module
+from moldau.platforms.processes import (
+    PROCESSES,
+    NoProcessList,
+    Processes,
+    ProcFiles,
+    PsLines,
+    processes_of,
+    run_ps,
+)
 
 PATIENCE_S = 30.0
 WORD = "word-" + "x" * 300
@@ -130,6 +140,26 @@ def test_ps_uses_a_fixed_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TZ", zone)
         outputs.append(run_ps(options))
     assert outputs[0] == outputs[1] != ""
+
+
+def test_the_name_of_a_program_may_have_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "7").mkdir()
+    fields = " ".join(map(str, range(1, 50)))
+    (tmp_path / "7" / "stat").write_bytes(b"7 (\xff\xfe) x) T " + fields.encode())
+    monkeypatch.setattr(processes_module, "PROC", str(tmp_path))
+    assert ProcFiles().is_paused(7)
+    assert ProcFiles().start_time(7) == "19"
+
+
+def test_without_proc_and_ps_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoProcessList, match="mount /proc or install procps"):
+        run_ps(["-p", "1"])
+    monkeypatch.setattr(server_stop, "PROCESSES", PsLines())
+    assert server_stop.main([]) == 1
+    assert capsys.readouterr().err == f"{NoProcessList()}\n"
 
 
 def test_ps_is_used_without_proc(tmp_path: Path) -> None:

@@ -75,6 +75,20 @@ def test_a_broken_batch_or_a_gap_is_refused(broken: bytes) -> None:
     assert setup.range == (0, 3)
 
 
+@pytest.mark.parametrize(
+    ("index_interval_bytes", "code"),
+    [(1, ErrorCode.KAFKA_STORAGE_ERROR), (1 << 20, ErrorCode.CORRUPT_MESSAGE)],
+    ids=["met by the replay of producers", "met by the search for the offset"],
+)
+def test_a_truncation_behind_a_damaged_batch_is_an_error_of_its_partition(
+    index_interval_bytes: int, code: ErrorCode
+) -> None:
+    setup = FollowerSetup(LogConfig(index_interval_bytes=index_interval_bytes))
+    setup.take(*(leader_batch(offset, 1, base_sequence=offset, **PRODUCER) for offset in range(4)))
+    setup.files.open("data/a-0/00000000000000000000.log").pwrite(bytes(30), 0)
+    assert error_of(setup.follower.truncate, setup.partition, 2) is code
+
+
 def test_a_disk_that_refuses_is_a_storage_error() -> None:
     setup = FollowerSetup()
     setup.files.bytes_left = 0
@@ -134,6 +148,17 @@ def test_a_truncation_below_the_high_watermark_is_reported_and_lowers_it() -> No
     setup.follower.truncate(setup.partition, 2)
     assert "truncated to offset 2, below the high watermark 4" in setup.reports[0]
     assert setup.partition.high_watermark == 2
+
+
+def test_a_broken_batch_before_the_truncation_is_told_and_nothing_is_truncated() -> None:
+    setup = FollowerSetup()
+    setup.take(*(leader_batch(base, 3) for base in range(0, 12, 3)))
+    segment = setup.partition.log.segments.active
+    segment.file.pwrite(b"\x7f", 8)
+    size = segment.size
+    assert error_of(setup.follower.truncate, setup.partition, 10) is ErrorCode.CORRUPT_MESSAGE
+    assert setup.range == (0, 12)
+    assert segment.size == segment.file.size() == size
 
 
 def test_the_high_watermark_stays_within_the_log_and_never_goes_back() -> None:

@@ -9,7 +9,9 @@ from fetch_requests import Key, fetch, immediate, parked, partition_results
 from in_memory_node import InMemoryNode
 from transactional_writes import append_as_producer, append_marker
 
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
+from moldau.log.log import Log
 from moldau.replica.partition import Partition
 from moldau.server.handlers.list_offsets import ListOffsets
 from moldau.server.router import Caller
@@ -159,6 +161,22 @@ def test_an_evaluation_with_too_little_data_keeps_the_byte_count(node: InMemoryN
     node.append("a", size=300)
     node.timers.run_soon()
     assert partition_results(answer)[A].size >= 1_000
+
+
+@pytest.mark.parametrize("error", [KafkaError(ErrorCode.CORRUPT_MESSAGE), StorageFault("a-0", OSError(5, "broken"))])
+def test_a_log_whose_transactions_cannot_be_read_ends_the_wait_and_not_the_append(
+    node: InMemoryNode, partition: Partition, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_as_producer(partition, 1, 0)
+    answer = parked(fetch_committed(node, {A: 0}, wait_ms=500))
+
+    def fail(log: Log, high_watermark: int) -> int:
+        raise error
+
+    monkeypatch.setattr(Log, "last_stable_offset", fail)
+    append_as_producer(partition, 1, 1)
+    node.timers.run_soon()
+    assert partition_data(answer).error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def test_one_of_two_open_transactions_ends(node: InMemoryNode, partition: Partition) -> None:

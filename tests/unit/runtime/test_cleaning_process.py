@@ -156,6 +156,7 @@ def test_a_silent_process_is_killed(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
         failed = await outcome(process.clean(asked("be silent"), 1e6))
         assert failed == CleaningFailed("its process was silent for 1 s")
+        process._silence_max_s = PATIENCE_S  # a new process takes some time to start
         await pid_of(process.clean(JOB, 1e6))
 
     with_process(test, fake_worker, silence_max_s=0.6)

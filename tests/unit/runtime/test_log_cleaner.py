@@ -12,6 +12,7 @@ from in_memory_node import InMemoryNode
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, compaction, layout
+from moldau.log.log import Log
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
 from moldau.wire.batch import split_batches
@@ -339,6 +340,23 @@ def test_a_corrupt_log_is_given_up_and_logged_and_others_are_cleaned(
     desk.node.delete_topic("broken")
     desk.settle(1)
     assert not desk.cleaner.uncleanable
+
+
+def test_a_log_whose_last_stable_offset_is_unknown_is_given_up(
+    desk: Desk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart a damaged batch may hide which transactions have ended."""
+    desk.create_topic("broken")
+    two_dirty_segments(desk, "broken")
+
+    def fail(log: Log, high_watermark: int) -> int:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no batch at 7")
+
+    monkeypatch.setattr(Log, "last_stable_offset", fail)
+    with caplog.at_level(logging.ERROR, "moldau.cleaner"):
+        desk.settle()
+    assert not desk.cleans.jobs
+    assert "broken-0: cannot be cleaned, not retried until the next start: no batch at 7" in caplog.text
 
 
 @pytest.mark.parametrize("room", range(0, 400, 5))

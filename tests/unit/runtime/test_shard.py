@@ -45,9 +45,10 @@ class Notebook:
         assert isinstance(record.key, Note)
         return record.key.text.encode(), b""
 
-    def apply(self, record: CoordinatorRecord) -> None:
-        assert isinstance(record.key, Note)
-        self.notes.append(record.key.text)
+    def apply_all(self, records: Sequence[CoordinatorRecord]) -> None:
+        for record in records:
+            assert isinstance(record.key, Note)
+            self.notes.append(record.key.text)
 
     def replay(self, key: Buffer, value: Buffer | None) -> None:
         if key == b"strange":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 pytest.importorskip("duckdb")
 
@@ -244,7 +244,7 @@ def test_a_process_that_starts_during_the_end_is_ended(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(subprocess, "Popen", start)
     assert worker.run(view_task(BIG, records, 0)).is_retriable  # type: ignore[union-attr]
-    assert started[0].poll() is not None
+    wait_until(lambda: started[0].poll() is not None, "the process has ended")
     assert worker.pid is None
 
 

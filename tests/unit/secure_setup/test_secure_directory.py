@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,12 @@ import pytest
 
 from moldau.base.properties import parse
 from moldau.base.secure_files import AUTHORITY, SECURE_FILES
+from moldau.cli.admin_password import renew_admin_password
+from moldau.client.users import Users
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, write
 from moldau.runtime.controller.first_records import read_first_records
+from moldau.secure_setup import directory
 from moldau.secure_setup.authority import NODE_LIFETIME, hosts_of
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.secure_setup.problems import SetupFailed
@@ -153,8 +157,34 @@ def test_a_client_file_can_be_made_anew(secured: SecureDirectory) -> None:
     set_up(secured)
     before = secured.client_file.read_text()
     secured.client_file.unlink()
-    secured.write_client_file("another")
+    with secured.new_client_file("another"):
+        assert not secured.client_file.exists(), "the password is not set yet"
     properties = {each.key: each.value for each in parse(secured.client_file.read_text())}
     assert parse_line(properties["sasl.jaas.config"]).options == {"username": "admin", "password": "another"}
     assert secured.client_file.read_text() != before
     assert secured.client_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_client_file_is_not_made_if_its_password_cannot_be_set(secured: SecureDirectory) -> None:
+    set_up(secured)
+    secured.client_file.unlink()
+    files = sorted(secured.path.iterdir())
+    with pytest.raises(ConnectionError), secured.new_client_file("another"):
+        raise ConnectionError
+    assert sorted(secured.path.iterdir()) == files
+
+
+def test_no_password_is_set_if_its_client_file_cannot_be_written(
+    secured: SecureDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody would know the new one, and the old one would be invalid."""
+    set_up(secured)
+    secured.client_file.unlink()
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(directory, "sync_file", fail)
+    monkeypatch.setattr(Users, "set_password", lambda *_: pytest.fail("the password was set"))
+    with pytest.raises(SetupFailed, match=r"client.properties is missing and cannot be made anew: .*No space left"):
+        renew_admin_password("localhost:1", {}, secured)

@@ -57,8 +57,9 @@ def _main(arguments: Arguments) -> int:
     from moldau.cli.kafka.configs import Command
 
     java_config = properties.load(arguments.single_value("command-config"))
-    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        command = Command(channel, java_config, [])
+    servers = arguments.single_value("bootstrap-server") or ""
+    with clients.channel(servers, java_config) as channel:
+        command = Command(channel, servers, java_config, [])
         try:
             _run(command, arguments)
         except clients.ResponseError as error:
@@ -98,13 +99,13 @@ def _run(command: Command, arguments: Arguments) -> None:
         command.alter_resource(ENTITY_TYPE, name, {}, [entry.name for entry in command.entries_of(ENTITY_TYPE, name)])
         print(f"Deleted client metrics config for {name}.")
     elif arguments.has("list"):
-        print("\n".join(sorted(command.configured(ENTITY_TYPE))))
+        print("\n".join(sorted(command.names_with_configs(ENTITY_TYPE))))
     else:
         _describe(command, name)
 
 
 def _describe(command: Command, name: str | None) -> None:
-    names = sorted(command.configured(ENTITY_TYPE))
+    names = sorted(command.names_with_configs(ENTITY_TYPE))
     if name is not None and name not in names:
         print(f"The client metric resource {name} doesn't exist and doesn't have dynamic config.")
         return

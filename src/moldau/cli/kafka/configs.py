@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
-    """A type of config resource: its number in requests, and the config source of the configs that this tool sets."""
+    """A type of config resource: its number in requests, and the source of its dynamic configs in responses."""
 
     id: int
     dynamic_source: int | None
@@ -57,6 +56,8 @@ SOURCES: Final = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
+HIDDEN: Final = "[hidden]"
+GROUPS_TIMEOUT_MS: Final = 10_000
 SET, DELETE = 0, 1
 """IncrementalAlterConfigs' operations."""
 
@@ -110,15 +111,10 @@ FLAGS = ToolFlags(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-
-    def body(arguments: Arguments) -> int:
-        return _main(arguments, words)
-
-    return run("kafka-configs", FLAGS, body, words)
+    return run("kafka-configs", FLAGS, _main, argv)
 
 
-def _main(arguments: Arguments, words: Sequence[str]) -> int:
+def _main(arguments: Arguments) -> int:
     if arguments.has("describe") == arguments.has("alter"):
         raise UsageError("Command must include exactly one action: --describe, --alter")
     entities = named_entities(arguments)
@@ -127,7 +123,7 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
     java_config = properties.load(arguments.single_value("command-config"))
     changes = _parse_changes(arguments)
     with clients.channel(servers, java_config) as channel:
-        command = Command(channel, java_config, entities)
+        command = Command(channel, servers, java_config, entities)
         try:
             if arguments.has("describe"):
                 command.describe(arguments.has("all"))
@@ -135,19 +131,19 @@ def _main(arguments: Arguments, words: Sequence[str]) -> int:
                 command.alter(*changes)
         except clients.ResponseError as error:
             trace()
-            command_line = " ".join(_without_secrets(words))
+            command_line = " ".join(_words_without_secrets(arguments))
             raise ToolFailed(f"Error while executing config command with args '{command_line}': {error}") from error
     return 0
 
 
-def _without_secrets(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words. The whole value of an --add-config with a secret in it is hidden: a password may have any
-    character, so nobody knows where it ends."""
-    flag = "--add-config"
-    for before, word in pairwise(["", *words]):
-        is_changes = before == flag or word.startswith(f"{flag}=")
-        hidden = "[hidden]" if before == flag else f"{flag}=[hidden]"
-        yield hidden if is_changes and is_secret(word) else word
+def _words_without_secrets(arguments: Arguments) -> Iterator[str]:
+    """Yield the command line as it was parsed: a flag has several spellings, and secrets must be found in all. The
+    whole value of an --add-config with a secret in it is hidden: a password may have any character, so nobody knows
+    where it ends."""
+    for flag, value in arguments.in_order:
+        yield f"--{flag}"
+        if value:
+            yield HIDDEN if flag == "add-config" and is_secret(value) else value
 
 
 @dataclass(slots=True)
@@ -159,18 +155,18 @@ class Entity:
 
 def named_entities(arguments: Arguments) -> list[Entity]:
     """Return the entities that the flags name. The n-th --entity-name or -default belongs to the n-th --entity-type."""
-    types = [Entity(value) for flag, value in arguments.in_order if flag == "entity-type"]
+    entities = [Entity(value) for flag, value in arguments.in_order if flag == "entity-type"]
     names = [value for flag, value in arguments.in_order if flag in ("entity-name", "entity-default")]
-    if len(names) > len(types):
+    if len(names) > len(entities):
         raise ToolFailed("An entity type must be specified with every entity name")
-    for entity, name in zip(types, names, strict=False):
+    for entity, name in zip(entities, names, strict=False):
         entity.name = name
     for flag, value in arguments.in_order:
         if flag in SHORT_FLAGS:
-            types.append(Entity(SHORT_FLAGS[flag], value))
+            entities.append(Entity(SHORT_FLAGS[flag], value))
         elif flag in DEFAULTS_FLAGS:
-            types.append(Entity(DEFAULTS_FLAGS[flag], ""))
-    return types
+            entities.append(Entity(DEFAULTS_FLAGS[flag], ""))
+    return entities
 
 
 def _check(arguments: Arguments, entities: list[Entity]) -> None:
@@ -219,9 +215,12 @@ def parse_added(text: str | None) -> dict[str, str]:
     """Parse `k1=v1,k2=[v1,v2]`: commas and equals signs inside brackets do not separate."""
     if text is None:
         return {}
-    # What follows has an opening bracket, or the end of the text, before any closing one.
+    # A separator is outside brackets if the next bracket after it opens, or if there is none.
     outside = r"(?=[^\]]*(?:\[|$))"
-    pairs = [re.split(r"\s*=\s*" + outside, part) for part in re.split("," + outside, text)]
+    parts = re.split("," + outside, text)
+    while text and parts and not parts[-1]:
+        parts.pop()  # Java's split drops empty parts at the end, but an empty text is one part.
+    pairs = [re.split(r"\s*=\s*" + outside, part) for part in parts]
     if any(len(pair) != 2 for pair in pairs):
         raise ToolFailed(
             'requirement failed: Invalid entity config: all configs to be added must be in the format "key=val" or '
@@ -229,7 +228,8 @@ def parse_added(text: str | None) -> dict[str, str]:
         )
     for name, _ in pairs:
         if not re.fullmatch(r"[a-zA-Z0-9._-]*", name.strip()):
-            raise ToolFailed(f"Invalid character found for config key: {name}")
+            shown = HIDDEN if is_secret(text) else name  # it may be a piece of a password
+            raise ToolFailed(f"Invalid character found for config key: {shown}")
     return {name.strip(): re.sub(r"[\[\]]", "", value).strip() for name, value in pairs}
 
 
@@ -238,6 +238,7 @@ class Command:
     """One call of the tool: a connection, and the entities to show or alter."""
 
     channel: Channel
+    bootstrap_servers: str
     java_config: Mapping[str, str]
     entities: list[Entity]
 
@@ -280,10 +281,15 @@ class Command:
         """Return the names of the entities to show. If the named entity does not exist, print that and return none."""
         if entity.name == "":
             return [""]
-        existing = self._existing(entity.type)
         if entity.name is None:
+            existing = self._existing(entity.type)
             return [*existing, ""] if entity.type == "brokers" else existing
-        if entity.name in existing:
+        if entity.type == "groups":
+            # Ask for groups with configs last, as Kafka does: that needs a right on the cluster.
+            exists = entity.name in self._groups() or entity.name in self.names_with_configs(entity.type)
+        else:
+            exists = entity.name in self._existing(entity.type)
+        if exists:
             return [entity.name]
         print(f"The {entity.type[:-1]} '{entity.name}' doesn't exist and doesn't have dynamic config.")
         return []
@@ -293,14 +299,14 @@ class Command:
             return sorted(topic.name or "" for topic in self._metadata().topics)
         if entity_type in ("brokers", "broker-loggers"):
             return [str(broker.node_id) for broker in self._metadata().brokers]
-        return sorted(self.configured(entity_type) | (self._groups() if entity_type == "groups" else set()))
+        return sorted(self.names_with_configs(entity_type) | (self._groups() if entity_type == "groups" else set()))
 
     def _metadata(self) -> MetadataResponse:
         from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
         return self.channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
 
-    def configured(self, entity_type: str) -> set[str]:
+    def names_with_configs(self, entity_type: str) -> set[str]:
         from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
         if not self.channel.offers(ApiKey.LIST_CONFIG_RESOURCES):
@@ -308,20 +314,28 @@ class Command:
         resource_type = RESOURCE_TYPES[entity_type].id
         request = ListConfigResourcesRequest(resource_types=[resource_type])
         response = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
+        clients.raise_for_error(response.error_code, None)
         return {
             resource.resource_name for resource in response.config_resources if resource.resource_type == resource_type
         }
 
     def _groups(self) -> set[str]:
-        from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+        """Return the groups of all brokers: each lists those it coordinates."""
+        from moldau.base.errors import KafkaError
+        from moldau.client.groups import Groups
 
         if not self.channel.offers(ApiKey.LIST_GROUPS):
             return set()
-        response = self.channel.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
-        return {group.group_id for group in response.groups}
+        cluster = clients.cluster(self.bootstrap_servers, self.java_config)
+        try:
+            return {group.group_id for group in Groups(cluster, GROUPS_TIMEOUT_MS).listed()}
+        except KafkaError as error:
+            raise clients.ResponseError(str(error)) from error
+        finally:
+            cluster.close()
 
     @contextmanager
-    def _node(self, entity_type: str, name: str) -> Iterator[Channel]:
+    def _channel_for(self, entity_type: str, name: str) -> Iterator[Channel]:
         """Yield the connection to use. Only the broker itself knows all of its configs, so connect to it for those."""
         if entity_type not in ("brokers", "broker-loggers") or name == "":
             yield self.channel
@@ -342,8 +356,8 @@ class Command:
 
         resource = DescribeConfigsResource(resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-        with self._node(entity_type, name) as node:
-            response = node.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+        with self._channel_for(entity_type, name) as channel:
+            response = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
         for result in response.results:
             clients.raise_for_error(result.error_code, result.error_message)
         return response.results[0].configs
@@ -362,8 +376,8 @@ class Command:
             resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name, configs=changes
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        with self._node(entity_type, name) as node:
-            response = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+        with self._channel_for(entity_type, name) as channel:
+            response = channel.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
         for result in response.responses:
             clients.raise_for_error(result.error_code, result.error_message)
 

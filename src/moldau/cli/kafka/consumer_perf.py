@@ -1,12 +1,11 @@
 """kafka-consumer-perf-test: reads records as fast as possible and prints rates, as comma-separated lines.
 
-Without --group every partition is read directly and no group coordinator is needed; then the column of the rebalance
-time has the time of finding the partitions.
+Without --group every partition is read directly and no group coordinator is needed. The rebalance column is the time
+until the first record.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.java.dates import java_date
 from moldau.cli.kafka.tool import run
 
 if TYPE_CHECKING:
@@ -35,24 +35,8 @@ TOOL_CONFIG: Final = {
     "fetch.queue.backoff.ms": 5,
     "allow.auto.create.topics": True,
 }
-JAVA_DATE: Final = {
-    "yyyy": "%Y",
-    "yy": "%y",
-    "MMMM": "%B",
-    "MMM": "%b",
-    "MM": "%m",
-    "dd": "%d",
-    "HH": "%H",
-    "hh": "%I",
-    "mm": "%M",
-    "ss": "%S",
-    "SSS": "%f",
-    "a": "%p",
-    "EEE": "%a",
-    "Z": "%z",
-    "z": "%Z",
-}
-"""Letters of SimpleDateFormat and their strftime equivalents; %f is cut to milliseconds."""
+OF_FLAGS: Final = frozenset({"group.id", "auto.offset.reset", "max.partition.fetch.bytes", "receive.buffer.bytes"})
+"""Properties that flags set. As in Kafka, the flags and their defaults override the user's properties."""
 
 FLAGS = ToolFlags(
     "This tool is used to verify the consumer performance.",
@@ -107,10 +91,13 @@ def _main(arguments: Arguments) -> int:
     interval_ms = arguments.integer("reporting-interval") or 0
     if interval_ms <= 0:
         raise UsageError("Reporting interval must be greater than 0.")
+    date_format = arguments.single_value("date-format") or ""
+    try:
+        java_date(datetime.now().astimezone(), date_format)
+    except ValueError as error:
+        raise UsageError(f"--date-format {date_format}: {error}") from error
     clients.require_librdkafka()
-    report = Report(
-        arguments.single_value("date-format") or "", interval_ms / 1000, arguments.has("show-detailed-stats")
-    )
+    report = Report(date_format, interval_ms / 1000, arguments.has("show-detailed-stats"))
     stats = ClientStats()
     consumer, subscription = _consumer(arguments, stats.config if arguments.has("print-metrics") else {})
     timeout_ms = arguments.integer("timeout") or 0
@@ -150,11 +137,12 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
         "socket.receive.buffer.bytes": arguments.integer("socket-buffer-size"),
         **more_config,
     }
-    consumer = clients.consumer(servers, java_config, tool_config)
+    user_config = {name: value for name, value in java_config.items() if name not in OF_FLAGS}
+    consumer = clients.consumer(servers, user_config, tool_config)
     topic = arguments.single_value("topic")
     if group is None:
-        pattern = include_list(arguments.single_value("include")) if topic is None else topic
-        return consumer, StandaloneConsumer(consumer, pattern, first_offset(start))
+        topics = include_list(arguments.single_value("include")) if topic is None else topic
+        return consumer, StandaloneConsumer(consumer, topics, first_offset(start))
     return consumer, subscribe(consumer, topic, arguments.single_value("include"))
 
 
@@ -181,8 +169,8 @@ def consume(consumer: Consumer, subscription: Any, report: Report, records: int,
 
 
 def _is_error(record: Any, is_member: bool) -> bool:
-    """Return whether an error was delivered in place of a record; raise it if the client may not read. Who is no member
-    of a group needs no right on it."""
+    """Return whether an error was delivered in place of a record; raise it if the client may not read. Without a group,
+    a missing right on the group does not matter."""
     error = record.error()
     if error is None:
         return False
@@ -202,7 +190,7 @@ class Report:
         self.records = 0
         self._bytes = 0
         self._window_records = self._window_bytes = 0
-        self._joined: float | None = None
+        self._first_record_at: float | None = None
 
     def header(self) -> str:
         return f"{'time, threadId' if self._detailed else 'start.time, end.time'}, {COLUMNS}"
@@ -213,22 +201,22 @@ class Report:
 
     def add(self, records: int, size: int) -> None:
         now = time.perf_counter()
-        if self._joined is None:
-            # The time until the first record: finding or being assigned partitions, and connecting for the first fetch.
-            self._joined = now
+        if self._first_record_at is None:
+            # Until now, partitions were found or assigned, and the first fetch was connected.
+            self._first_record_at = now
         self.records += records
         self._bytes += size
         if self._detailed and now - self._window_start >= self._interval:
             self._print_window(now)
 
     def _print_window(self, now: float) -> None:
-        joining = max(0.0, (self._joined or now) - self._window_start)
+        until_first_record = max(0.0, (self._first_record_at or now) - self._window_start)
         figures = _figures(
             (self._bytes - self._window_bytes) / MEGABYTE,
             self.records - self._window_records,
             now - self._window_start,
-            min(joining, now - self._window_start),
-            amounts=(self._bytes / MEGABYTE, self.records),
+            min(until_first_record, now - self._window_start),
+            totals=(self._bytes / MEGABYTE, self.records),
         )
         print(f"{java_date(datetime.now().astimezone(), self._date_format)}, 0, {figures}", flush=True)
         self._window_start, self._window_bytes, self._window_records = now, self._bytes, self.records
@@ -238,35 +226,25 @@ class Report:
             return
         end = time.perf_counter()
         dates = [java_date(date, self._date_format) for date in (self._started, datetime.now().astimezone())]
-        joining = (self._joined or end) - self._start
+        until_first_record = (self._first_record_at or end) - self._start
         megabytes = self._bytes / MEGABYTE
-        figures = _figures(megabytes, self.records, end - self._start, joining, amounts=(megabytes, self.records))
+        figures = _figures(
+            megabytes, self.records, end - self._start, until_first_record, totals=(megabytes, self.records)
+        )
         print(f"{', '.join(dates)}, {figures}")
 
 
-def _figures(megabytes: float, records: int, seconds: float, joining: float, amounts: tuple[float, int]) -> str:
-    """Return the eight columns: rates from `megabytes` and `records`, totals from `amounts`."""
+def _figures(
+    megabytes: float, records: int, seconds: float, until_first_record: float, totals: tuple[float, int]
+) -> str:
+    """Return the eight columns: the totals, and rates from `megabytes` and `records`."""
     elapsed = max(seconds, 1e-9)
-    fetching = max(seconds - joining, 0.001)
+    fetching = max(seconds - until_first_record, 0.001)
     return (
-        f"{amounts[0]:.4f}, {megabytes / elapsed:.4f}, {amounts[1]}, {records / elapsed:.4f}, {int(joining * 1000)},"
-        f" {int(fetching * 1000)}, {megabytes / fetching:.4f}, {records / fetching:.4f}"
+        f"{totals[0]:.4f}, {megabytes / elapsed:.4f}, {totals[1]}, {records / elapsed:.4f},"
+        f" {int(until_first_record * 1000)}, {int(fetching * 1000)}, {megabytes / fetching:.4f},"
+        f" {records / fetching:.4f}"
     )
-
-
-def java_date(when: datetime, java_format: str) -> str:
-    """Format a date with the letters of SimpleDateFormat; quoted text is copied."""
-
-    def part(match: re.Match[str]) -> str:
-        if match[1] is not None:
-            return match[1] or "'"
-        letters = match[0]
-        directive = JAVA_DATE.get(letters) or JAVA_DATE.get(letters[0] * 2)
-        if directive is None:
-            return letters
-        return when.strftime("%f")[:3] if directive == "%f" else when.strftime(directive)
-
-    return re.sub(r"'([^']*)'|([A-Za-z])\2*", part, java_format)
 
 
 if __name__ == "__main__":

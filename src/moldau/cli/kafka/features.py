@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="kafka-features", description="This tool manages feature flags in Kafka.", allow_abbrev=False)
-    add_connection(parser, required=True)
+    add_connection(parser, is_verb=False)
     verbs = parser.add_subparsers(dest="command", required=True)
     describe = verbs.add_parser("describe", help="list features, their supported and their finalized levels")
     describe.add_argument("--node-id", type=int, help="the node to ask; default: any")
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     dependencies = verbs.add_parser("feature-dependencies", help="which levels of other features a level requires")
     dependencies.add_argument("--feature", action="append", required=True, metavar="FEATURE=LEVEL", help="repeatable")
     for verb in (describe, upgrade, downgrade, disable, mapping, dependencies):
-        add_connection(verb, required=False)
+        add_connection(verb, is_verb=True)
     return parser
 
 

@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         description="This tool describes kraft metadata quorum status.",
         allow_abbrev=False,
     )
-    add_connection(parser, required=True)
+    add_connection(parser, is_verb=False)
     verbs = parser.add_subparsers(dest="command", required=True)
     describe = verbs.add_parser("describe", help="describe the quorum")
     describe.add_argument("--status", action="store_true", help="the leader, the voters, and the largest lag")
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     remove.add_argument("--controller-directory-id", "-d", required=True, help="the id of its metadata directory")
     remove.add_argument("--dry-run", action="store_true", help="only print what would be done")
     for verb in (describe, add, remove):
-        add_connection(verb, required=False)
+        add_connection(verb, is_verb=True)
     return parser
 
 
@@ -63,19 +63,19 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     path = arguments.command_config
     if path is not None and not Path(path).exists():
-        raise ToolFailed(f"Properties file {path} does not exists!")
-    settings = properties.load(path)
+        raise ToolFailed(f"Properties file {path} does not exists!")  # Kafka's text
+    java_config = properties.load(path)
     match arguments.command:
         case "describe":
-            _describe(arguments, settings)
+            _describe(arguments, java_config)
         case "add-controller":
             if path is None:
                 raise ToolFailed(
                     "You must supply the configuration file of the controller you are adding when using add-controller."
                 )
-            _add(arguments, settings)
+            _add(arguments, java_config)
         case _:
-            _remove(arguments, settings)
+            _remove(arguments, java_config)
     return 0
 
 
@@ -166,12 +166,12 @@ def _time(timestamp_ms: int, now_ms: int | None, name: str) -> str:
     return f"{now_ms - timestamp_ms} ms ago"
 
 
-def _add(arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
-    controller_id = controller_file.controller_id(settings)
-    directory_id = controller_file.read_directory_id(controller_file.metadata_directory(settings))
-    endpoints = controller_file.controller_endpoints(settings)
+def _add(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> None:
+    controller_id = controller_file.controller_id(java_config)
+    directory_id = controller_file.read_directory_id(controller_file.metadata_directory(java_config))
+    endpoints = controller_file.controller_endpoints(java_config)
     if not arguments.dry_run:
-        with connect(arguments.bootstrap_server, arguments.bootstrap_controller, settings) as admin:
+        with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
             admin.add_voter(controller_id, directory_id, endpoints)
     done = "DRY RUN of adding" if arguments.dry_run else "Added"
     listed = ", ".join(map(str, endpoints))
@@ -186,8 +186,9 @@ def _remove(arguments: argparse.Namespace, java_config: Mapping[str, str]) -> No
     if not arguments.dry_run:
         with connect(arguments.bootstrap_server, arguments.bootstrap_controller, java_config) as admin:
             admin.remove_voter(controller_id, directory_id)
-    done = "DRY RUN of removing " if arguments.dry_run else "Removed "
-    print(f"{done} KRaft controller {controller_id} with directory id {uuid_text(directory_id)}")
+    done = "DRY RUN of removing" if arguments.dry_run else "Removed"
+    # Two blanks: Kafka's text.
+    print(f"{done}  KRaft controller {controller_id} with directory id {uuid_text(directory_id)}")
 
 
 def _directory_id(text: str) -> Uuid:

@@ -17,7 +17,7 @@ from typing import Final
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.server_start import parse_line
 from moldau.cli.kafka.tool import ToolFailed, guarded
-from moldau.platforms.processes import PROCESSES, Process
+from moldau.platforms.processes import PROCESSES, NoProcessList, Process
 from moldau.platforms.support import refusal
 from moldau.settings import Settings, load
 
@@ -94,7 +94,11 @@ def _stop(words: Sequence[str]) -> int:
         raise ToolFailed(line)
     if arguments.node_id is not None and arguments.process_role:
         print("When both node-id and process-role are provided, the value for node-id will take precedence")
-    servers = [server for process in PROCESSES.all() if process.pid != os.getpid() and (server := as_server(process))]
+    try:
+        processes = [process for process in PROCESSES.all() if process.pid != os.getpid()]
+    except NoProcessList as error:
+        raise ToolFailed(str(error)) from error
+    servers = [server for process in processes if (server := as_server(process))]
     selected = [server for server in servers if _is_selected(server, arguments.node_id, arguments.process_role)]
     if not selected:
         print("No kafka server to stop")

@@ -3,7 +3,8 @@
     Topic: t<TAB>TopicId: <22 chars><TAB>PartitionCount: 1<TAB>ReplicationFactor: 1<TAB>Configs: k=v,k=v
     <TAB>Topic: t<TAB>Partition: 0<TAB>Leader: 1<TAB>Replicas: 1,2<TAB>Isr: 1,2<TAB>Elr: <TAB>LastKnownElr:
 
-A partition under reassignment has `Adding Replicas` and `Removing Replicas` before `Elr`. Nothing is changed here.
+A partition under reassignment has `Adding Replicas` and `Removing Replicas` before `Elr`. This module only
+reads from the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
     from moldau.wire.messages.list_partition_reassignments import OngoingPartitionReassignment
 
-    Config = Sequence[DescribeConfigsResourceResult]
+    ConfigEntries = Sequence[DescribeConfigsResourceResult]
 
 UUID_BYTES: Final = 16
 
@@ -119,7 +120,7 @@ def _names_by_id(channel: Channel, text: str, may_be_absent: bool) -> list[str]:
 def parse_uuid(text: str) -> bytes:
     """Parse Kafka's form of a UUID: 22 characters of URL-safe base64."""
     try:
-        decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise ToolFailed(f"Input string `{text}` is not a base64-encoded UUID") from None
     if len(decoded) != UUID_BYTES:
@@ -135,7 +136,8 @@ def format_uuid(topic_id: bytes) -> str:
 
 
 def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[TopicLines], set[int]]:
-    """Return the topics and the live brokers; eligible leader replicas if the broker returns them (KIP-966)."""
+    """Return the topics and the live brokers. Partitions have their eligible leader replicas (KIP-966) if the broker
+    has that API."""
     from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
     request = MetadataRequest(
@@ -221,7 +223,7 @@ def _reassignments(
     }
 
 
-def _configs(channel: Channel, names: Sequence[str]) -> dict[str, Config]:
+def _configs(channel: Channel, names: Sequence[str]) -> dict[str, ConfigEntries]:
     from moldau.wire.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -236,7 +238,7 @@ def _configs(channel: Channel, names: Sequence[str]) -> dict[str, Config]:
     return {result.resource_name: result.configs for result in response.results}
 
 
-def _print(arguments: Arguments, topic: TopicLines, config: Config, live_brokers: set[int]) -> None:
+def _print(arguments: Arguments, topic: TopicLines, config: ConfigEntries, live_brokers: set[int]) -> None:
     overrides = [entry for entry in config if entry.config_source != DEFAULT_CONFIG]
     filters = [name for name in FILTERS if arguments.has(name)]
     if not filters and (overrides or not arguments.has("topics-with-overrides")):

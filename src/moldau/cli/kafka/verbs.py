@@ -32,9 +32,9 @@ def kafka_message(message: str) -> str:
     return "too few arguments" if missing.lower() == "command" else f"argument {missing.split(', ')[0]} is required"
 
 
-def add_connection(parser: argparse.ArgumentParser, required: bool) -> None:
+def add_connection(parser: argparse.ArgumentParser, is_verb: bool) -> None:
     """Add the cluster flags. A verb's parser has no defaults: they would undo flags before the verb."""
-    default = None if required else argparse.SUPPRESS
+    default = argparse.SUPPRESS if is_verb else None
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--bootstrap-server", default=default, help="brokers to connect to, HOST:PORT")
     either.add_argument("--bootstrap-controller", default=default, help="controllers to connect to, HOST:PORT")
@@ -46,6 +46,9 @@ def run_verbs(
 ) -> int:
     def parse_and_run(words: Sequence[str]) -> int:
         arguments = parser.parse_args(list(words))
+        if arguments.bootstrap_server is not None and arguments.bootstrap_controller is not None:
+            # One stands before the verb and one after it: neither of the two parsers has seen both.
+            parser.error("argument --bootstrap-controller: not allowed with argument --bootstrap-server")
         try:
             return body(arguments)
         except KafkaError as error:

@@ -297,7 +297,9 @@ class Collector:
 
     def _read_log_dirs(self) -> None:
         try:
-            log_dirs, sizes = readings.read_log_dirs(self._cluster, sorted(self.state.alive), self.state.topics)
+            log_dirs, sizes, self.state.moving_sizes = readings.read_log_dirs(
+                self._cluster, sorted(self.state.alive), self.state.topics, self.state.reassignments
+            )
         except KafkaError:
             self.state.log_dirs = None
             raise
@@ -353,7 +355,10 @@ class Collector:
         self.state.quorum = self._admin.quorum()
 
     def _read_reassignments(self) -> None:
-        self.state.reassignments = self._admin.reassignments()
+        reassignments = self._admin.reassignments()
+        if reassignments.keys() != self.state.reassignments.keys():
+            self._pace.hurry("log_dirs")
+        self.state.reassignments = reassignments
 
     def _read_metrics(self) -> None:
         assert self._metrics_reader is not None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.console.collector.state import UNKNOWN, LogDir, Partitions, TopicState
@@ -125,11 +126,12 @@ def _read_offsets_of(
 
 
 def read_log_dirs(
-    cluster: Cluster, brokers: Iterable[int], topics: Mapping[str, TopicState]
-) -> tuple[dict[int, list[LogDir]], dict[str, array[int]]]:
-    """Return the directories of all brokers, and the bytes of each partition, by topic. Raises KafkaError if the user
-    may not see them."""
+    cluster: Cluster, brokers: Iterable[int], topics: Mapping[str, TopicState], moving: Collection[TopicPartition]
+) -> tuple[dict[int, list[LogDir]], dict[str, array[int]], dict[TopicPartition, dict[int, int]]]:
+    """Return the directories of all brokers, the bytes of each partition, by topic, and those of each replica of moving
+    partitions. Raises KafkaError if the user may not see them."""
     log_dirs: dict[int, list[LogDir]] = {}
+    moving_sizes: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in moving}
     sizes = {name: array("q", [0]) * len(topic.leaders) for name, topic in topics.items()}
     for broker in brokers:
         try:
@@ -150,10 +152,14 @@ def read_log_dirs(
                     size_bytes += each.partition_size
                     if its_sizes is not None and each.partition_index < len(its_sizes):
                         its_sizes[each.partition_index] += each.partition_size
+                    if moving_sizes and not each.is_future_key:
+                        partition = TopicPartition(topic.name, each.partition_index)
+                        if partition in moving_sizes:
+                            moving_sizes[partition][broker] = each.partition_size
             error = ErrorCode(directory.error_code).name if directory.error_code else None
             total, free = (value if value >= 0 else None for value in (directory.total_bytes, directory.usable_bytes))
             log_dirs[broker].append(LogDir(directory.log_dir, size_bytes, total, free, error))
-    return log_dirs, sizes
+    return log_dirs, sizes, moving_sizes
 
 
 def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:

@@ -1,6 +1,6 @@
 """What the collector knows of a cluster, as compact values: 39,000 partitions take a few megabytes. Pure.
 
-A value is replaced, never changed, once it can be seen by those who answer requests.
+Those who answer requests see it meanwhile: arrays, tuples and maps are replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -145,14 +145,17 @@ class Layout:
     partitions: int = 0
     internal_topics: int = 0
     leads: Counter[int] = field(default_factory=Counter)
+    """Partitions that each broker leads."""
     holds: Counter[int] = field(default_factory=Counter)
+    """Replicas of each broker."""
     in_sync: Counter[int] = field(default_factory=Counter)
-    """By broker."""
+    """Those of them that are in sync."""
     leaderless: list[str] = field(default_factory=list)
+    """Names of partitions."""
     under_replicated: list[str] = field(default_factory=list)
     """Names of partitions."""
     missing: set[int] = field(default_factory=set)
-    """Brokers that partitions wait for."""
+    """Brokers that partitions wait for: replicas that are not in sync, and all of partitions without a leader."""
     not_preferred: Counter[int] = field(default_factory=Counter)
     """Partitions that are led by another broker, by the one that should lead."""
 
@@ -212,6 +215,8 @@ class ClusterState:
     log_dirs: dict[int, list[LogDir]] | None = None
     quorum: Quorum | None = None
     reassignments: dict[TopicPartition, Reassignment] = field(default_factory=dict)
+    moving_sizes: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    """Bytes of each replica of a partition that is being moved, by broker."""
     metrics: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     """The steps that succeeded at least once."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from random import Random
 from typing import Any, Final
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.cluster.view import controller_rows, note_of
-from moldau.cli.kafka.reassignment.proposal import chosen_racks, place
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, place_replicas
 from moldau.client.cluster_admin import ClusterAdmin, Outcomes
 from moldau.client.cluster_values import ElectionType, Reassignment, TopicReplicas
 from moldau.client.topic_admin import broker_configs
@@ -24,10 +25,14 @@ from moldau.console.listing import whole_number
 from moldau.console.live import Event, Feed
 
 PARTITIONS_DRAWN: Final = 40
+TOPIC_PARTITIONS_DRAWN: Final = 1_000
+"""Of one topic: the live feed sends them again after each change."""
 LED_SHOWN: Final = 500
 REASSIGNMENTS_SHOWN: Final = 500
 PLAN_PARTITIONS_MAX: Final = 5_000
 FACTOR_MAX: Final = 2**15 - 1
+ENDED_MEANWHILE: Final = frozenset({ErrorCode.NO_REASSIGNMENT_IN_PROGRESS})
+"""What a cancellation gets for a move that has just been completed."""
 
 
 def cluster(call: Call) -> dict[str, Any]:
@@ -38,14 +43,15 @@ def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]
     state = collector.look()
     if topic_name and topic_name not in state.topics:
         raise unknown_topic(topic_name)
-    drawn = [state.topics[topic_name]] if topic_name else _largest(state)
+    drawn = [state.topics[topic_name]] if topic_name else _topics_to_draw(state)
+    partitions = (row for topic in drawn for row in _partitions(topic, state.reassignments))
     return {
         "cluster_id": state.cluster_id,
         "controller_id": state.controller_id,
         "brokers": broker_data(state),
         "quorum": quorum_data(state),
         "health": health(state),
-        "partitions": [row for topic in drawn for row in _partitions(topic, state.reassignments)],
+        "partitions": list(islice(partitions, TOPIC_PARTITIONS_DRAWN)),
         "partitions_total": state.layout.partitions,
         "reassignments": [
             reassignment_data(state, *each) for each in sorted(state.reassignments.items())[:REASSIGNMENTS_SHOWN]
@@ -54,8 +60,8 @@ def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]
     }
 
 
-def _largest(state: ClusterState) -> list[TopicState]:
-    """Return topics to draw: not internal ones, those with most partitions that fit first."""
+def _topics_to_draw(state: ClusterState) -> list[TopicState]:
+    """Return topics that are not internal: largest first, skipping those that no longer fit into PARTITIONS_DRAWN."""
     topics = sorted(
         (topic for topic in state.topics.values() if not is_internal(topic)),
         key=lambda topic: (-len(topic.leaders), topic.name),
@@ -69,9 +75,9 @@ def _largest(state: ClusterState) -> list[TopicState]:
     return sorted(drawn, key=lambda topic: topic.name)
 
 
-def _partitions(topic: TopicState, reassignments: Mapping[TopicPartition, Reassignment]) -> list[dict[str, Any]]:
-    return [
-        {
+def _partitions(topic: TopicState, reassignments: Mapping[TopicPartition, Reassignment]) -> Iterator[dict[str, Any]]:
+    for index, leader in enumerate(topic.leaders):
+        yield {
             "topic": topic.name,
             "partition": index,
             "leader": leader if leader >= 0 else None,
@@ -79,8 +85,6 @@ def _partitions(topic: TopicState, reassignments: Mapping[TopicPartition, Reassi
             "isr": list(topic.isr[index]),
             "note": note_of(topic.partition(index), reassignments.get(TopicPartition(topic.name, index))),
         }
-        for index, leader in enumerate(topic.leaders)
-    ]
 
 
 def quorum_data(state: ClusterState) -> dict[str, Any] | None:
@@ -116,14 +120,19 @@ def health(state: ClusterState) -> dict[str, int]:
 
 
 def reassignment_data(state: ClusterState, where: TopicPartition, running: Reassignment) -> dict[str, Any]:
-    """A reassignment in progress. How far it is: added replicas that are in sync are done."""
+    """A reassignment in progress, and how far it is: how much of a complete replica the added ones have."""
     topic = state.topics.get(where.topic)
     isr = topic.isr[where.partition] if topic is not None and where.partition < len(topic.isr) else ()
-    size = None
-    if topic is not None and topic.sizes is not None and where.partition < len(topic.sizes):
-        holders = max(1, len(running.replicas) - len(set(running.adding) - set(isr)))
-        size = topic.sizes[where.partition] // holders
-    done = sum(each in isr for each in running.adding)
+    in_sync = sum(each in isr for each in running.adding)
+    share = in_sync / len(running.adding) if running.adding else 1.0
+    done_bytes = total_bytes = None
+    sizes = state.moving_sizes.get(where, {})
+    complete = [size for broker_id, size in sizes.items() if broker_id not in running.adding or broker_id in isr]
+    if complete:
+        size = max(complete)
+        total_bytes = size * len(running.adding)
+        done_bytes = sum(size if each in isr else min(sizes.get(each, 0), size) for each in running.adding)
+        share = done_bytes / total_bytes if total_bytes else share
     return {
         "topic": where.topic,
         "partition": where.partition,
@@ -131,9 +140,9 @@ def reassignment_data(state: ClusterState, where: TopicPartition, running: Reass
         "to": [each for each in running.replicas if each not in running.removing],
         "adding": list(running.adding),
         "removing": list(running.removing),
-        "done_bytes": None if size is None else size * done,
-        "total_bytes": None if size is None else size * len(running.adding),
-        "share": done / len(running.adding) if running.adding else 1.0,
+        "done_bytes": done_bytes,
+        "total_bytes": total_bytes,
+        "share": share,
     }
 
 
@@ -194,7 +203,7 @@ def elect(call: Call) -> dict[str, Any]:
     with call.access.admin() as admin:
         partitions = None
         if topic is not None:
-            partitions = [TopicPartition(topic, index) for index in _topics(admin, [topic])[topic].partitions]
+            partitions = [TopicPartition(topic, index) for index in _existing_topics(admin, [topic])[topic].partitions]
         outcomes = admin.elect_leaders(ElectionType.PREFERRED, partitions)
     call.changed()
     errors = {str(where): error for where, error in outcomes.items() if error is not None}
@@ -205,7 +214,7 @@ def elect(call: Call) -> dict[str, Any]:
     return {"ok": True, "elected": len(outcomes) - len(errors)}
 
 
-def _topics(admin: ClusterAdmin, names: list[str]) -> dict[str, TopicReplicas]:
+def _existing_topics(admin: ClusterAdmin, names: list[str]) -> dict[str, TopicReplicas]:
     known = admin.topics()
     missing = [name for name in names if name not in known]
     if missing:
@@ -223,9 +232,10 @@ def reassign(call: Call) -> dict[str, Any]:
             plan = _proposal(call, admin)
             return {"plan": plan, "executed": False}
         targets = _targets(given)
-        _topics(admin, sorted({each.topic for each in targets}))
-        _raise_first(admin.alter_reassignments(targets))
+        _existing_topics(admin, sorted({each.topic for each in targets}))
+        outcomes = admin.alter_reassignments(targets)
     call.changed()
+    _raise_first(outcomes)
     return {"plan": given, "executed": True}
 
 
@@ -236,7 +246,7 @@ def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
         raise bad_request("topics: expected a list of names")
     if not brokers or not all(map(_is_id, brokers)):
         raise bad_request("brokers: expected a list of ids")
-    topics = _topics(admin, names)
+    topics = _existing_topics(admin, names)
     nodes = admin.described().nodes
     unknown = [str(each) for each in brokers if each not in nodes]
     if unknown:
@@ -247,7 +257,7 @@ def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
     plan = []
     for topic in topics.values():
         wanted = factor or max((len(each.replicas) for each in topic.partitions.values()), default=1)
-        placed = place(racks, len(topic.partitions), wanted, Random(topic.name))
+        placed = place_replicas(racks, len(topic.partitions), wanted, Random(topic.name))
         for index, replicas in zip(topic.partitions, placed, strict=True):
             before = list(topic.partitions[index].replicas)
             if sorted(before) != sorted(replicas):
@@ -284,10 +294,13 @@ def cancel_reassignments(call: Call) -> dict[str, Any]:
     with call.access.admin() as admin:
         moving = [where for where in admin.reassignments() if names is None or where.topic in names]
         if not moving:
-            raise ApiError(404, "NOT_FOUND", "no partition of these topics is being moved")
-        _raise_first(admin.alter_reassignments(dict.fromkeys(moving)))
+            of_topics = "" if names is None else " of these topics"
+            raise ApiError(404, "NOT_FOUND", f"no partition{of_topics} is being moved")
+        outcomes = admin.alter_reassignments(dict.fromkeys(moving))
     call.changed()
-    return {"ok": True, "cancelled": len(moving)}
+    ended = [where for where, error in outcomes.items() if error is not None and error.code in ENDED_MEANWHILE]
+    _raise_first({where: error for where, error in outcomes.items() if where not in ended})
+    return {"ok": True, "cancelled": len(outcomes) - len(ended)}
 
 
 ENDPOINTS: Final = (

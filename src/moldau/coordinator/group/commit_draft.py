@@ -8,7 +8,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from moldau.base.ids import Uuid
 from moldau.base.steps import Steps, split
-from moldau.coordinator.machine import UNWRITABLE, CoordinatorRecord, EncodeRecord
+from moldau.coordinator.group.serde import encode_record
+from moldau.coordinator.machine import UNWRITABLE, CoordinatorRecord
 from moldau.metadata.image import MetadataImage
 from moldau.wire.messages.offset_commit import OffsetCommitResponseTopic
 from moldau.wire.messages.txn_offset_commit import TxnOffsetCommitResponseTopic
@@ -22,18 +23,17 @@ class CommitDraft(Generic[T]):
     topics: list[T] = field(default_factory=list)
     """The topics of the response."""
     records: list[CoordinatorRecord] = field(default_factory=list)
-    encoded: list[tuple[bytes, bytes | None]] | None = None
-    """The records' bytes, if they are encoded already."""
+    encoded: list[tuple[bytes, bytes | None]] | None = field(default_factory=list)
+    """The records' bytes. None if one of them cannot be written: the shard then refuses them all."""
     partitions: list[tuple[Uuid, int]] = field(default_factory=list)
     is_usable: bool = False
     """Whether one of the partitions exists and the client may use it."""
 
-    def encode_new(self, encode: EncodeRecord) -> None:
-        """Encode the records that were added since the last call. If one cannot be written, leave all to the shard,
-        which refuses them."""
+    def encode_new(self) -> None:
+        """Encode the records that were added without their bytes since the last call."""
         if self.encoded is not None:
             try:
-                self.encoded += map(encode, self.records[len(self.encoded) :])
+                self.encoded += map(encode_record, self.records[len(self.encoded) :])
             except UNWRITABLE:
                 self.encoded = None
 
@@ -48,12 +48,10 @@ def is_long(topics: Sequence[Any]) -> bool:
 
 
 def draft_in_steps(
-    topics: Sequence[Any], encode: EncodeRecord, add: Callable[[CommitDraft[T], Any, Sequence[Any]], None]
+    topics: Sequence[Any], add: Callable[[CommitDraft[T], Any, Sequence[Any]], None]
 ) -> Steps[CommitDraft[T]]:
-    """Draft a commit with encoded records, some hundred partitions in each step. `add` adds some partitions of a topic
-    to the draft."""
+    """Draft a commit, some hundred partitions in each step. `add` adds some partitions of a topic to the draft."""
     draft: CommitDraft[T] = CommitDraft()
-    draft.encoded = []
     room = PARTITIONS_A_TURN
     for topic in topics:
         parts: list[Sequence[Any]] = list(split(topic.partitions, PARTITIONS_A_TURN)) or [()]
@@ -65,6 +63,5 @@ def draft_in_steps(
             if number:
                 rest: Any = draft.topics.pop().partitions
                 draft.topics[-1].partitions = [*draft.topics[-1].partitions, *rest]
-            draft.encode_new(encode)
             room -= 1 + len(some)
     return draft

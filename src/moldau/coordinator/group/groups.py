@@ -7,7 +7,7 @@ It has no log, socket or clock of its own: `runtime/coordinators/shard` appends 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -123,6 +123,16 @@ class Groups:
     def replay(self, key: Buffer, value: Buffer | None) -> None:
         record = serde.decode_record(key, value)
         if record is not None:
+            self.apply(record)
+
+    def apply_all(self, records: Sequence[CoordinatorRecord]) -> None:
+        for key, value in records:
+            if key.__class__ is not OffsetCommitKey or value is None:
+                break
+        else:
+            self.offsets.apply_commit(records)  # type: ignore[arg-type]
+            return
+        for record in records:
             self.apply(record)
 
     def apply(self, record: CoordinatorRecord) -> None:

@@ -6,7 +6,7 @@ of a transaction stay in `transactional_offsets` until it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -14,6 +14,14 @@ from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.coordinator.group import offset_fetch, offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.commit_draft import CommitDraft, T
+from moldau.coordinator.group.commit_records import (
+    EMPTY_METADATA,
+    VALUE_VERSION,
+    key_prefix,
+    pack_partition,
+    pack_value,
+    value_tags,
+)
 from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
@@ -108,6 +116,8 @@ class Offsets:
             image, missing_code = self._find_by_id(topic_id, may_read)
         count = 0 if image is None else len(image.partitions)
         results: list[OffsetCommitResponsePartition] = []
+        records, known, encoded = draft.records, draft.partitions, draft.encoded
+        prefix, tags = key_prefix(group_id, "" if image is None else image.name), value_tags(topic_id)
         for partition in partitions:
             index, metadata = partition.partition_index, partition.committed_metadata or ""
             if image is None or metadata or not 0 <= index < count:
@@ -119,11 +129,15 @@ class Offsets:
             else:
                 draft.is_usable = True
                 results.append(OffsetCommitResponsePartition(index))
-            draft.partitions.append((image.id, index))
-            value = OffsetCommitValue(
-                partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
-            )
-            draft.records.append(new_coordinator_record((OffsetCommitKey(group_id, image.name, index), value)))
+            known.append((image.id, index))
+            offset, epoch = partition.committed_offset, partition.committed_leader_epoch
+            value = OffsetCommitValue(offset, epoch, metadata, now_ms, expire_ms, topic_id)
+            records.append(new_coordinator_record((OffsetCommitKey(group_id, image.name, index), value)))
+            if encoded is not None and not metadata and expire_ms == NO_TIME:
+                value_bytes = pack_value(VALUE_VERSION, offset, epoch, EMPTY_METADATA, now_ms) + tags
+                encoded.append((prefix + pack_partition(index), value_bytes))
+            else:
+                draft.encode_new()
         draft.topics.append(OffsetCommitResponseTopic(topic_id, topic.name, results))
 
     def _error_code(
@@ -202,6 +216,7 @@ class Offsets:
                 draft.partitions.append((image.id, index))
                 value = _value(partition, ZERO_UUID, now_ms, NO_TIME)
                 draft.records.append(CoordinatorRecord(OffsetCommitKey(request.group_id, topic.name, index), value))
+        draft.encode_new()
         draft.topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
 
     def _check_sender(
@@ -250,14 +265,25 @@ class Offsets:
 
     # --- the log ------------------------------------------------------------------------------------------------
 
+    def apply_commit(self, records: Iterable[tuple[OffsetCommitKey, OffsetCommitValue]]) -> None:
+        """Apply the records of a commit. Neighbours have the same group and topic, so their map is looked up once."""
+        group_id = topic = None
+        partitions: dict[int, OffsetCommitValue] = {}
+        transactional = self._state.transactional_offsets
+        for key, value in records:
+            if key.group is not group_id or key.topic is not topic:
+                group_id, topic = key.group, key.topic
+                partitions = self._partitions(group_id, topic)
+            partitions[key.partition] = value
+            if transactional.groups:
+                transactional.overtake(key)
+
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         if value is None:
             self._remove(key)
             self._state.transactional_offsets.forget(key)
         else:
-            self._put(key, value)
-            if self._state.transactional_offsets.groups:
-                self._state.transactional_offsets.overtake(key)
+            self.apply_commit(((key, value),))
 
     def apply_transactional(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         self._ensure_group(key.group)
@@ -265,23 +291,16 @@ class Offsets:
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for key, value in self._state.transactional_offsets.end(producer_id, committed):
-            self._put(key, value)
+            self._partitions(key.group, key.topic)[key.partition] = value
 
     def _ensure_group(self, group_id: str) -> None:
         if group_id not in self._state.groups:
             self._state.groups[group_id] = ClassicGroup(group_id)
 
-    def _put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
-        group_id, state = key.group, self._state
-        if group_id not in state.groups:
-            state.groups[group_id] = ClassicGroup(group_id)
-        topics = state.offsets.get(group_id)
-        if topics is None:
-            topics = state.offsets[group_id] = {}
-        partitions = topics.get(key.topic)
-        if partitions is None:
-            partitions = topics[key.topic] = {}
-        partitions[key.partition] = value
+    def _partitions(self, group_id: str, topic: str) -> dict[int, OffsetCommitValue]:
+        """Return the group's offsets of the topic, to be changed. An unknown group becomes a simple group."""
+        self._ensure_group(group_id)
+        return self._state.offsets.setdefault(group_id, {}).setdefault(topic, {})
 
     def _remove(self, key: OffsetCommitKey) -> None:
         offsets = self._state.offsets

@@ -276,6 +276,10 @@ class Transactions:
         if record is not None:
             self.apply(record)
 
+    def apply_all(self, records: Sequence[CoordinatorRecord]) -> None:
+        for record in records:
+            self.apply(record)
+
     def apply(self, record: CoordinatorRecord) -> None:
         key, value = record
         assert isinstance(key, TransactionLogKey)

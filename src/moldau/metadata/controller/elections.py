@@ -35,7 +35,8 @@ class ElectionType(IntEnum):
 
 
 def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
-    """Elect leaders of the named partitions, or of all; then the response omits those that need no election."""
+    """Elect leaders of the named partitions. If the request names none, all are meant, and the response omits those
+    that need no election."""
     requested: list[tuple[str, Sequence[int]]] = (
         [(name, range(len(image.topics[name].partitions))) for name in sorted(image.topics) if name not in image.views]
         if request.topic_partitions is None
@@ -69,7 +70,8 @@ def _election_record(image: MetadataImage, name: str, index: int, kind: int) -> 
     refuse_view(image, topic)
     state = topic.partitions[index]
     is_preferred = kind == ElectionType.PREFERRED
-    if _has_preferred_leader(state) if is_preferred else state.leader != NO_LEADER:
+    is_settled = _has_preferred_leader(state) if is_preferred else state.leader != NO_LEADER
+    if is_settled:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     election = Election.PREFERRED if is_preferred else Election.UNCLEAN
     record = change(image, topic, index, DesiredState(election=election), active_in(image))
@@ -83,7 +85,7 @@ def _election_record(image: MetadataImage, name: str, index: int, kind: int) -> 
 
 
 def decide_balance(image: MetadataImage) -> Decision[bool]:
-    """Elect the preferred leaders where others lead. The response is True if more partitions may be left."""
+    """Elect the preferred replicas that do not lead. The response is True if more partitions may be left."""
     partitions = ((topic, index) for topic, index, state in _all_partitions(image) if not _has_preferred_leader(state))
     return _elect_round(image, partitions, Election.PREFERRED)
 

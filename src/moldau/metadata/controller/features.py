@@ -1,6 +1,6 @@
 """Feature levels: those that this release supports, those of a new cluster, and their updates (UpdateFeatures v0–2).
 
-A level is listed only when the feature works; clients fall back if they do not see it. A level can be set if all
+SUPPORTED lists a level only when the feature works; clients fall back if they do not see it. A level can be set if all
 brokers and controllers support it. All updates of a request succeed, or none.
 """
 
@@ -42,7 +42,7 @@ NOT_SUPPORTED: Final = (0, 0)
 ABSENT_FEATURES: Final = frozenset(
     ("kraft.version", "share.version", "streams.version", "eligible.leader.replicas.version")
 )
-"""Features of Kafka that cannot be updated in this release: they may be set to level 0, which they have."""
+"""Features of Kafka that this release lacks: their level is always 0, and setting 0 is accepted."""
 
 
 class UpgradeType(IntEnum):
@@ -52,12 +52,21 @@ class UpgradeType(IntEnum):
 
 
 def decide_bootstrap(image: MetadataImage, first_records: tuple[MetadataRecord, ...] = ()) -> Decision[None]:
-    """Return the first records of a new metadata log, among them those that the storage tool made; for the log of an
-    older release, the levels of newer features."""
+    """Return, for a new log, all levels, then the storage tool's records; for an older release's log, only the levels
+    that it lacks. A feature that some node does not support yet is left out."""
     is_new = not image.features and not image.features_off
     missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
-    levels = tuple(FeatureLevelRecord(name, SUPPORTED[name][1]) for name in missing)
+    levels = tuple(
+        FeatureLevelRecord(name, level) for name in missing if (level := _highest_common_level(image, name)) is not None
+    )
     return Decision(None, levels + first_records if is_new else levels)
+
+
+def _highest_common_level(image: MetadataImage, feature: str) -> int | None:
+    """Return the highest level above 0 that all nodes support; None if there is none."""
+    ranges = [supported.get(feature, NOT_SUPPORTED) for _, supported in _nodes(image)]
+    level = min(high for _, high in ranges)
+    return level if level > 0 and all(low <= level for low, _ in ranges) else None
 
 
 def decide_update_features(image: MetadataImage, request: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:

@@ -1,6 +1,7 @@
 """Changing users' SCRAM credentials: AlterUserScramCredentials v0 (KIP-554). Each user succeeds or fails alone.
 
-The request has the salted password, computed by the client; the records have only the keys that check it.
+The request has the salted password, computed by the client; the records have only the keys that check it. A cluster
+with users also has a secret, from which the salts of unknown users are derived: a client cannot tell them from others.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def new_scram_secret(rng: Random) -> str:
 
 
 def decide_scram_secret(image: MetadataImage, new_secret: Callable[[], str]) -> Decision[None]:
-    """Give the cluster its secret, if it has users and no secret: those of `kafka-storage format --add-scram`."""
+    """Create the secret of a cluster that has users but no secret: `kafka-storage format --add-scram` writes none."""
     is_missing = bool(image.scram_credentials) and scram_secret(image) is None
     return Decision(None, (scram_secret_record(new_secret()),) if is_missing else ())
 
@@ -46,13 +47,13 @@ def decide_scram_secret(image: MetadataImage, new_secret: Callable[[], str]) -> 
 def decide_alter_user_scram_credentials(
     image: MetadataImage, request: AlterUserScramCredentialsRequest, new_secret: Callable[[], str]
 ) -> Decision[AlterUserScramCredentialsResponse]:
-    """The first credential comes with the cluster's secret."""
+    """Change the credentials. With the first one, also create the cluster's secret."""
     outcomes: dict[str, MetadataRecord | KafkaError] = {}
     changes: list[Change] = [*request.deletions, *request.upsertions]
     for change in changes:
         earlier = outcomes.get(change.name)
         if earlier is None:
-            outcomes[change.name] = _record(image, change)
+            outcomes[change.name] = _outcome(image, change)
         elif not isinstance(earlier, KafkaError):
             outcomes[change.name] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, TWICE)
     results = [
@@ -67,7 +68,7 @@ def decide_alter_user_scram_credentials(
     return Decision(AlterUserScramCredentialsResponse(results=results), records)
 
 
-def _record(image: MetadataImage, change: Change) -> MetadataRecord | KafkaError:
+def _outcome(image: MetadataImage, change: Change) -> MetadataRecord | KafkaError:
     """Return the record of a change, or the error why it is refused."""
     mechanism = ScramMechanism(change.mechanism)
     if not change.name:

@@ -52,9 +52,9 @@ from moldau.wire.messages.delete_topics import (
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Kafka's limit of one request: a typing error should not create a million files."""
-PARTITIONS_A_TURN: Final = 1_000
+PARTITIONS_PER_STEP: Final = 1_000
 TOPIC_COST: Final = 10
-"""A topic takes as long to decide as so many partitions."""
+"""A topic takes as long to decide as 10 partitions."""
 
 Charge = Callable[[int], None]
 """Counts partitions for the client's quota. Raises KafkaError THROTTLING_QUOTA_EXCEEDED if it is exceeded."""
@@ -65,8 +65,9 @@ def unlimited(partitions: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDefaults:
-    """The defaults of topics that a request does not set, and the functions that check and describe their configs."""
+class TopicRules:
+    """What applies to the topics of a request: defaults of what it does not set, whether topics may be deleted, and the
+    functions that check and describe configs."""
 
     num_partitions: int
     replication_factor: int
@@ -79,42 +80,61 @@ class TopicDefaults:
     """Whether names that differ only in case collide, because the file system ignores case."""
 
 
+class _Limits:
+    """How many partitions a request may still create, and how much the present step may still decide."""
+
+    def __init__(self) -> None:
+        self._partitions_left = PARTITIONS_PER_REQUEST_MAX
+        self._left_this_step = PARTITIONS_PER_STEP
+
+    def count_topic(self) -> Steps[None]:
+        """Called before each topic: end the step if it has decided enough."""
+        if self._left_this_step <= 0:
+            yield
+            self._left_this_step = PARTITIONS_PER_STEP
+        self._left_this_step -= TOPIC_COST
+
+    def count_partitions(self, count: int) -> None:
+        """Called before a topic's partitions are built: they cost the same if the topic is then refused. Raise
+        KafkaError POLICY_VIOLATION if they are too many for the request."""
+        if count > self._partitions_left:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX}.",
+            )
+        self._partitions_left -= count
+        self._left_this_step -= count
+
+
 def decide_create_topics(
     image: MetadataImage,
     request: CreateTopicsRequest,
-    defaults: TopicDefaults,
+    rules: TopicRules,
     rng: Random,
     charge: Charge = unlimited,
 ) -> Steps[Decision[CreateTopicsResponse]]:
     counts = Counter(topic.name for topic in request.topics)
     new_names: dict[str, str] = {}
-    lowered = {name.lower(): name for name in image.topics} if defaults.case_insensitive_names else {}
+    lowered = {name.lower(): name for name in image.topics} if rules.case_insensitive_names else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
-    partitions_left = PARTITIONS_PER_REQUEST_MAX
-    room = PARTITIONS_A_TURN
+    limits = _Limits()
     new_views = NewViews(image)
     for topic in request.topics:
-        if room <= 0:
-            yield
-            room = PARTITIONS_A_TURN
-        room -= TOPIC_COST
+        yield from limits.count_topic()
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result, topic_records = yield from _create(
-                image, topic, new_names, lowered, defaults, rng, partitions_left, new_views
-            )
+            result, topic_records = yield from _create(image, topic, new_names, lowered, rules, rng, limits, new_views)
             partitions = sum(isinstance(record, PartitionRecord) for record in topic_records)
-            charge(max(partitions, 1))  # a view has none of its own
+            charge(max(partitions, 1))  # a view has no partitions of its own
         except KafkaError as refused:
             results.append(_topic_error(topic.name, refused))
             continue
-        partitions_left -= partitions
-        room -= partitions
-        new_views.count += not partitions
+        if not partitions:
+            new_views.count += 1
         new_names[collision_key(topic.name)] = topic.name
-        if defaults.case_insensitive_names:
+        if rules.case_insensitive_names:
             lowered[topic.name.lower()] = topic.name
         results.append(result)
         if not request.validate_only:
@@ -128,9 +148,9 @@ def _create(
     topic: CreatableTopic,
     new_names: Mapping[str, str],
     lowered: Mapping[str, str],
-    defaults: TopicDefaults,
+    rules: TopicRules,
     rng: Random,
-    partitions_left: int,
+    limits: _Limits,
     new_views: NewViews,
 ) -> Steps[tuple[CreatableTopicResult, list[MetadataRecord]]]:
     _check_name(topic.name, image, new_names, lowered)
@@ -140,9 +160,9 @@ def _create(
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(nulls)}")
     overrides = {name: value for name, value in configs.items() if value is not None}
     if any(name.startswith(VIEW_PREFIX) for name in overrides):
-        return create_view(image, topic, overrides, defaults.describe_configs, new_uuid(rng), new_views)
-    replicas = yield from _choose_replicas(image, topic, defaults, rng, partitions_left)
-    defaults.check_configs(overrides)
+        return create_view(image, topic, overrides, rules.describe_configs, new_uuid(rng), new_views)
+    replicas = yield from _choose_replicas(image, topic, rules, rng, limits)
+    rules.check_configs(overrides)
     topic_id = new_uuid(rng)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(ConfigResource.TOPIC, topic.name, name, value) for name, value in overrides.items()]
@@ -153,7 +173,7 @@ def _create(
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=defaults.describe_configs(overrides),
+        configs=rules.describe_configs(overrides),
     )
     return result, records
 
@@ -163,15 +183,15 @@ def _partition_records(
 ) -> Steps[list[PartitionRecord]]:
     records: list[PartitionRecord] = []
     for index, brokers in enumerate(replicas, first_index):
-        if records and not len(records) % PARTITIONS_A_TURN:
+        if records and not len(records) % PARTITIONS_PER_STEP:
             yield
         records.append(partition_record(image, index, topic_id, brokers))
     return records
 
 
 def _check_name(name: str, image: MetadataImage, new_names: Mapping[str, str], lowered: Mapping[str, str]) -> None:
-    """Refuse a name that is invalid, in use or colliding. `lowered` maps the topics' names in lower case to them where
-    the file system ignores case, and is empty elsewhere."""
+    """Refuse a name that is invalid, in use or colliding. Where the file system ignores case, `lowered` maps each
+    lower-cased name to the real one; elsewhere it is empty."""
     problem = topic_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
@@ -179,7 +199,7 @@ def _check_name(name: str, image: MetadataImage, new_names: Mapping[str, str], l
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = new_names.get(collision_key(name)) or image.colliding_names.get(collision_key(name))
+    other = new_names.get(collision_key(name)) or image.names_by_collision_key.get(collision_key(name))
     if other is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
     if (other := lowered.get(name.lower())) is not None:
@@ -190,11 +210,11 @@ def _check_name(name: str, image: MetadataImage, new_names: Mapping[str, str], l
 
 
 def _choose_replicas(
-    image: MetadataImage, topic: CreatableTopic, defaults: TopicDefaults, rng: Random, partitions_left: int
+    image: MetadataImage, topic: CreatableTopic, rules: TopicRules, rng: Random, limits: _Limits
 ) -> Steps[list[tuple[int, ...]]]:
     """Return the replicas of each partition: as the request assigns them, or as `place` chooses them."""
     if topic.assignments:
-        _check_partition_count(len(topic.assignments), partitions_left)
+        limits.count_partitions(len(topic.assignments))
         return (yield from _assigned_replicas(image, topic))
     if topic.num_partitions == 0 or topic.num_partitions < -1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
@@ -202,18 +222,10 @@ def _choose_replicas(
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor was set to an invalid non-positive value."
         )
-    partitions = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-    factor = defaults.replication_factor if topic.replication_factor == -1 else topic.replication_factor
-    _check_partition_count(partitions, partitions_left)
+    partitions = rules.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+    factor = rules.replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    limits.count_partitions(partitions)
     return place(list(image.brokers.values()), partitions, factor, rng)
-
-
-def _check_partition_count(partitions: int, partitions_left: int) -> None:
-    if partitions > partitions_left:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX}.",
-        )
 
 
 def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> Steps[list[tuple[int, ...]]]:
@@ -229,7 +241,7 @@ def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> Steps[lis
         )
     assigned: dict[int, tuple[int, ...]] = {}
     for assignment in topic.assignments:
-        if assigned and not len(assigned) % PARTITIONS_A_TURN:
+        if assigned and not len(assigned) % PARTITIONS_PER_STEP:
             yield
         if assignment.partition_index in assigned:
             raise KafkaError(
@@ -275,17 +287,13 @@ def decide_create_partitions(
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     records: list[MetadataRecord] = []
-    room = PARTITIONS_A_TURN
+    limits = _Limits()
     for topic in request.topics:
-        if room <= 0:
-            yield
-            room = PARTITIONS_A_TURN
-        room -= TOPIC_COST
+        yield from limits.count_topic()
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            new_partitions = yield from _new_partitions(image, topic, rng)
-            room -= len(new_partitions)
+            new_partitions = yield from _new_partitions(image, topic, rng, limits)
             charge(len(new_partitions))
         except KafkaError as refused:
             results[topic.name] = CreatePartitionsTopicResult(topic.name, refused.code, refused.message)
@@ -296,7 +304,9 @@ def decide_create_partitions(
     return Decision(CreatePartitionsResponse(results=list(results.values())), tuple(records))
 
 
-def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: Random) -> Steps[list[PartitionRecord]]:
+def _new_partitions(
+    image: MetadataImage, request: CreatePartitionsTopic, rng: Random, limits: _Limits
+) -> Steps[list[PartitionRecord]]:
     topic = image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -310,7 +320,7 @@ def _new_partitions(image: MetadataImage, request: CreatePartitionsTopic, rng: R
             f"The topic {request.name} currently has {current} partition(s); {request.count} would not be an increase.",
         )
     added = request.count - current
-    _check_partition_count(added, PARTITIONS_PER_REQUEST_MAX)
+    limits.count_partitions(added)
     if request.assignments is None:
         replicas = place(list(image.brokers.values()), added, topic.replication_factor, rng)
     else:
@@ -329,7 +339,7 @@ def _assigned_new_replicas(
         )
     replicas: list[tuple[int, ...]] = []
     for brokers in assignments:
-        if replicas and not len(replicas) % PARTITIONS_A_TURN:
+        if replicas and not len(replicas) % PARTITIONS_PER_STEP:
             yield
         replicas.append(check_assignment(image, brokers))
     if any(len(brokers) != topic.replication_factor for brokers in replicas):
@@ -341,19 +351,19 @@ def _assigned_new_replicas(
 
 
 def decide_delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest, defaults: TopicDefaults, charge: Charge = unlimited
+    image: MetadataImage, request: DeleteTopicsRequest, rules: TopicRules, charge: Charge = unlimited
 ) -> Steps[Decision[DeleteTopicsResponse]]:
     requested = list(request.topics) or [DeleteTopicState(name=name) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
     records: dict[Uuid, RemoveTopicRecord] = {}
     counts = Counter((topic.name, topic.topic_id) for topic in requested)
     for number, topic in enumerate(requested, 1):
-        if not number % (PARTITIONS_A_TURN // TOPIC_COST):
+        if not number % (PARTITIONS_PER_STEP // TOPIC_COST):
             yield
         try:
             if counts[topic.name, topic.topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-            deleted = _find_deletable(image, topic, defaults)
+            deleted = _find_deletable(image, topic, rules)
             if deleted.id not in records:  # it may be named and also given by its id
                 charge(len(deleted.partitions))
         except KafkaError as refused:
@@ -364,10 +374,10 @@ def decide_delete_topics(
     return Decision(DeleteTopicsResponse(responses=results), tuple(records.values()))
 
 
-def _find_deletable(image: MetadataImage, request: DeleteTopicState, defaults: TopicDefaults) -> TopicImage:
+def _find_deletable(image: MetadataImage, request: DeleteTopicState, rules: TopicRules) -> TopicImage:
     if (request.name is None) == (request.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Either the name or the id of a topic must be given, not both.")
-    if not defaults.delete_enabled:
+    if not rules.delete_enabled:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
     topic = image.topics.get(request.name) if request.name is not None else image.topic_by_id(request.topic_id)
     if topic is None and request.name is None:

@@ -3,8 +3,13 @@
 YAML's parser reports a wrong line late: if the first entry of a block is indented too little, it stops at the second
 entry, which may be ten lines below. This module looks at the indentation of the lines alone. At the first line that
 fits no open block, the unfitting line, one line has to be moved: this one, or the first or last line of an open block.
-The wrong line is the one after whose move most of the following lines fit; among several, the one that moves by the
-fewest spaces to a column that other lines use.
+The wrong line is the one with the best move. Each criterion decides among the moves that are equal by those before it:
+
+1. After the move, most of the following lines fit.
+2. It is the move by the fewest spaces.
+3. It leads from an odd column to an even one, not the other way.
+4. After it, most blocks are indented by the usual step of the file.
+5. It leads to the column in which most lines begin.
 """
 
 from __future__ import annotations
@@ -44,16 +49,16 @@ _Nesting = tuple[_Block, ...]
 
 
 class _Move(NamedTuple):
-    """A line and by how many spaces it could be moved. The greatest move, compared field by field, is the best."""
+    """A line and by how many spaces it could be moved. The best move is the greatest: the five criteria come first."""
 
     fits_until: int
     """Index of the first line that does not fit after the move."""
-    few_spaces: int
-    is_neater: int
+    minus_spaces: int
+    neatness: int
     """1 for a move from an odd column to an even one, -1 for the reverse, else 0."""
-    even_steps: int
+    regular_steps: int
     """The number of blocks indented by the usual step, minus the number of others."""
-    usual: int
+    column_gain: int
     """The number of lines in the new column, minus those in the old one."""
     spaces: int
     line: BlockLine
@@ -64,7 +69,8 @@ class _Move(NamedTuple):
 
 
 def find_wrong_line(text: str, suspects: Collection[int]) -> WrongLine | None:
-    """Return the line to fix, if indentation stopped the parser at one of the `suspects`, line numbers from 1."""
+    """Return the line to fix, if indentation stopped the parser at one of the `suspects`, line numbers from 1. None if
+    the first unfitting line is no suspect."""
     lines = list(block_lines(text))
     nestings: list[_Nesting] = [()]
     for at, line in enumerate(lines):
@@ -96,38 +102,42 @@ class _MoveSearch:
         """`nestings` has the open blocks before each line, up to the unfitting line."""
         self.lines = lines
         self.nestings = nestings
-        self.at = len(nestings) - 1
-        self.line = lines[self.at]
+        self.unfitting_at = len(nestings) - 1
+        self.unfitting = lines[self.unfitting_at]
         self.usual_step = _usual_step(lines)
-        self.usual = Counter(line.column for line in lines)
-        evenness = [self._evenness(after, line) for line, after in zip(lines, nestings[1:], strict=False)]
-        self.even_steps = list(accumulate(evenness, initial=0))
+        self.lines_per_column = Counter(line.column for line in lines)
+        regularities = [self._regularity(after, line) for line, after in zip(lines, nestings[1:], strict=False)]
+        self.regular_steps = list(accumulate(regularities, initial=0))
+        """The sum before each line, up to the unfitting line."""
 
     def wrong_line(self) -> WrongLine | None:
-        moves = [move for move in self._moves() if move.fits_until > self.at]
+        moves = [move for move in self._moves() if move.fits_until > self.unfitting_at]
         if not moves:
             return None
         best = max(moves)
+        # The last criterion chooses a line, but is too weak to choose among the columns of that line.
         equal = {move.column for move in moves if move.line == best.line and move[:4] == best[:4]}
-        fitting = self._likely(equal) if best.line == self.line else equal
+        fitting = self._likely(equal) if best.line == self.unfitting else equal
         return WrongLine(best.line.number, best.line.column, tuple(sorted(fitting)))
 
     def _moves(self) -> Iterator[_Move]:
-        """Yield moves of the unfitting line to an open block, and of a block's first or last line to its column."""
+        """Yield moves of the unfitting line to an open block, and moves of the first or last line of an open block to
+        the unfitting line's column."""
+        target = self.unfitting.column
         for block in self.nestings[-1]:
-            if block.column != self.line.column:
-                yield self._move(self.at, block.column - self.line.column)
-        others = {each.number for block in self.nestings[-1] for each in (block.first, block.last)}
-        for at in range(max(0, self.at - LINES_BETWEEN_MAX), self.at):
-            if self.lines[at].number in others:
-                for column in {*self.lines[at].columns} - {self.line.column}:
-                    yield self._move(at, self.line.column - column)
+            if block.column != target:
+                yield self._move(self.unfitting_at, block.column - target)
+        ends = {each.number for block in self.nestings[-1] for each in (block.first, block.last)}
+        for at in range(max(0, self.unfitting_at - LINES_BETWEEN_MAX), self.unfitting_at):
+            if self.lines[at].number in ends:
+                for column in {*self.lines[at].columns} - {target}:
+                    yield self._move(at, target - column)
 
     def _move(self, at: int, spaces: int) -> _Move:
         """Return how well the lines fit when the line at index `at` is moved."""
-        nesting, even_steps = self.nestings[at], self.even_steps[at]
+        nesting, regular_steps = self.nestings[at], self.regular_steps[at]
         previous = self.lines[at - 1] if at else None
-        end = min(len(self.lines), self.at + FOLLOWING_LINES_MAX)
+        end = min(len(self.lines), self.unfitting_at + FOLLOWING_LINES_MAX)
         fits_until = at
         while fits_until < end:
             line = self.lines[fits_until].moved(spaces if fits_until == at else 0)
@@ -135,15 +145,23 @@ class _MoveSearch:
             if next_nesting is None:
                 break
             nesting, previous = next_nesting, line
-            even_steps += self._evenness(nesting, line)
+            regular_steps += self._regularity(nesting, line)
             fits_until += 1
-        moved = self.lines[at]
-        column = moved.column + spaces
-        usual = self.usual[column] - self.usual[moved.column]
-        return _Move(fits_until, -abs(spaces), moved.column % 2 - column % 2, even_steps, usual, spaces, moved)
+        line = self.lines[at]
+        new_column = line.column + spaces
+        return _Move(
+            fits_until,
+            minus_spaces=-abs(spaces),
+            neatness=line.column % 2 - new_column % 2,
+            regular_steps=regular_steps,
+            column_gain=self.lines_per_column[new_column] - self.lines_per_column[line.column],
+            spaces=spaces,
+            line=line,
+        )
 
-    def _evenness(self, nesting: _Nesting, line: BlockLine) -> int:
-        """Return 1 if the line begins a block at the usual step, -1 if at another or if it looks wrong in a text."""
+    def _regularity(self, nesting: _Nesting, line: BlockLine) -> int:
+        """Return 1 if the line begins a block at the usual step, -1 if at another, or if a key or item would become
+        part of a text, 0 for other lines. `nesting` has the open blocks after the line."""
         if line.is_plain:
             return 0
         if nesting[-1].is_text:
@@ -156,20 +174,21 @@ class _MoveSearch:
         return 1 if nesting[at].column - nesting[at - 1].column == self.usual_step else -1
 
     def _likely(self, columns: set[int]) -> set[int]:
-        """Return the columns of blocks whose last line opens a block exactly if the unfitting line does."""
-        like = {
-            block.column for block in self.nestings[-1] if block.last.opens_block == self.line.opens_block
-        } & columns
-        return like or columns
+        """Prefer blocks whose last line, like the unfitting one, opens (or does not open) a block."""
+        opens_block = self.unfitting.opens_block
+        alike = {block.column for block in self.nestings[-1] if block.last.opens_block == opens_block}
+        return alike & columns or columns
 
 
 def _usual_step(lines: Sequence[BlockLine]) -> int | None:
+    """Return by how many spaces most blocks are indented. A step of 0 or less counts only if there is no other."""
     steps = Counter(below.column - line.columns[-1] for line, below in pairwise(lines) if line.opens_block)
     return max(steps, key=lambda step: (step > 0, steps[step]), default=None)
 
 
 def _enter(nesting: _Nesting, previous: BlockLine | None, line: BlockLine) -> _Nesting | None:
-    """Return the open blocks after the line, or None if it fits no block."""
+    """Return the open blocks after the line, from the outermost to the innermost, or None if it fits no block.
+    `nesting` has those before it, and `previous` is the line above it."""
     if previous is None or not nesting:
         return () if line.is_plain else _begin(line)
     if nesting[-1].is_text:

@@ -26,15 +26,17 @@ TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
 KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
 SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
-_TOPIC_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
+_STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
 _TABLE_MODES: Final[tuple[TableMode, ...]] = get_args(TableMode)
+SAME_STORES: Final = {"s3a": "s3", "s3n": "s3"}
+"""Schemes of Hadoop that are other names of the same store."""
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""The paths of checkpoints contain the names of sinks."""
+"""Few characters, because the paths of checkpoints contain the names of sinks."""
 
 
 def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None:
-    """Check that a sink can share a query: the query computes a batch once for all its sinks, so they need the same
-    view, mode and trigger."""
+    """Check the key `with` (`sink.shares_query_of`), the name of the sink whose query this one shares. The query
+    computes each batch once for all its sinks, so they need the same view, mode and trigger."""
     if sink.shares_query_of is None:
         return
     place, shared_name = section.value_place("with"), sink.shares_query_of
@@ -42,7 +44,8 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
     if first is None:
         suggestion = did_you_mean(shared_name, [one.name for one in above])
         section.refuse(f"there is no sink {quoted(shared_name)} above it{suggestion}", place)
-    elif first.shares_query_of is not None:
+        return
+    if first.shares_query_of is not None:
         hint = f"write  with: {first.shares_query_of}"
         section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares_query_of)}", place, hint)
     elif first.view.lower() != sink.view.lower():
@@ -53,7 +56,8 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
 
 
 def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
-    """Check that no other sink writes the table of a sink that changes or replaces rows: it would change theirs."""
+    """Check that no other sink writes the table of a sink that changes or replaces rows: such a sink would change the
+    other's rows."""
     if not isinstance(sink, TableSink):
         return
     for other in above:
@@ -71,7 +75,10 @@ def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
 def _table_key(sink: TableSink) -> str:
     """Return a text that is the same for all ways to write the path of one table."""
     path = local_path(sink.path)
-    return sink.path if path is None else os.path.normpath(path)
+    if path is not None:
+        return os.path.normpath(path)
+    scheme, _, path = sink.path.partition(":")
+    return f"{SAME_STORES.get(scheme.lower(), scheme.lower())}:{os.path.normpath(path)}"
 
 
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
@@ -135,7 +142,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         schema_file=schema_file,
         headers=section.mapping("headers"),
         partition=section.text("partition"),
-        mode=section.choice("mode", _TOPIC_MODES, "append", " of a topic"),
+        mode=section.choice("mode", _STREAM_MODES, "append", " of a topic"),
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
         shares_query_of=section.text("with"),
@@ -187,7 +194,7 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         name=_name(section, view, "console"),
         place=section.place,
         view=view,
-        mode=section.choice("mode", _TOPIC_MODES, "append", " of the console"),
+        mode=section.choice("mode", _STREAM_MODES, "append", " of the console"),
         trigger=_trigger(section, trigger),
         shares_query_of=section.text("with"),
         options=read_options(section, CONSOLE),

@@ -24,9 +24,13 @@ from moldau.pipelines.spec import Place, Segment, TextMap
 
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 """YAML's line breaks. Editors know only the first three, and LINE_END, by which places count, follows editors."""
-_BLANKS = re.compile("[ \t]*(?:\r\n|[\r\n\x85\u2028\u2029])[ \t\r\n\x85\u2028\u2029]*")
+_FOLDED_BREAK = re.compile("[ \t]*(?:\r\n|[\r\n\x85\u2028\u2029])[ \t\r\n\x85\u2028\u2029]*")
 """A line break inside a plain or quoted scalar, with the blanks around it that folding removes."""
-_ESCAPED_BREAK = re.compile("\\\\(?:\r\n|[\r\n\x85\u2028\u2029])[ \t]*")
+_ESCAPED_BREAK = re.compile("\\\\(?:\r\n|[\r\n\x85\u2028\u2029])[ \t\r\n\x85\u2028\u2029]*")
+"""A line break that is dropped, with the empty lines after it, which are not."""
+_ITSELF = re.compile("[^ \t\r\n\x85\u2028\u2029'\\\\]+|[ \t]++(?![\r\n\x85\u2028\u2029])")
+"""Characters that mean themselves in every style. Blanks are taken as a whole run: a search for a line break from each
+of them would take quadratic time."""
 _ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _WORD = re.compile("[^ \t\r\n\x85\u2028\u2029]+")
 
@@ -69,6 +73,7 @@ def text_map(file_text: FileText, value: str, start: int, end: int, style: str |
         decoded, pieces = _flow_pieces(file_text.text, start, end, style)
         if decoded != value:
             pieces = []
+    # What no piece covers is at the scalar's start.
     segments = [Segment(0, *file_text.line_column(start), single_place=True)] if not pieces or pieces[0].start else []
     segments += [Segment(piece.start, *file_text.line_column(piece.index), piece.single_place) for piece in pieces]
     return TextMap(file_text.file, value, tuple(segments))
@@ -81,6 +86,12 @@ def _flow_pieces(raw: str, start: int, end: int, style: str | None) -> tuple[str
     pieces = [_Piece(0, at)]
     length = 0
     while at < end:
+        itself = _ITSELF.match(raw, at, end)
+        if itself is not None:
+            decoded.append(itself.group())
+            at = itself.end()
+            length += len(itself.group())
+            continue
         match, replacement = _replacement(raw, at, style)
         if match is None:
             decoded.append(raw[at])
@@ -102,18 +113,22 @@ def _replacement(raw: str, at: int, style: str | None) -> tuple[re.Match[str] | 
     if char == "'" and style == "'":
         return re.compile("''").match(raw, at), "'"
     if char == "\\" and style == '"':
-        line_break = _ESCAPED_BREAK.match(raw, at)
-        return (line_break, "") if line_break else _escape(raw, at)
-    if char in " \t\r\n\x85\u2028\u2029" and (blanks := _BLANKS.match(raw, at)):
-        return blanks, _fold(_BREAK.findall(blanks.group()))
+        escaped = _ESCAPED_BREAK.match(raw, at)
+        return (escaped, _kept(_BREAK.findall(escaped.group())[1:])) if escaped else _escape(raw, at)
+    if char in " \t\r\n\x85\u2028\u2029" and (folded := _FOLDED_BREAK.match(raw, at)):
+        return folded, _fold(_BREAK.findall(folded.group()))
     return None, ""
 
 
 def _fold(breaks: list[str]) -> str:
     """Return what YAML makes of consecutive line breaks. U+2028 and U+2029 stay as they are."""
     first = "" if breaks[0] not in "\u2028\u2029" else breaks[0]
-    rest = "".join(one if one in "\u2028\u2029" else "\n" for one in breaks[1:])
-    return first + rest or " "
+    return first + _kept(breaks[1:]) or " "
+
+
+def _kept(breaks: list[str]) -> str:
+    """Return the line breaks of empty lines as YAML reads them."""
+    return "".join(one if one in "\u2028\u2029" else "\n" for one in breaks)
 
 
 _ESCAPES = {
@@ -140,6 +155,7 @@ def _block_pieces(value: str, raw: str, start: int, end: int) -> Iterator[_Piece
             return
         gap, raw_gap = value[done : word.start()], raw[raw_done : raw_word.start()]
         if not done or gap != raw_gap or _BREAK.search(gap):
+            # Blanks of the value at the beginning of the line stand right before the word in the file as well.
             indent = len(gap) - 1 - max(gap.rfind(one) for one in "\n\u2028\u2029")
             yield _Piece(word.start() - indent, raw_word.start() - indent)
         done, raw_done = word.end(), raw_word.end()

@@ -42,7 +42,7 @@ class DirtyLog(NamedTuple):
 
 
 def dirty_log(partition: Partition, now_ms: int) -> DirtyLog:
-    """Return how dirty a log is. Raise StorageFault or MalformedData if it cannot be read."""
+    """Return how dirty a log is. Raise StorageFault, MalformedData or KafkaError if it cannot be read."""
     log = partition.log
     first_dirty_offset = _first_dirty_offset(log)
     segments = list(log.segments)

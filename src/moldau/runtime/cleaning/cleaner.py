@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.base.clock import Clock, Timer, Timers
-from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
 from moldau.base.steps import split
@@ -190,7 +190,7 @@ class LogCleaner:
                 continue
             try:
                 dirty = dirty_log(partition, now_ms)
-            except (StorageFault, MalformedData) as fault:
+            except (StorageFault, MalformedData, KafkaError) as fault:
                 self._give_up(partition.log, str(fault))
                 continue
             if dirty.is_due:

@@ -24,7 +24,7 @@ from moldau.metadata.controller.reassignments import decide_alter_reassignments,
 from moldau.metadata.controller.scram_credentials import decide_alter_user_scram_credentials, new_scram_secret
 from moldau.metadata.controller.topics import (
     Charge,
-    TopicDefaults,
+    TopicRules,
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
@@ -70,10 +70,10 @@ class Admin:
         self._counters = counters
         self._mutations: dict[ApiKey, DecideMutation] = {
             ApiKey.CREATE_TOPICS: lambda image, request, charge: decide_create_topics(
-                image, request, self._defaults(image), rng, charge
+                image, request, self._topic_rules(image), rng, charge
             ),
             ApiKey.DELETE_TOPICS: lambda image, request, charge: decide_delete_topics(
-                image, request, self._defaults(image), charge
+                image, request, self._topic_rules(image), charge
             ),
             ApiKey.CREATE_PARTITIONS: lambda image, request, charge: decide_create_partitions(
                 image, request, rng, charge
@@ -131,7 +131,7 @@ class Admin:
     def _layers(self, image: MetadataImage) -> BrokerLayers:
         return broker_layers(image, self._node_id, self._static)
 
-    def _defaults(self, image: MetadataImage) -> TopicDefaults:
+    def _topic_rules(self, image: MetadataImage) -> TopicRules:
         layers = self._layers(image)
 
         def describe(overrides: Mapping[str, str]) -> Sequence[CreatableTopicConfigs]:
@@ -142,7 +142,7 @@ class Admin:
                 for entry in effective_topic_configs(overrides, layers)
             ]
 
-        return TopicDefaults(
+        return TopicRules(
             num_partitions=self._num_partitions,
             replication_factor=self._replication_factor,
             delete_enabled=self._delete_enabled,

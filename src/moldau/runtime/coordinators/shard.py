@@ -141,9 +141,7 @@ class Shard:
             self._write()
         if self._error is not None:
             raise KafkaError(self._error)  # the log refused that batch, so this machine is dropped
-        apply = self._machine.apply
-        for record in records:
-            apply(record)
+        self._machine.apply_all(records)
         if not self._records:
             self._timers.soon(self._write)
         self._records += encoded

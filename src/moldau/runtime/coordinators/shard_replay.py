@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from moldau.base.buffers import Buffer
@@ -25,7 +25,7 @@ class Machine(Protocol):
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]: ...
 
-    def apply(self, record: CoordinatorRecord) -> None: ...
+    def apply_all(self, records: Sequence[CoordinatorRecord]) -> None: ...
 
     def replay(self, key: Buffer, value: Buffer | None) -> None: ...
 

@@ -24,8 +24,9 @@ from moldau.security.principals import ANYBODY, Principal
 DECISIONS_REMEMBERED_MAX: Final = 100_000
 """A client that names ever new resources must not use up the memory."""
 REMEMBERED_NAME_LENGTH_MAX: Final = 256
-"""The same for long names: those of topics are shorter, and a request may name 32 KiB."""
-_IMPLYING: Final = {
+"""The same for long names: those of topics are shorter, and a request may name 32 KiB. Longer names are decided anew
+each time."""
+_IMPLIED_BY: Final = {
     AclOperation.DESCRIBE: frozenset(
         [AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE]
     ),
@@ -46,8 +47,8 @@ _DEFAULT_DENY: Final = Decision(False, "no ACL allows it")
 
 
 class Granted(defaultdict[tuple[AclOperation, ResourceType], set[str]]):
-    """Names of resources with which one principal from one host may do something, as far as it was asked. All its
-    connections share it, and the authorizer empties it when an ACL changes."""
+    """Resource names that one principal from one host is known to be allowed: a cache of positive answers shared by its
+    connections. The authorizer empties it when an ACL changes."""
 
     __slots__ = ("__weakref__",)
 
@@ -62,8 +63,8 @@ class Authorizer:
         self._granted: WeakValueDictionary[tuple[str, str], Granted] = WeakValueDictionary()
 
     def granted(self, principal: str, host: str) -> Granted:
-        """Return what is known to be allowed: a lookup in it is faster than a question. It holds only names that
-        `allows` remembers too, so it is bounded with these."""
+        """Return what is known to be allowed: a lookup in it is faster than calling `allows`. It holds only names
+        that `allows` remembers too, so it is bounded with these."""
         found = self._granted.get((principal, host))
         if found is None:
             found = self._granted[principal, host] = Granted(set)
@@ -126,7 +127,8 @@ class Authorizer:
         return remembered
 
     def _decide_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """As in Kafka: no operation implies another here, and a name that nobody has stands for the default."""
+        """As in Kafka: no operation implies another here."""
+        # Kafka asks for the name "hardcode" to learn the default.
         if self.allows(principal, host, operation, resource_type, "hardcode"):
             return True
         concerned = [
@@ -146,7 +148,7 @@ def _concerns(binding: AclBinding, principal: str, host: str, operation: AclOper
         return False
     if binding.operation in (AclOperation.ALL, operation):
         return True
-    return binding.permission is Permission.ALLOW and binding.operation in _IMPLYING.get(operation, ())
+    return binding.permission is Permission.ALLOW and binding.operation in _IMPLIED_BY.get(operation, ())
 
 
 def _is_from(binding: AclBinding, principal: str, host: str) -> bool:

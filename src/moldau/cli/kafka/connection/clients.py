@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from moldau.base.host_names import is_host_name
 from moldau.cli.kafka.tool import ToolFailed, debugging, print_to_stderr
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ RETRY_SECONDS: Final = 0.1
 LOGIN_RETRY_SECONDS: Final = 0.5
 ADMIN_SECONDS: Final = 10.0
 TEMPORARY_GROUP: Final = "console-consumer-"
-"""How the name of the group begins that a console consumer joins if none is named."""
+"""The prefix of the group that a console consumer joins without --group."""
 NO_ANSWER: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
+NOT_IN_TIME: Final = "the cluster did not answer in time; check advertised.listeners of the brokers"
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -70,7 +72,7 @@ def require_librdkafka() -> None:
 
 
 def _create(
-    kind: Callable[[dict[str, Any]], C],
+    client_class: Callable[[dict[str, Any]], C],
     bootstrap_servers: str,
     java_config: Mapping[str, str],
     tool_config: Mapping[str, Any],
@@ -82,7 +84,7 @@ def _create(
     from moldau.client.confluent import KafkaException
     from moldau.client.properties import for_librdkafka
 
-    require_login(bootstrap_servers, java_config)
+    require_accepted(bootstrap_servers, java_config)
     config = {
         "error_cb": ErrorLog().report,
         **_log_config(),
@@ -92,7 +94,7 @@ def _create(
     }
     while True:
         try:
-            return kind(dict(config))
+            return client_class(dict(config))
         except KafkaException as error:
             message = error.args[0].str()
             unknown = _UNKNOWN.match(message)
@@ -102,7 +104,7 @@ def _create(
             del config[unknown[1]]
 
 
-def require_login(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
+def require_accepted(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
     """Fail if the broker refuses the client: a wrong password, a certificate that is not trusted, another protocol.
     librdkafka would try again for ever. Do nothing if the broker is too busy to answer soon."""
     from moldau.client.refusals import refusal
@@ -155,9 +157,10 @@ def addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
     parsed = []
     for address in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
         match = re.fullmatch(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/]+)):(\d{1,5})", address)
-        if match is None:
+        host, port = (match[1] or match[2], int(match[3])) if match else ("", 0)
+        if not is_host_name(host) or not 0 < port < 65536:
             raise ToolFailed(f"Invalid url in bootstrap.servers: {address} (write HOST:PORT, as localhost:9092)")
-        parsed.append((match[1] or match[2], int(match[3])))
+        parsed.append((host, port))
     if not parsed:
         raise ToolFailed("No bootstrap urls given in bootstrap.servers (write HOST:PORT, as localhost:9092)")
     return parsed
@@ -187,8 +190,8 @@ def cluster(bootstrap_servers: str, java_config: Mapping[str, str], timeout_seco
     from moldau.client.cluster import Cluster
 
     first_reachable(bootstrap_servers)
-    reachable = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
-    return Cluster(reachable, java_config, timeout_seconds)
+    normalized = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
+    return Cluster(normalized, java_config, timeout_seconds)
 
 
 def channel(bootstrap_servers: str, java_config: Mapping[str, str]) -> Channel:
@@ -223,6 +226,8 @@ def result_of(future: Future[T]) -> T:
         return future.result(ADMIN_SECONDS + 5)
     except KafkaException as error:
         raise ClientError(error.args[0]) from error
+    except TimeoutError as error:
+        raise ToolFailed(f"No answer: {NOT_IN_TIME}") from error
 
 
 def refused_rights(error: Any, topic: str | None, group: str | None) -> ToolFailed | None:
@@ -245,16 +250,16 @@ def describe_error(error: Any) -> str:
     """Return a KafkaError of librdkafka as one line, with what to do if no broker answered."""
     message = str(error.str()).removeprefix("Broker: ")
     if error.name() in NO_ANSWER:
-        return f"{message}: the cluster did not answer in time; check advertised.listeners of the brokers"
+        return f"{message}: {NOT_IN_TIME}"
     return message
 
 
-def metadata(admin: AdminClient) -> ClusterMetadata:
+def metadata(client: AdminClient) -> ClusterMetadata:
     """Return all brokers and topics. Topics are never requested by name: that might create them."""
     from moldau.client.confluent import KafkaException
 
     try:
-        return admin.list_topics(timeout=ADMIN_SECONDS)
+        return client.list_topics(timeout=ADMIN_SECONDS)
     except KafkaException as error:
         if error.args[0].name() in NO_ANSWER:
             raise ToolFailed(

@@ -40,12 +40,14 @@ def propose(current: Replicas, racks: Mapping[int, str | None], rng: Random) -> 
         counts.setdefault(partition.topic, []).append(len(current[partition]))
     proposed = {}
     for topic, replication_factors in counts.items():
-        for index, replicas in enumerate(place(racks, len(replication_factors), replication_factors[0], rng)):
+        for index, replicas in enumerate(place_replicas(racks, len(replication_factors), replication_factors[0], rng)):
             proposed[TopicPartition(topic, index)] = replicas
     return proposed
 
 
-def place(brokers: Mapping[int, str | None], partitions: int, replication_factor: int, rng: Random) -> list[list[int]]:
+def place_replicas(
+    brokers: Mapping[int, str | None], partitions: int, replication_factor: int, rng: Random
+) -> list[list[int]]:
     """Return the replicas of each partition, preferred leader first. `brokers` are ids with their racks."""
     if not brokers:
         raise ToolFailed("All brokers are currently fenced, or have all their log directories cordoned.")

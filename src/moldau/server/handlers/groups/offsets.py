@@ -122,7 +122,7 @@ class OffsetCommit:
         ) -> None:
             groups.offsets.draft_topic(draft, request, topic, some, client, may_read)
 
-        draft = yield from draft_in_steps(request.topics, groups.encode, add)
+        draft = yield from draft_in_steps(request.topics, add)
         yield
         return reply_or_error(
             lambda: self._coordinator.submit(

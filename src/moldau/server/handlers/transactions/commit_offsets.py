@@ -114,7 +114,7 @@ class TxnOffsetCommit:
         ) -> None:
             groups.offsets.draft_transactional_topic(draft, request, topic, some, may_read)
 
-        draft = yield from draft_in_steps(request.topics, groups.encode, add)
+        draft = yield from draft_in_steps(request.topics, add)
         yield
         return reply_or_error(
             lambda: self._verify(request, client, may_read, draft),

@@ -33,7 +33,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
     replace(health, healthNotice(data));
     replace(brokers, data.brokers.map((broker) => brokerCard(broker, data)));
     drawn.update(data.partitions, data.brokers);
-    note.textContent = data.partitions_total > data.partitions.length ? `${data.partitions.length} of ${format.count(data.partitions_total)} partitions are drawn. Choose a topic to see all of its partitions, internal ones too.` : "";
+    note.textContent = data.partitions_total > data.partitions.length ? `${data.partitions.length} of ${format.count(data.partitions_total)} partitions are drawn. Choose a topic to see up to 1,000 of its partitions, internal ones too.` : "";
     replace(quorum, quorumTable(data.quorum));
     replace(running, reassignments(data.reassignments, may));
   }

@@ -1,0 +1,35 @@
+"""This machine's name, and which hosts are this machine."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import Final
+
+FALLBACK_HOST: Final = "localhost"
+"""The name of a machine whose own name cannot be resolved."""
+_UNRESOLVED: Final = (OSError, UnicodeError)
+"""A name that nobody knows, or that cannot be a host name, such as one with an empty label or one of 64 characters."""
+
+
+def own_host() -> str:
+    """Return the advertised host of a wildcard listener: this machine's name if it can be resolved."""
+    try:
+        name = socket.gethostname()
+        socket.getaddrinfo(name, None)
+    except _UNRESOLVED:
+        return FALLBACK_HOST
+    return name
+
+
+def is_own_host(host: str) -> bool:
+    """Return whether a host is this machine: a socket can be bound to one of its addresses."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except _UNRESOLVED:
+        return False
+    for family, kind, protocol, _, address in found:
+        with suppress(OSError), socket.socket(family, kind, protocol) as attempt:
+            attempt.bind(address)
+            return True
+    return False

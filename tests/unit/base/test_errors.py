@@ -1,0 +1,28 @@
+"""Error codes: those of newer brokers are kept."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError
+
+
+@pytest.mark.parametrize("code", [150, -2, 2**15 - 1])
+def test_a_code_of_a_newer_broker_is_kept(code: int) -> None:
+    unknown = ErrorCode(code)
+    assert unknown == code
+    assert unknown == ErrorCode(code)
+    assert unknown not in list(ErrorCode)
+    assert unknown not in {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert {unknown: 1}[ErrorCode(code)] == 1
+    assert str(KafkaError(unknown)) == f"UNKNOWN_ERROR_CODE_{code}"
+    assert pickle.loads(pickle.dumps(unknown)) == unknown
+    assert isinstance(unknown, ErrorCode)
+
+
+@pytest.mark.parametrize("no_code", [2**15, -(2**15) - 1, "NONE", None, 1.5])
+def test_what_cannot_be_a_code_is_refused(no_code: object) -> None:
+    with pytest.raises(ValueError, match="is not a valid ErrorCode"):
+        ErrorCode(no_code)  # type: ignore[call-overload]

@@ -1,0 +1,149 @@
+"""Reassignments in the console: how far they are, what a refused one does to the others, and how many are drawn."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.connect import CommandFailed
+from moldau.client.cluster_admin import Outcomes
+from moldau.client.cluster_values import PartitionReplicas, Reassignment, TopicReplicas
+from moldau.console.call import Call
+from moldau.console.collector.readings import read_log_dirs
+from moldau.console.collector.state import ClusterState, TopicState
+from moldau.console.endpoints import cluster as endpoint
+from moldau.console.failures import ApiError
+from moldau.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+GIB = 1 << 30
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+MOVE_1_TO_2 = Reassignment(replicas=(1, 2), adding=(2,), removing=(1,))
+
+
+def state_of(isr: tuple[int, ...], sizes: dict[int, int] | None, running: Reassignment = MOVE_1_TO_2) -> ClusterState:
+    topic = TopicState("orders", False, bytes(16), array("i", [1]), [running.replicas], [isr])
+    moving_sizes = {} if sizes is None else {P0: sizes}
+    return ClusterState(topics={"orders": topic}, reassignments={P0: running}, moving_sizes=moving_sizes)
+
+
+@pytest.mark.parametrize(
+    ("isr", "sizes", "expected"),
+    [
+        ((1,), {1: GIB, 2: 9 * GIB // 10}, (9 * GIB // 10, GIB, pytest.approx(0.9))),
+        ((1,), {1: GIB}, (0, GIB, 0.0)),
+        ((1, 2), {1: GIB, 2: GIB - 5}, (GIB, GIB, 1.0)),
+        ((1, 2), {2: GIB}, (GIB, GIB, 1.0)),
+        ((1,), {1: GIB, 2: 2 * GIB}, (GIB, GIB, 1.0)),
+        ((1,), {2: GIB // 2}, (None, None, 0.0)),
+        ((1,), {1: 0, 2: 0}, (0, 0, 0.0)),
+        ((1,), None, (None, None, 0.0)),
+    ],
+    ids=["partly", "not begun", "in sync", "the old one is down", "not compacted yet", "unknown", "empty", "not read"],
+)
+def test_a_move_is_as_far_as_the_added_replica_is_long(
+    isr: tuple[int, ...], sizes: dict[int, int] | None, expected: tuple[Any, ...]
+) -> None:
+    state = state_of(isr, sizes)
+    row = endpoint.reassignment_data(state, P0, MOVE_1_TO_2)
+    assert (row["done_bytes"], row["total_bytes"], row["share"]) == expected
+
+
+def test_sizes_of_moving_partitions_are_read_by_broker() -> None:
+    class Channel:
+        def __init__(self, size: int) -> None:
+            self._size = size
+
+        def ask(self, *_: object) -> DescribeLogDirsResponse:
+            partitions = [DescribeLogDirsPartition(0, self._size), DescribeLogDirsPartition(1, 7)]
+            directory = DescribeLogDirsResult(0, "/data", [DescribeLogDirsTopic("orders", partitions)])
+            return DescribeLogDirsResponse(results=[directory])
+
+    cluster: Any = SimpleNamespace(channel=lambda broker: Channel(100 // broker))
+    topic = TopicState("orders", False, bytes(16), array("i", [1, 1]), [(1, 2)] * 2, [(1,)] * 2)
+    _, sizes, moving_sizes = read_log_dirs(cluster, [1, 2], {"orders": topic}, {P0: MOVE_1_TO_2})
+    assert sizes == {"orders": array("q", [150, 14])}
+    assert moving_sizes == {P0: {1: 100, 2: 50}}
+
+
+def test_a_large_topic_is_drawn_in_part() -> None:
+    count = endpoint.TOPIC_PARTITIONS_DRAWN + 5
+    topic = TopicState("orders", False, bytes(16), array("i", [1] * count), [(1,)] * count, [(1,)] * count)
+    state = ClusterState(topics={"orders": topic})
+    collector: Any = SimpleNamespace(look=lambda: state, freshness=dict)
+    drawn = endpoint.cluster_data(collector, "orders")["partitions"]
+    assert [row["partition"] for row in drawn] == list(range(endpoint.TOPIC_PARTITIONS_DRAWN))
+
+
+class Admin:
+    """Refuses some of the moves."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+
+    def topics(self) -> dict[str, TopicReplicas]:
+        partitions = {index: PartitionReplicas(1, (1,), (1,)) for index in range(2)}
+        return {"orders": TopicReplicas("orders", False, partitions)}
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        return dict.fromkeys(self._outcomes, MOVE_1_TO_2)
+
+    def alter_reassignments(self, targets: Mapping[TopicPartition, object]) -> Outcomes:
+        return dict(self._outcomes)
+
+
+class Access:
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self.refreshed = 0
+        self.collector = SimpleNamespace(await_change=self._await_change)
+
+    @contextmanager
+    def admin(self) -> Iterator[Admin]:
+        yield self._admin
+
+    def _await_change(self, *_: object) -> None:
+        self.refreshed += 1
+
+
+def call(access: Access, body: dict[str, Any]) -> Call:
+    unused: Any = None
+    given: Any = access
+    return Call(unused, given, body=body)
+
+
+def test_pages_see_the_moves_that_began_although_one_is_refused() -> None:
+    access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)}))
+    plan = [{"topic": "orders", "partition": index, "to": [2]} for index in range(2)]
+    with pytest.raises(CommandFailed, match="orders-1"):
+        endpoint.reassign(call(access, {"plan": plan, "execute": True}))
+    assert access.refreshed == 1
+
+
+def test_moves_that_ended_meanwhile_are_not_cancelled() -> None:
+    access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)}))
+    assert endpoint.cancel_reassignments(call(access, {})) == {"ok": True, "cancelled": 1}
+    assert access.refreshed == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "no partition is being moved"),
+        ({"topics": ["orders"]}, "no partition of these topics is being moved"),
+    ],
+)
+def test_nothing_to_cancel(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(ApiError, match=message):
+        endpoint.cancel_reassignments(call(Access(Admin({})), body))
