@@ -158,3 +158,13 @@ def test_a_schema_file_is_a_file(folder: Path, name: str) -> None:
         os.mkfifo(folder / "pipe")
     text = WHOLE.replace("schema: id string, amount double, ts timestamp", f"schema_file: {name}\n    format: avro")
     assert problems(folder, text) == [f"'{name}' is not a file"]
+
+
+@pytest.mark.parametrize("path", ["file:{folder}/t", "file://{folder}/x/../t", "{folder}/t/"])
+def test_a_table_is_the_same_by_a_path_and_by_a_url(tmp_path: Path, path: str) -> None:
+    sinks = "".join(
+        f"  - {{name: {name}, from: orders, table: '{table}', format: delta, mode: complete}}\n"
+        for name, table in (("first", "t"), ("second", path.format(folder=tmp_path)))
+    )
+    found = problems(tmp_path, WHOLE.partition("sinks:\n")[0] + "sinks:\n" + sinks)
+    assert [each for each in found if "it writes to the table of sink 'first'" in each]
