@@ -189,15 +189,15 @@ class ClassicGroupsActor:
 
     def _advance(self, command: Command) -> None:
         """Advance the clock and stop at every deadline, as a timer would."""
-        end_ms = self._clock.elapsed_ms() + command.number("ms", 0)
+        end_ms = self._clock.monotonic_ms() + command.number("ms", 0)
         while True:
             due_ms = self._groups.deadlines.next_ms()
             if due_ms is None or due_ms > end_ms:
                 break
-            self._clock.move(max(due_ms - self._clock.elapsed_ms(), 0))
-            for action in self._groups.deadlines.due(self._clock.elapsed_ms()):
+            self._clock.move(max(due_ms - self._clock.monotonic_ms(), 0))
+            for action in self._groups.deadlines.due(self._clock.monotonic_ms()):
                 self._take(action())
-        self._clock.move(end_ms - self._clock.elapsed_ms())
+        self._clock.move(end_ms - self._clock.monotonic_ms())
 
     def _expire(self, command: Command) -> None:
         for outcome in self._groups.expire(self._clock.now_ms()):

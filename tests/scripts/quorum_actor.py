@@ -148,7 +148,7 @@ class QuorumActor:
     def _campaign(self, command: Command) -> None:
         for node_id in _ids(command):
             quorum = self._of(node_id)
-            role, now_ms = quorum.role, self._clock.elapsed_ms()
+            role, now_ms = quorum.role, self._clock.monotonic_ms()
             if isinstance(role, Unattached):
                 role.election_at_ms = now_ms
             else:
@@ -186,20 +186,20 @@ class QuorumActor:
     # --- time and messages ----------------------------------------------------------------------------------------
 
     def _wait(self, command: Command) -> None:
-        end_ms = self._clock.elapsed_ms() + command.number("ms", 0)
+        end_ms = self._clock.monotonic_ms() + command.number("ms", 0)
         while True:
             due_ms, node_id = min((each.quorum.deadline_ms, n) for n, each in self._machines.items() if each.quorum)
             lost_ms = min((at_ms for at_ms, _, _ in self._lost), default=due_ms)
             if min(due_ms, lost_ms) > end_ms:
                 break
-            self._clock.move(max(0, min(due_ms, lost_ms) - self._clock.elapsed_ms()))
+            self._clock.move(max(0, min(due_ms, lost_ms) - self._clock.monotonic_ms()))
             self._time_out()
             self._of(node_id).poll()
             self._settle()
-        self._clock.move(end_ms - self._clock.elapsed_ms())
+        self._clock.move(end_ms - self._clock.monotonic_ms())
 
     def _time_out(self) -> None:
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         over = [each for each in self._lost if each[0] <= now_ms]
         self._lost = [each for each in self._lost if each[0] > now_ms]
         for _, from_id, asked in over:
@@ -213,7 +213,7 @@ class QuorumActor:
 
     def _lose_one(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
         asker = from_id if message is asked.request else to_id
-        self._lost.append((self._clock.elapsed_ms() + asked.timeout_ms, asker, asked))
+        self._lost.append((self._clock.monotonic_ms() + asked.timeout_ms, asker, asked))
 
     def _deliver(self, command: Command) -> None:
         only = {int(each) for each in command.values.get("only", "").split(",") if each}

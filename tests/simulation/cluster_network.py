@@ -80,7 +80,7 @@ class Network:
         self.world = world
         self.rng = rng
         self.timers = world.timers
-        self.now_ms = world.clock.elapsed_ms
+        self.now_ms = world.clock.monotonic_ms
         self.listening: dict[tuple[str, int], Listening] = {}
         self.connections: dict[int, Connection] = {}
         self.blocked: dict[Pipe, None] = {}

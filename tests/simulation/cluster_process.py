@@ -20,28 +20,28 @@ class MachineClock:
 
     def __init__(self, timers: FakeTimers, rate: int = RATE_ONE) -> None:
         self._true = timers.clock
-        self._since_ms = self._true.elapsed_ms()
+        self._since_ms = self._true.monotonic_ms()
         self._shown_ms = 0
         self._rate = rate
         self._wall_ms = START_MS + self._since_ms
 
     def now_ms(self) -> int:
-        return self._wall_ms + self.elapsed_ms()
+        return self._wall_ms + self.monotonic_ms()
 
-    def elapsed_ms(self) -> int:
-        return self._shown_ms + (self._true.elapsed_ms() - self._since_ms) * self._rate // RATE_ONE
+    def monotonic_ms(self) -> int:
+        return self._shown_ms + (self._true.monotonic_ms() - self._since_ms) * self._rate // RATE_ONE
 
     def jump(self, by_ms: int) -> None:
         self._wall_ms += by_ms
 
     def set_rate(self, rate: int) -> None:
-        self._shown_ms, self._since_ms = self.elapsed_ms(), self._true.elapsed_ms()
+        self._shown_ms, self._since_ms = self.monotonic_ms(), self._true.monotonic_ms()
         self._rate = rate
 
     def true_delay_ms(self, delay_ms: int) -> int:
         """Return the true time that passes until this clock has advanced by `delay_ms`, rounded up."""
-        due_ms = self.elapsed_ms() + max(delay_ms, 0) - self._shown_ms
-        return self._since_ms - (-due_ms * RATE_ONE // self._rate) - self._true.elapsed_ms()
+        due_ms = self.monotonic_ms() + max(delay_ms, 0) - self._shown_ms
+        return self._since_ms - (-due_ms * RATE_ONE // self._rate) - self._true.monotonic_ms()
 
 
 class Process:

@@ -43,18 +43,18 @@ class Disk:
 
     def take_ms(self, syncs: int) -> int:
         """Return in how many milliseconds so many syncs are done, behind those that were asked for before."""
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         price_ms = sum(self._rng.randint(*self.price_ms) for _ in range(syncs))
         self._busy_until_ms = max(self._busy_until_ms, now_ms) + price_ms
         return self._busy_until_ms - now_ms
 
     def stick(self, for_ms: int) -> None:
         """Do nothing for so long."""
-        self._busy_until_ms = max(self._busy_until_ms, self._clock.elapsed_ms()) + for_ms
+        self._busy_until_ms = max(self._busy_until_ms, self._clock.monotonic_ms()) + for_ms
 
     def heal(self) -> None:
         self.price_ms = USUAL_MS
-        self._busy_until_ms = self._clock.elapsed_ms()
+        self._busy_until_ms = self._clock.monotonic_ms()
 
 
 class PricedFlusher:
@@ -155,11 +155,11 @@ class PricedMachine(Machine):
         delay_ms = self.disk.take_ms(1)
         if delay_ms:
             process.is_blocked = True
-            self._blocked_until_ms = self._all_timers.clock.elapsed_ms() + delay_ms
+            self._blocked_until_ms = self._all_timers.clock.monotonic_ms() + delay_ms
             self._all_timers.after_ms(delay_ms, lambda: self._unblock(process))
 
     def _unblock(self, process: Process) -> None:
-        if process.is_blocked and self._all_timers.clock.elapsed_ms() >= self._blocked_until_ms:
+        if process.is_blocked and self._all_timers.clock.monotonic_ms() >= self._blocked_until_ms:
             process.unblock()
 
 

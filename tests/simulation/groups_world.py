@@ -122,7 +122,7 @@ class World:
 
     @property
     def elapsed_ms(self) -> int:
-        return self.clock.elapsed_ms()
+        return self.clock.monotonic_ms()
 
     def trace(self, text: str) -> None:
         line = f"{self.elapsed_ms:>8} {text}"

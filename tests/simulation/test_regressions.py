@@ -56,7 +56,7 @@ class Broker:
         self.timers.advance(2 * FLUSH_MS)
         if not isinstance(value, Promise):
             return value
-        while not value.done and self.timers.clock.elapsed_ms() < PATIENCE_MS:
+        while not value.done and self.timers.clock.monotonic_ms() < PATIENCE_MS:
             self.timers.advance(FLUSH_MS)
         return value.value()
 

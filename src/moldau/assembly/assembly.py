@@ -69,7 +69,7 @@ class Assembly:
             is_alone=settings.is_alone,
         )[0]
         self.cluster_id, self._directory_id = meta.cluster_id, meta.directory_id
-        if self.store.ignores_case:
+        if self.store.is_case_insensitive:
             log.warning(
                 "%s: this file system ignores case; a topic whose name differs from another's only in case is refused",
                 self.store.directory,
@@ -106,7 +106,7 @@ class Assembly:
                 committed,
                 self.current,
                 self.cluster_id,
-                self.store.ignores_case,
+                self.store.is_case_insensitive,
                 self.counters,
                 self.audit,
             )

@@ -357,9 +357,9 @@ class BrokerSide:
         every(settings.producer_id_expiration_check_interval_ms, logs.expire_producers)
         every(
             settings.producer_id_expiration_check_interval_ms,
-            lambda: self.verifications.expire(world.clock.elapsed_ms(), settings.producer_id_expiration_ms),
+            lambda: self.verifications.expire(world.clock.monotonic_ms(), settings.producer_id_expiration_ms),
         )
-        every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.elapsed_ms()))
+        every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
         checkpoint_ms = settings.replica_high_watermark_checkpoint_interval_ms

@@ -18,7 +18,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
 from moldau.runtime.controller.admin import Admin
-from moldau.runtime.controller.broker_requests import BrokerReports
+from moldau.runtime.controller.broker_requests import BrokerRequests
 from moldau.runtime.controller.delegation_tokens import ControllerTokens
 from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.controller.first_records import read_first_records
@@ -29,9 +29,9 @@ from moldau.security.quotas.mutations import MutationLimits
 from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
+from moldau.server.handlers.controller.broker_apis import broker_api_handlers
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
-from moldau.server.handlers.controller.reports import report_handlers
 from moldau.server.handlers.describe_acls import DescribeAcls
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.quorum import quorum_handlers
@@ -54,11 +54,12 @@ class ControllerSide:
         committed: CommittedMetadata,
         current: CurrentImage,
         cluster_id: str,
-        ignores_case: bool,
+        case_insensitive_names: bool,
         counters: Counters,
         audit: AuditLog,
     ) -> None:
-        """`ignores_case`: whether the file system of the data directory ignores case."""
+        """`case_insensitive_names`: whether names of topics that differ only in case collide, because the file system
+        of the data directory ignores case."""
         self._settings = settings
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._driver = driver
@@ -76,8 +77,10 @@ class ControllerSide:
             world.rng,
             read_first_records(world.files, settings.log_dirs[0]),
         )
-        self.controller.on_active(self.duties)
-        self.reports = BrokerReports(self.controller, self.duties, sessions, self._layers, cluster_id, world.clock)
+        self.controller.add_duties(self.duties)
+        self.broker_requests = BrokerRequests(
+            self.controller, self.duties, sessions, self._layers, cluster_id, world.clock
+        )
         self.admin = Admin(
             self.controller,
             settings.node_id,
@@ -89,12 +92,12 @@ class ControllerSide:
             world.clock,
             MutationLimits(settings.controller_quota_window.total_ms // 1000),
             counters,
-            ignores_case,
+            case_insensitive_names,
         )
         self.tokens = ControllerTokens(
             self.controller, settings.delegation_tokens, world.clock, world.timers, world.rng
         )
-        self.controller.on_active(self.tokens)
+        self.controller.add_duties(self.tokens)
         self.router = Router(counters=counters)
         self._serve(current, cluster_id, world.rng, audit)
 
@@ -110,8 +113,8 @@ class ControllerSide:
             return self._ask_quorum(request, version)
         if api in self.tokens:
             return self.tokens.ask(api, request, ANONYMOUS if client is None else client.principal)
-        if api in self.reports:
-            return self.reports.ask(api, request)
+        if api in self.broker_requests:
+            return self.broker_requests.ask(api, request)
         return self.admin.ask(api, request, version, client)
 
     def _ask_quorum(self, request: Message, version: int) -> Promise[Any]:
@@ -127,7 +130,7 @@ class ControllerSide:
             [
                 *audited(quorum, audit),
                 *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
-                *report_handlers(self.ask, self.duties.heard_of),
+                *broker_api_handlers(self.ask, self.duties.on_heartbeat),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeAcls(current, has_authorizer),

@@ -113,7 +113,7 @@ class NodeMetrics:
         yield from pieces(_PURGATORY, [(labels(delayedOperation="Fetch"), len(side.parked))])
         yield from _transactions(side)
         yield from self._groups(side)
-        yield from clients.collect(side.telemetry.received.live(self._clock.elapsed_ms()))
+        yield from clients.collect(side.telemetry.received.live(self._clock.monotonic_ms()))
 
     def _groups(self, side: BrokerSide) -> Iterator[Step]:
         states: list[GroupState] = [machine.state for machine in side.groups.shards.ready_machines()]
@@ -125,7 +125,7 @@ class NodeMetrics:
         places = dict.fromkeys(row.place for row in rows)
         for turn in self._latest_offsets(side).look_up(places, ends):
             yield "" if turn is None else turn
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         self._history.note(ends, now_ms)
         per_partition = self._assembly.settings.metrics_per_partition
         yield from groups.collect(states, rows, ends, self._history, now_ms, per_partition)
@@ -146,7 +146,7 @@ class NodeMetrics:
             sum(each.bytes_out for each in traffic if each is not None),
             sum(each.bytes_in for each in traffic if each is not None),
         )
-        rate = self._rate.at(driver.end_offset, self._clock.elapsed_ms())
+        rate = self._rate.at(driver.end_offset, self._clock.monotonic_ms())
         yield from quorum.collect(driver.quorum, driver.commit_times, rate, channel)
 
     def _process(self) -> Iterator[Step]:

@@ -12,7 +12,7 @@ class Clock(Protocol):
         """Return the wall-clock time in milliseconds since the epoch, for record timestamps and retention."""
         ...
 
-    def elapsed_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         """Return a reading of the monotonic clock in milliseconds, for timeouts: only differences have a meaning."""
         ...
 
@@ -23,7 +23,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def elapsed_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
 

@@ -10,7 +10,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import click
@@ -39,35 +41,44 @@ class ConsoleProcess:
 
     def __init__(self, listen: str | None) -> None:
         self._listen = listen
+        # `start` may be called in another thread than `stop`.
+        self._lock = threading.Lock()
+        self._is_stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         if listen is not None and not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))):
             raise ToolFailed(INSTALL)
         if listen is not None:
             split_listen(listen, "--console")
 
-    def start_after(self, announce: Announce, command_config: Callable[[], str] | None = None) -> Announce:
-        """Return a function that calls `announce` and then starts the console. `command_config` is the file with which
-        clients reach the broker, if they need one."""
-        if self._listen is None:
-            return announce
+    def start_after(self, announce: Announce) -> Announce:
+        """Return a function that calls `announce` and then starts the console."""
 
         def announce_and_start(line: str, address: str) -> None:
             announce(line, address)
-            self._start(address, None if command_config is None else command_config())
+            self.start(address)
 
         return announce_and_start
 
-    def _start(self, address: str, command_config: str | None) -> None:
-        words = ["-b", address, "--listen", self._listen or LISTEN_DEFAULT]
+    def start(self, address: str, command_config: Path | None = None) -> None:
+        """Start the console, unless it has no address to listen on or the broker is stopping. `command_config` is the
+        file with which clients reach the broker, if they need one."""
+        if self._listen is None:
+            return
+        words = ["-b", address, "--listen", self._listen]
         if command_config is not None:
-            words += ["--command-config", command_config]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "moldau", "console", *words],
-            stdin=subprocess.PIPE,
-            env={**os.environ, STOP_WITH_STDIN: "1"},
-        )
+            words += ["--command-config", str(command_config)]
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "moldau", "console", *words],
+                stdin=subprocess.PIPE,
+                env={**os.environ, STOP_WITH_STDIN: "1"},
+            )
 
     def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
         process = self._process
         if process is None:
             return

@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,12 +53,18 @@ class SecureStart:
     """One start of a secured node."""
 
     def __init__(
-        self, texts: Mapping[str, SettingText], environ: Mapping[str, str], more_hosts: Sequence[str] = ()
+        self,
+        texts: Mapping[str, SettingText],
+        environ: Mapping[str, str],
+        more_hosts: Sequence[str],
+        start_console: Callable[[str, Path], None],
     ) -> None:
-        """`texts` are the settings from all other sources, `more_hosts` names for the certificate."""
+        """`texts` are the settings from all other sources, `more_hosts` names for the certificate. `start_console` gets
+        the node's address and client.properties, after a lost file was made again."""
         self._texts = texts
         self._environ = environ
         self._more_hosts = more_hosts
+        self._start_console = start_console
         self._directory = SecureDirectory(Path(log_dirs(texts)[0]))
         self._hosts: tuple[str, ...] = ()
         self._password: str | None = None
@@ -87,11 +93,6 @@ class SecureStart:
         self._listeners = {each.name: each for each in settings.listeners}
         return settings
 
-    @property
-    def client_file(self) -> Path:
-        """The file with which clients connect. If it was lost, it is made again soon after the start."""
-        return Path(self._directory.client_file)
-
     def announce(self, line: str, address: str) -> None:
         """Print that the node is ready, and how to connect; watch the certificate from now on."""
         print(line, flush=True)
@@ -103,6 +104,8 @@ class SecureStart:
                 f" {CLIENTS_LISTENER} and without the setting {PLAIN_JAAS}.",
                 flush=True,
             )
+        if self._recovery is None:
+            self._start_console(address, self._directory.client_file)
         watching = threading.Thread(target=self._watch, args=(address,), name="certificate renewal", daemon=True)
         watching.start()
 
@@ -115,20 +118,25 @@ class SecureStart:
     def _watch(self, address: str) -> None:
         """Make client.properties anew if it is missing, then look hourly whether the certificate must be renewed. The
         node itself notices the new certificate."""
-        try:
-            if self._recovery is not None:
-                own = self._recovery.address(self._listeners[CLIENTS_LISTENER], address)
-                properties = self._recovery.client_properties(self._directory.authority)
-                self._password = renew_admin_password(own, properties, self._directory)
-                self._print_how_to_connect(address)
-        except SetupFailed as failed:
-            log.error("%s", failed)
+        if self._recovery is not None:
+            self._renew_password(self._recovery, address)
+            self._start_console(address, self._directory.client_file)
         while True:
             time.sleep(RENEWAL_CHECK_S)
             try:
                 self._directory.renew_if_due(self._hosts, datetime.now(UTC))
             except SetupFailed as failed:
                 log.error("the node's certificate cannot be renewed: %s", failed)
+
+    def _renew_password(self, recovery: Recovery, address: str) -> None:
+        try:
+            own = recovery.address(self._listeners[CLIENTS_LISTENER], address)
+            properties = recovery.client_properties(self._directory.authority)
+            self._password = renew_admin_password(own, properties, self._directory)
+        except SetupFailed as failed:
+            log.error("%s", failed)
+        else:
+            self._print_how_to_connect(address)
 
 
 def secured_defaults(directory: SecureDirectory, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:

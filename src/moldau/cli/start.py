@@ -131,11 +131,10 @@ def _serve_secured(
     from moldau.cli.secure_start import SecureStart
 
     try:
-        secure_start = SecureStart(setting_texts(), os.environ, secure_names)
+        secure_start = SecureStart(setting_texts(), os.environ, secure_names, console.start)
     except SettingsError as error:
         raise ToolFailed(str(error)) from error
-    announce = console.start_after(secure_start.announce, lambda: str(secure_start.client_file))
-    return serve(secure_start.prepare, log_level, log_format, announce)
+    return serve(secure_start.prepare, log_level, log_format, secure_start.announce)
 
 
 def _serve_by_cores(

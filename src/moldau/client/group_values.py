@@ -17,7 +17,7 @@ CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
 EMPTY: Final = "Empty"
 DEAD: Final = "Dead"
-CONSUMER_PROTOCOL: Final = "consumer"
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 STATES: Final = (
     "PreparingRebalance",
     "CompletingRebalance",
@@ -55,7 +55,7 @@ class ListedGroup(NamedTuple):
     @property
     def is_consumer_group(self) -> bool:
         """In Kafka's sense: groups of consumers, and groups that only store offsets."""
-        return self.type in (CLASSIC, CONSUMER, "") and self.protocol_type in (CONSUMER_PROTOCOL, "")
+        return self.type in (CLASSIC, CONSUMER, "") and self.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
 
 
 @dataclass(frozen=True, slots=True)

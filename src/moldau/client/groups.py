@@ -17,7 +17,7 @@ from moldau.client.cluster import Cluster, by_topic
 from moldau.client.group_values import (
     CLASSIC,
     CONSUMER,
-    CONSUMER_PROTOCOL,
+    CONSUMER_PROTOCOL_TYPE,
     Committed,
     CommittedOffsets,
     Described,
@@ -346,7 +346,7 @@ def _consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: 
     return DescribedGroup(
         group.group_id,
         CONSUMER,
-        CONSUMER_PROTOCOL,
+        CONSUMER_PROTOCOL_TYPE,
         state_name(group.group_state),
         group.assignor_name,
         coordinator,
@@ -377,7 +377,7 @@ def _partitions(assignment: consumer_group_describe.Assignment | None) -> frozen
 def _classic_group(group: describe_groups.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
     if group.error_code:
         return _error(group.error_code, group.error_message)
-    is_consumer = group.protocol_type in (CONSUMER_PROTOCOL, "")
+    is_consumer = group.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
     return DescribedGroup(
         group.group_id,
         CLASSIC,

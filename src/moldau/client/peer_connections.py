@@ -76,8 +76,8 @@ class PeerConnections:
         self._is_closed = False
         self._warned_second, self._suppressed = -1, 0
 
-    def logged_in(self, login: ClientLogin | None) -> Peers:
-        """Return the same connections with a login: nodes that are reached through it are asked as that user."""
+    def with_login(self, login: ClientLogin | None) -> Peers:
+        """Return the same connections, which log in as this user; without a login, they do not."""
         return self if login is None else _PeersWithLogin(self, login)
 
     def to(self, host: str, port: int, purpose: str, login: ClientLogin | None = None) -> PeerConnection:
@@ -268,7 +268,7 @@ class PeerConnection:
         except (KafkaError, LoginFailed) as failed:
             self._logging_in = None
             self._open_not_before = self._loop.time() + LOGIN_BACKOFF_S
-            self._on_end(f"login as {login.user} with {login.mechanism} failed: {failed}", is_malformed=True)
+            self._on_end(f"login as {login.user} with {login.mechanism} failed: {failed}", is_error=True)
             return
         self._logging_in = None
         if lifetime_ms > 0:
@@ -312,7 +312,7 @@ class PeerConnection:
                 return
             promise, response = self._read(frame)
         except MalformedData as error:
-            self._on_end(str(error), is_malformed=True)
+            self._on_end(str(error), is_error=True)
             return
         promise.complete(response)
         if (took_s := monotonic() - began_s) > LONG_CALL_S:
@@ -352,8 +352,8 @@ class PeerConnection:
         else:
             self._drop("no response in time")
 
-    def _on_end(self, why: str, is_malformed: bool) -> None:
-        if is_malformed:
+    def _on_end(self, why: str, is_error: bool) -> None:
+        if is_error:
             self._warn(f"connection to {self} ({self._purpose}) closed: {why}")
         self._drop(why)
 

@@ -28,7 +28,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
     """Calls `on_frame` with each response without its length, and `on_end` once, when there will be no more."""
 
     def __init__(self, on_frame: Callable[[memoryview], None], on_end: Callable[[str, bool], None]) -> None:
-        """`on_end` is called with the reason, and with True if the bytes were not a valid response."""
+        """`on_end` gets the reason, and whether it is an error: the bytes were not a valid response."""
         self._on_frame = on_frame
         self._on_end: Callable[[str, bool], None] | None = on_end
         self._first = bytearray(FIRST_READ_BYTES)
@@ -102,8 +102,8 @@ class ResponseFrames(asyncio.BufferedProtocol):
         self._frame, self._received = None, 0
         self._on_frame(memoryview(frame))
 
-    def _end(self, reason: str, is_malformed: bool) -> None:
+    def _end(self, reason: str, is_error: bool) -> None:
         on_end = self._on_end
         self.end()
         if on_end is not None:
-            on_end(reason, is_malformed)
+            on_end(reason, is_error)

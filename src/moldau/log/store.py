@@ -56,7 +56,7 @@ class LogStore:
         """From the checkpoint that was read at start: the first high watermark of each replica."""
         self._files = files
         self._lock = files.lock(f"{directory}/{layout.LOCK}")
-        self.ignores_case = files.exists(f"{directory}/{layout.LOCK.upper()}")
+        self.is_case_insensitive = files.exists(f"{directory}/{layout.LOCK.upper()}")
         """Whether the file system ignores case, as on macOS by default: two topics could share one directory then."""
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
@@ -174,7 +174,7 @@ class LogStore:
         return log
 
     def _refuse_same_name_in_other_case(self, partition: TopicPartition, directory: str) -> None:
-        if not self.ignores_case or not self._files.exists(directory):
+        if not self.is_case_insensitive or not self._files.exists(directory):
             return
         name = str(partition).lower()
         for other in self._logs:

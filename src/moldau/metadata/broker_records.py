@@ -1,4 +1,5 @@
-"""The records of brokers and controllers: their registrations, endpoints and states."""
+"""The metadata records of brokers and controllers: that they registered, where they listen, and whether a broker is
+fenced. Names and fields are those of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from moldau.wire.schema import Message
 
 
 class BrokerEndpoint(Message):
+    """A listener of a broker, as it is advertised."""
+
     __slots__ = ("host", "name", "port", "security_protocol")
     SCHEMA = """
         name string 0+
@@ -26,6 +29,8 @@ class BrokerEndpoint(Message):
 
 
 class BrokerFeature(Message):
+    """The versions of a feature that a broker supports."""
+
     __slots__ = ("max_supported_version", "min_supported_version", "name")
     SCHEMA = """
         name string 0+
@@ -40,6 +45,9 @@ class BrokerFeature(Message):
 
 
 class RegisterBrokerRecord(MetadataRecord):
+    """A broker process registered. Its later requests have this `broker_epoch`, so that those of an older process are
+    refused."""
+
     __slots__ = (
         "broker_epoch",
         "broker_id",
@@ -97,6 +105,8 @@ class RegisterBrokerRecord(MetadataRecord):
 
 
 class UnregisterBrokerRecord(MetadataRecord):
+    """A broker left the cluster for good."""
+
     __slots__ = ("broker_epoch", "broker_id")
     TYPE = 1
     VERSIONS = (0, 0)
@@ -111,7 +121,8 @@ class UnregisterBrokerRecord(MetadataRecord):
 
 
 class FenceBrokerRecord(MetadataRecord):
-    """Written by clusters before metadata version 3.3-IV2; BrokerRegistrationChangeRecord replaced it."""
+    """The controller fenced a broker. Only metadata versions before 3.3-IV2 have it: BrokerRegistrationChangeRecord
+    replaced it."""
 
     __slots__ = ("epoch", "id")
     TYPE = 7
@@ -127,7 +138,8 @@ class FenceBrokerRecord(MetadataRecord):
 
 
 class UnfenceBrokerRecord(MetadataRecord):
-    """The counterpart of FenceBrokerRecord, of the same age."""
+    """The controller unfenced a broker. Only metadata versions before 3.3-IV2 have it: BrokerRegistrationChangeRecord
+    replaced it."""
 
     __slots__ = ("epoch", "id")
     TYPE = 8
@@ -148,6 +160,8 @@ UNFENCE = -1
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord):
+    """The state of a registered broker changed. Fields with their default stay as they were."""
+
     __slots__ = ("broker_epoch", "broker_id", "cordoned_log_dirs", "fenced", "in_controlled_shutdown", "log_dirs")
     TYPE = 17
     VERSIONS = (0, 3)
@@ -178,6 +192,8 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
 
 
 class ControllerEndpoint(Message):
+    """A listener of a controller, as it is advertised."""
+
     __slots__ = ("host", "name", "port", "security_protocol")
     SCHEMA = """
         name string 0+
@@ -194,6 +210,8 @@ class ControllerEndpoint(Message):
 
 
 class ControllerFeature(Message):
+    """The versions of a feature that a controller supports."""
+
     __slots__ = ("max_supported_version", "min_supported_version", "name")
     SCHEMA = """
         name string 0+
@@ -208,6 +226,8 @@ class ControllerFeature(Message):
 
 
 class RegisterControllerRecord(MetadataRecord):
+    """A controller process registered."""
+
     __slots__ = ("controller_id", "end_points", "features", "incarnation_id", "zk_migration_ready")
     TYPE = 27
     VERSIONS = (0, 0)

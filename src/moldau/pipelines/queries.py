@@ -27,7 +27,7 @@ def sinks_by_query(sinks: Iterable[Sink], apart: bool = False) -> dict[str, tupl
     With `apart` each sink is a query of its own."""
     groups: dict[str, list[Sink]] = {}
     for sink in sinks:
-        first = sink.name if apart or sink.shares is None else sink.shares
+        first = sink.name if apart or sink.shares_query_of is None else sink.shares_query_of
         groups.setdefault(first, []).append(sink)
     return {BETWEEN_SINKS.join(sorted(sink.name for sink in group)): tuple(group) for group in groups.values()}
 

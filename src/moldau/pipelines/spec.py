@@ -46,16 +46,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Segment:
     """A part of a text that is contiguous in the file: character `start` of the text is at (line, column).
 
-    In a frozen run all characters come from that one position: an escape of a quoted text, the value of a variable.
+    With `single_place`, all characters come from that position: an escape of a quoted text, the value of a variable.
     """
 
     start: int
     line: int
     column: int
-    frozen: bool = False
+    single_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ class TextMap:
 
     file: str
     text: str
-    runs: tuple[Run, ...]
+    segments: tuple[Segment, ...]
 
     def at(self, offset: int) -> Place:
         """Return the place of the character at `offset`; if the text is shorter, the place of its end."""
         offset = max(0, min(offset, len(self.text)))
-        run = self.runs[max(0, bisect_right(self.runs, offset, key=lambda run: run.start) - 1)]
-        column = run.column if run.frozen else run.column + offset - run.start
-        return Place(file=self.file, line=run.line, column=column)
+        segment = self.segments[max(0, bisect_right(self.segments, offset, key=lambda segment: segment.start) - 1)]
+        column = segment.column if segment.single_place else segment.column + offset - segment.start
+        return Place(file=self.file, line=segment.line, column=column)
 
     def at_line(self, line: int, column: int) -> Place:
         """Return the place of (line, column) of the text, both from 1. Lines of the text end with a line feed."""
@@ -198,8 +198,8 @@ class TopicSink:
     partitions: int | None = None
     trigger: str | None = None
     """In Spark's notation ("5 seconds"); the pipeline's trigger if the sink has none of its own."""
-    shares: str | None = None
-    """`with` in the file: the sink above whose query this sink shares."""
+    shares_query_of: str | None = None
+    """`with` in the file: the sink above whose query also writes this sink."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold passwords: kafka.sasl.jaas.config."""
 
@@ -216,7 +216,7 @@ class TableSink:
     keys: tuple[str, ...] = ()
     delete_when: str | None = None
     trigger: str | None = None
-    shares: str | None = None
+    shares_query_of: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -227,7 +227,7 @@ class ConsoleSink:
     view: str
     mode: TopicMode = "append"
     trigger: str | None = None
-    shares: str | None = None
+    shares_query_of: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -258,7 +258,7 @@ class Pipeline:
     texts: Mapping[str, TextMap] = field(default_factory=dict, repr=False, compare=False)
     """For each text among these values, the map from its characters to the file."""
 
-    def at(self, bootstrap: str | None) -> Pipeline:
+    def with_bootstrap(self, bootstrap: str | None) -> Pipeline:
         """Return the pipeline with this bootstrap address; without one its own, else the default address."""
         return replace(self, bootstrap=bootstrap or self.bootstrap or DEFAULT_BOOTSTRAP)
 

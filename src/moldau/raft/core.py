@@ -75,7 +75,7 @@ class Core:
     @property
     def now_ms(self) -> int:
         """The monotonic clock that all deadlines here refer to."""
-        return self.clock.elapsed_ms()
+        return self.clock.monotonic_ms()
 
     @property
     def voters(self) -> VoterSet:

@@ -29,26 +29,26 @@ class ReplicaProgress:
     caught_up_wall_ms: int = UNKNOWN
     leader_end_at_fetch: int = UNKNOWN
 
-    def on_fetch(self, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> None:
+    def on_fetch(self, offset: int, leader_end: int, monotonic_ms: int, now_ms: int) -> None:
         if offset >= leader_end:
             self.caught_up_wall_ms = max(self.caught_up_wall_ms, now_ms)
         elif 0 < self.leader_end_at_fetch <= offset:
             # It has now everything that the log had at its previous fetch.
             self.caught_up_wall_ms = max(self.caught_up_wall_ms, self.fetched_wall_ms)
         self.leader_end_at_fetch = leader_end
-        self.fetched_ms = elapsed_ms
+        self.fetched_ms = monotonic_ms
         self.fetched_wall_ms = max(self.fetched_wall_ms, now_ms)
         self.end_offset = offset
 
 
 class Progress:
     def __init__(
-        self, own: ReplicaKey, voters: VoterSet, epoch_start_offset: int, check_quorum_ms: int, elapsed_ms: int
+        self, own: ReplicaKey, voters: VoterSet, epoch_start_offset: int, check_quorum_ms: int, monotonic_ms: int
     ) -> None:
         self._own = own
         self._epoch_start_offset = epoch_start_offset
         self._check_quorum_ms = check_quorum_ms
-        self._checked_ms = elapsed_ms
+        self._checked_ms = monotonic_ms
         self._heard_from: set[int] = set()
         """Voters that were heard from since a majority was complete the last time."""
         self.voters: dict[int, ReplicaProgress] = {}
@@ -86,21 +86,21 @@ class Progress:
                 self.observers[key] = observer
         return observer
 
-    def forget_silent_observers(self, elapsed_ms: int) -> None:
+    def forget_silent_observers(self, monotonic_ms: int) -> None:
         silent = [
             key
             for key, replica in self.observers.items()
-            if key != self._own and elapsed_ms - (replica.fetched_ms or 0) >= OBSERVER_SESSION_MS
+            if key != self._own and monotonic_ms - (replica.fetched_ms or 0) >= OBSERVER_SESSION_MS
         ]
         for key in silent:
             del self.observers[key]
 
-    def is_caught_up(self, key: ReplicaKey, elapsed_ms: int) -> bool:
+    def is_caught_up(self, key: ReplicaKey, monotonic_ms: int) -> bool:
         """Whether an observer may become a voter: it reached the end of the log once, and fetched recently."""
         replica = self.observers.get(key)
         if replica is None or replica.fetched_ms is None or replica.caught_up_wall_ms == UNKNOWN:
             return False
-        return elapsed_ms - replica.fetched_ms < FETCHED_RECENTLY_MS
+        return monotonic_ms - replica.fetched_ms < FETCHED_RECENTLY_MS
 
     # --- offsets ------------------------------------------------------------------------------------------------
 
@@ -109,12 +109,12 @@ class Progress:
         self.replica(self._own).end_offset = offset
         return self._advance()
 
-    def on_fetch(self, key: ReplicaKey, offset: int, leader_end: int, elapsed_ms: int, now_ms: int) -> bool:
+    def on_fetch(self, key: ReplicaKey, offset: int, leader_end: int, monotonic_ms: int, now_ms: int) -> bool:
         """Note a fetch of a replica; return whether the high watermark moved."""
         if len(self.observers) >= OBSERVERS_MAX:
-            self.forget_silent_observers(elapsed_ms)
-        self.replica(key).on_fetch(offset, leader_end, elapsed_ms, now_ms)
-        self.on_contact(key, elapsed_ms)
+            self.forget_silent_observers(monotonic_ms)
+        self.replica(key).on_fetch(offset, leader_end, monotonic_ms, now_ms)
+        self.on_contact(key, monotonic_ms)
         return self._advance()
 
     def _advance(self) -> bool:
@@ -140,7 +140,7 @@ class Progress:
         is_alone = self.voters.keys() <= {self._own.id}
         return NEVER_MS if is_alone else self._checked_ms + self._check_quorum_ms
 
-    def on_contact(self, key: ReplicaKey, elapsed_ms: int) -> None:
+    def on_contact(self, key: ReplicaKey, monotonic_ms: int) -> None:
         """Note any request of a replica that shows that it is alive."""
         voter = self.voters.get(key.id)
         if voter is not None and Voter(voter.key).is_replica(key):
@@ -148,11 +148,11 @@ class Progress:
         majority = len(self.voters) // 2 + 1 - (self._own.id in self.voters)
         if len(self._heard_from) >= majority:
             self._heard_from.clear()
-            self._checked_ms = elapsed_ms
+            self._checked_ms = monotonic_ms
 
-    def silent_voters(self, elapsed_ms: int, for_ms: int) -> list[int]:
+    def silent_voters(self, monotonic_ms: int, for_ms: int) -> list[int]:
         return [
             node_id
             for node_id, replica in self.voters.items()
-            if node_id != self._own.id and (replica.fetched_ms is None or elapsed_ms - replica.fetched_ms >= for_ms)
+            if node_id != self._own.id and (replica.fetched_ms is None or monotonic_ms - replica.fetched_ms >= for_ms)
         ]

@@ -52,7 +52,7 @@ class Leadership:
 
     def adopt(self, state: PartitionState) -> None:
         """Take over a new state. A proposal for an older partition epoch is dropped: the new state shows its result."""
-        now_ms = self._replication.clock.elapsed_ms()
+        now_ms = self._replication.clock.monotonic_ms()
         previous = self.followers
         self.followers = {
             replica_id: previous.get(replica_id) or Progress(now_ms if replica_id in state.isr else NEVER_MS)
@@ -93,7 +93,7 @@ class Leadership:
         """Return whether the high watermark waits for a follower that was caught up lately and may join the ISR.
         Without the wait, such a follower would never reach the high watermark of a busy leader."""
         replication = self._replication
-        since_ms = replication.clock.elapsed_ms() - progress.caught_up_ms
+        since_ms = replication.clock.monotonic_ms() - progress.caught_up_ms
         return since_ms <= replication.lag_time_max_ms and replication.may_join(replica_id, progress.broker_epoch)
 
     # --- in-sync replicas ---------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Leadership:
     def change(self, end_offset: int, high_watermark: int, *, looks_for_laggards: bool) -> IsrProposal | None:
         """Return the ISR change to propose to the controller now, or None. From now on the proposal counts as under
         way."""
-        now_ms = self._replication.clock.elapsed_ms()
+        now_ms = self._replication.clock.monotonic_ms()
         if self.proposed is not None or now_ms < self._not_before_ms:
             return None
         caught_up = self._caught_up(end_offset, now_ms)
@@ -147,7 +147,7 @@ class Leadership:
         code says that nothing was changed."""
         if code in NOT_APPLIED:
             self.proposed = None
-            self._not_before_ms = self._replication.clock.elapsed_ms() + REJECTED_PAUSE_MS
+            self._not_before_ms = self._replication.clock.monotonic_ms() + REJECTED_PAUSE_MS
             self._update_maximal_isr()
 
     # --- deleting records ---------------------------------------------------------------------------------------

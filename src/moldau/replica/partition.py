@@ -310,7 +310,7 @@ class Partition:
         assert self._replication is not None, "followers need the clock"
         progress = leadership.followers[replica_id]
         has_deleted = start_offset > progress.start_offset
-        now_ms = self._replication.clock.elapsed_ms()
+        now_ms = self._replication.clock.monotonic_ms()
         has_moved = progress.fetched(fetch_offset, start_offset, self.log.end_offset, broker_epoch, now_ms)
         if has_deleted or leadership.has_outsiders:
             self.reevaluate_isr()

@@ -72,15 +72,15 @@ class Replication:
         self.lag_time_max_ms = lag_time_max_ms
         self.brokers: Mapping[int, BrokerImage] = {}
         self.on_expecting_followers: Callable[[], None] | None = None
-        self._expecting_until_ms = clock.elapsed_ms()
+        self._expecting_until_ms = clock.monotonic_ms()
         self.isr_shrinks = self.isr_expands = self.isr_failures = 0
 
     @property
     def expects_new_followers(self) -> bool:
-        return self.clock.elapsed_ms() < self._expecting_until_ms
+        return self.clock.monotonic_ms() < self._expecting_until_ms
 
     def expect_new_followers(self) -> None:
-        self._expecting_until_ms = self.clock.elapsed_ms() + EXPECTING_MS
+        self._expecting_until_ms = self.clock.monotonic_ms() + EXPECTING_MS
         if self.on_expecting_followers is not None:
             self.on_expecting_followers()
 

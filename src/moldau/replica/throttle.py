@@ -31,18 +31,18 @@ class RateLimit:
         self._clock = clock
         self._rate = UNLIMITED
         self._tokens: float = 0
-        self._filled_ms = clock.elapsed_ms()
+        self._filled_ms = clock.monotonic_ms()
 
     def set(self, rate: int) -> None:
         if rate != self._rate:
             self._rate = self._tokens = rate
-            self._filled_ms = self._clock.elapsed_ms()
+            self._filled_ms = self._clock.monotonic_ms()
 
     @property
     def is_exceeded(self) -> bool:
         if self._rate == UNLIMITED:
             return False
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         self._tokens = min(self._rate, self._tokens + self._rate * (now_ms - self._filled_ms) / 1000)
         self._filled_ms = now_ms
         return self._tokens <= 0

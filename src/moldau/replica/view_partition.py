@@ -238,7 +238,7 @@ class ViewPartition:
     def _evaluate(self, offset: int, up_to: int, is_asked_for: bool) -> None:
         """Begin to evaluate the run at `offset`: up to RUNS_PENDING_MAX that readers wait for, but only one ahead of
         them. Raise KafkaError if it failed a moment ago."""
-        if self._failures.must_wait(offset, self._clock.elapsed_ms()):
+        if self._failures.must_wait(offset, self._clock.monotonic_ms()):
             error = self._failures.error(offset)
             if is_asked_for and error is not None:
                 raise error
@@ -293,7 +293,7 @@ class ViewPartition:
                     self._run_bytes = max(first.size_in_bytes, records.length // RUN_DIVISOR)
                     return True
                 last_offset = first.last_offset
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         backoff_ms = self._failures.add(offset, failed, now_ms)
         if backoff_ms is not None:
             self._timers.after_ms(backoff_ms, self._wake)

@@ -31,7 +31,7 @@ class FaultLog:
 
     def __call__(self, what: str, fault: StorageFault) -> None:
         """Log a fault. `what` names the thing that is affected and what cannot be done."""
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         last = self._reported.get(fault.cause.errno)
         if last is not None and now_ms - last.at_ms < REPEAT_MS:
             last.unreported += 1

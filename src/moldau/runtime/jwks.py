@@ -56,7 +56,7 @@ class JwksKeys:
     def read_for_unknown_key(self) -> Promise[None] | None:
         """Read the keys now, because a token names a key that is not among them. Return None if that was tried
         recently: strangers can name any key."""
-        if self._waiting is None and not self._schedule.allows_for_unknown_key(self._clock.elapsed_ms()):
+        if self._waiting is None and not self._schedule.allows_for_unknown_key(self._clock.monotonic_ms()):
             return None
         done: Promise[None] = Promise()
         self._start_reading()

@@ -31,13 +31,13 @@ class RunningClock:
         self._paused_ms = 0
         """The sum of all pauses."""
         self.pauses = 0
-        self._stands_at_ms = clock.elapsed_ms() + TICK_MS + GRACE_MS
+        self._stands_at_ms = clock.monotonic_ms() + TICK_MS + GRACE_MS
         """When the clock stops, by the clock below, unless a tick comes before."""
         self._ticks = 0
         self._timer: Timer = timers.after_ms(TICK_MS, self._tick)
 
-    def elapsed_ms(self) -> int:
-        now_ms = self._clock.elapsed_ms()
+    def monotonic_ms(self) -> int:
+        now_ms = self._clock.monotonic_ms()
         return (now_ms if now_ms < self._stands_at_ms else self._stands_at_ms) - self._paused_ms
 
     @property
@@ -50,7 +50,7 @@ class RunningClock:
         self._stands_at_ms = 1 << 62
 
     def _tick(self) -> None:
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         pause_ms = now_ms - self._stands_at_ms
         if pause_ms > 0:
             self._paused_ms += pause_ms

@@ -22,11 +22,11 @@ def _logger(clock: Clock) -> Callable[[str, float], None]:
 
     def on_very_long(what: str, took_s: float) -> None:
         nonlocal next_line_ms, unlogged
-        if clock.elapsed_ms() < next_line_ms:
+        if clock.monotonic_ms() < next_line_ms:
             unlogged += 1
             return
         others = f"; {unlogged} other calls since the last line" if unlogged else ""
         log.warning("%s held up the event loop for %d ms%s", what, took_s * 1000, others)
-        next_line_ms, unlogged = clock.elapsed_ms() + LINE_EVERY_MS, 0
+        next_line_ms, unlogged = clock.monotonic_ms() + LINE_EVERY_MS, 0
 
     return on_very_long

@@ -60,7 +60,7 @@ class LineLimit:
         self._lines = self._suppressed = 0
 
     def may_write(self) -> bool:
-        second = self._clock.elapsed_ms() // 1000
+        second = self._clock.monotonic_ms() // 1000
         if second != self._second:
             if self._suppressed:
                 log.warning("%d more lines of %s were left out", self._suppressed, self._kind)
@@ -139,7 +139,7 @@ class AuditLog:
         """Whether there was a line shortly before about offsets of the group that the same principal committed, or
         failed to commit."""
         last_ms = self._commits.get((principal[0], principal[1], group_id, is_failed))
-        return last_ms is not None and self._clock.elapsed_ms() - last_ms < COMMIT_EVERY_MS
+        return last_ms is not None and self._clock.monotonic_ms() - last_ms < COMMIT_EVERY_MS
 
     def committed(self, request: Any, response: Any, caller: Caller) -> None:
         """Log a commit of offsets, unless it is a repeated one. One that failed must not hide the next one that did
@@ -151,7 +151,7 @@ class AuditLog:
             return
         key = (principal[0], principal[1], group_id, is_failed)
         self._commits.pop(key, None)
-        self._commits[key] = self._clock.elapsed_ms()
+        self._commits[key] = self._clock.monotonic_ms()
         if len(self._commits) > COMMITTERS_MAX:
             del self._commits[next(iter(self._commits))]
         self.answered(ApiKey.OFFSET_COMMIT, request, response, caller)

@@ -137,7 +137,7 @@ class SaslSession:
         the next one (KIP-368)."""
         if frame[:2] == _HANDSHAKE_KEY:
             return self._authenticate(frame)
-        if self._exchange.is_expired(self._server.clock.elapsed_ms()):
+        if self._exchange.is_expired(self._server.clock.monotonic_ms()):
             raise MalformedData("its session has expired; the client must authenticate again in time")
         return self._serve(frame)
 
@@ -165,7 +165,7 @@ class SaslSession:
     def _answer_handshake(self, frame: memoryview, header: RequestHeader, position: int) -> Reply:
         _check_version(header, HANDSHAKE_VERSIONS)
         request, _ = decode_from(SaslHandshakeRequest, frame, header.api_version, position)
-        exchange, now_ms = self._exchange, self._server.clock.elapsed_ms()
+        exchange, now_ms = self._exchange, self._server.clock.monotonic_ms()
         answer = exchange.handshake(request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(answer.error, answer.mechanisms)
         reply = Framing(ApiKey.SASL_HANDSHAKE, header.api_version).frame(header.correlation_id, response)
@@ -179,7 +179,7 @@ class SaslSession:
         _check_version(header, AUTHENTICATE_VERSIONS)
         request, _ = decode_from(SaslAuthenticateRequest, frame, header.api_version, position)
         try:
-            answer = self._exchange.authenticate(bytes(request.auth_bytes), self._server.clock.elapsed_ms())
+            answer = self._exchange.authenticate(bytes(request.auth_bytes), self._server.clock.monotonic_ms())
         except NotAnswered as reason:
             return self._refuse(None, str(reason))
         return self._when_verified(answer, partial(self._reply_to_token, header))
@@ -197,7 +197,7 @@ class SaslSession:
     def _answer_raw_token(self, frame: memoryview) -> Reply:
         """Answer a token without a header: the reply has none either, and there is none after a failure."""
         try:
-            answer = self._exchange.authenticate(bytes(frame), self._server.clock.elapsed_ms())
+            answer = self._exchange.authenticate(bytes(frame), self._server.clock.monotonic_ms())
         except NotAnswered as reason:
             return self._refuse(None, str(reason))
         return self._when_verified(answer, self._reply_to_raw_token)

@@ -64,7 +64,7 @@ class Throttling:
 
     def pause_ms(self, api: int, principal: Principal, client_id: str, request_bytes: int, took_s: float) -> int:
         """Count a request, and return how long its client must pause."""
-        now_ms, user = self._clock.elapsed_ms(), principal.name
+        now_ms, user = self._clock.monotonic_ms(), principal.name
         pause = 0
         if api == ApiKey.PRODUCE:
             pause = self.limits.record(PRODUCER_BYTE_RATE, user, client_id, request_bytes, now_ms)
@@ -79,7 +79,7 @@ class Throttling:
     def fetch_pause_ms(self, principal: Principal, client_id: str, response: FetchResponse) -> int:
         """Count the records of a fetch response, and return how long its client must pause."""
         size = sum(size_of(data.records) for topic in response.responses for data in topic.partitions if data.records)
-        pause = self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.elapsed_ms())
+        pause = self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.monotonic_ms())
         if pause:
             self._counters.add(REQUESTS_THROTTLED)
         return pause

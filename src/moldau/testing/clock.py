@@ -24,18 +24,18 @@ class FakeClock:
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
-        self._elapsed_ms = 0
+        self._monotonic_ms = 0
 
     def now_ms(self) -> int:
         return self._now_ms
 
-    def elapsed_ms(self) -> int:
-        return self._elapsed_ms
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
 
     def move(self, by_ms: int) -> None:
         assert by_ms >= 0, "time cannot go back; use `jump` to set the wall clock"
         self._now_ms += by_ms
-        self._elapsed_ms += by_ms
+        self._monotonic_ms += by_ms
 
     def jump(self, by_ms: int) -> None:
         """Set the wall clock forward or back."""
@@ -75,7 +75,7 @@ class FakeTimers:
         self._soon.append(call)
 
     def after_ms(self, delay_ms: int, call: Call) -> FakeTimer:
-        timer = FakeTimer(self.clock.elapsed_ms() + max(delay_ms, 0), call)
+        timer = FakeTimer(self.clock.monotonic_ms() + max(delay_ms, 0), call)
         self._timer_count += 1
         heappush(self._timers, (timer.due_ms, self._timer_count, timer))
         return timer
@@ -88,7 +88,7 @@ class FakeTimers:
     def next_due_ms(self) -> int | None:
         """Return the time until the next timer fires; None if there is none."""
         due = [timer.due_ms for _, _, timer in self._timers if timer.is_pending]
-        return min(due) - self.clock.elapsed_ms() if due else None
+        return min(due) - self.clock.monotonic_ms() if due else None
 
     def run_soon(self) -> int:
         """Run all `soon` calls, and those that they add; return their number."""
@@ -108,12 +108,12 @@ class FakeTimers:
 
     def advance(self, by_ms: int) -> None:
         """Advance time by `by_ms`, firing every timer on the way."""
-        end_ms = self.clock.elapsed_ms() + by_ms
+        end_ms = self.clock.monotonic_ms() + by_ms
         self.run_soon()
         while self._timers and self._timers[0][0] <= end_ms:
             due_ms, _, timer = heappop(self._timers)
             if timer.is_pending:
-                self.clock.move(max(0, due_ms - self.clock.elapsed_ms()))
+                self.clock.move(max(0, due_ms - self.clock.monotonic_ms()))
                 timer.beat()
                 self.run_soon()
-        self.clock.move(end_ms - self.clock.elapsed_ms())
+        self.clock.move(end_ms - self.clock.monotonic_ms())

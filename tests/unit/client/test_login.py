@@ -121,7 +121,7 @@ async def sasl_peer(lifetime_ms: int = 0) -> AsyncIterator[tuple[SaslPeer, PeerC
 def test_a_node_logs_in_before_its_first_request(mechanism: str) -> None:
     async def talk() -> None:
         async with sasl_peer() as (server, peers):
-            peer = peers.logged_in(login_with(mechanism)).to("127.0.0.1", server.port, "x")
+            peer = peers.with_login(login_with(mechanism)).to("127.0.0.1", server.port, "x")
             answers = [await heartbeat(peer) for _ in range(3)]  # type: ignore[arg-type]
             assert all(isinstance(answer, HeartbeatResponse) for answer in answers)
             assert server.who.users == ["node"] * 3
@@ -136,7 +136,7 @@ def test_a_wrong_password_fails_requests_and_is_logged_without_it(
 ) -> None:
     async def talk() -> None:
         async with sasl_peer() as (server, peers):
-            peer = peers.logged_in(login_with(mechanism, "wr0ng")).to("127.0.0.1", server.port, "x")
+            peer = peers.with_login(login_with(mechanism, "wr0ng")).to("127.0.0.1", server.port, "x")
             assert await heartbeat(peer) is ErrorCode.NETWORK_EXCEPTION  # type: ignore[arg-type]
             assert not server.who.users
 
@@ -158,7 +158,7 @@ def test_a_node_without_a_login_is_not_served() -> None:
 def test_a_peer_without_sasl_fails_the_login() -> None:
     async def talk() -> None:
         server, peers = await ScriptedPeer().start(), PeerConnections(asyncio.get_running_loop())
-        peer = peers.logged_in(ClientLogin("PLAIN", "node", PASSWORD)).to("127.0.0.1", server.port, "x")
+        peer = peers.with_login(ClientLogin("PLAIN", "node", PASSWORD)).to("127.0.0.1", server.port, "x")
         assert await heartbeat(peer) is ErrorCode.NETWORK_EXCEPTION  # type: ignore[arg-type]
         assert not server.asked
         peers.close_all()
@@ -175,7 +175,7 @@ def test_a_session_is_renewed_before_it_expires(mechanism: str, monkeypatch: pyt
 
     async def talk() -> None:
         async with sasl_peer(lifetime_ms=15_000) as (server, peers):
-            peer = peers.logged_in(login_with(mechanism)).to("127.0.0.1", server.port, "x")
+            peer = peers.with_login(login_with(mechanism)).to("127.0.0.1", server.port, "x")
             while len(server.logins) < 3:
                 assert isinstance(await heartbeat(peer), HeartbeatResponse)  # type: ignore[arg-type]
                 await asyncio.sleep(0.01)
@@ -199,7 +199,7 @@ def test_requests_go_on_while_a_login_waits_for_its_token(monkeypatch: pytest.Mo
 
     async def talk() -> None:
         async with sasl_peer(lifetime_ms=60_000) as (server, peers):
-            peer = peers.logged_in(login_with("PLAIN")).to("127.0.0.1", server.port, "x")
+            peer = peers.with_login(login_with("PLAIN")).to("127.0.0.1", server.port, "x")
             assert isinstance(await heartbeat(peer), HeartbeatResponse)  # type: ignore[arg-type]
             await until(lambda: len(began) == 2)
             for _ in range(3):
@@ -213,7 +213,7 @@ def test_requests_go_on_while_a_login_waits_for_its_token(monkeypatch: pytest.Mo
 def test_closing_a_connection_during_its_login_fails_its_requests() -> None:
     async def talk() -> None:
         async with sasl_peer(lifetime_ms=15_000) as (server, peers):
-            peer = peers.logged_in(ClientLogin("SCRAM-SHA-512", "node", PASSWORD)).to("127.0.0.1", server.port, "x")
+            peer = peers.with_login(ClientLogin("SCRAM-SHA-512", "node", PASSWORD)).to("127.0.0.1", server.port, "x")
             pending = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 10_000)
             await asyncio.sleep(0)
             peer.close()

@@ -26,10 +26,10 @@ def opened(directory: Path) -> LogStore:
 
 
 def test_a_store_knows_whether_its_disk_ignores_case(tmp_path: Path) -> None:
-    assert LogStore(CaselessDisk(), str(tmp_path / "a")).ignores_case
-    assert not LogStore(MemoryFiles(), "data").ignores_case
+    assert LogStore(CaselessDisk(), str(tmp_path / "a")).is_case_insensitive
+    assert not LogStore(MemoryFiles(), "data").is_case_insensitive
     is_caseless = (tmp_path / "A").exists()  # of the disk that this test runs on
-    assert LogStore(DiskFiles(), str(tmp_path / "b")).ignores_case == is_caseless
+    assert LogStore(DiskFiles(), str(tmp_path / "b")).is_case_insensitive == is_caseless
 
 
 @pytest.mark.parametrize("values", [[], [b"one"]], ids=["empty", "not empty"])

@@ -382,7 +382,7 @@ def test_deletion_can_be_disabled() -> None:
 def test_names_that_differ_only_in_case_collide_if_the_file_system_ignores_case(exists: bool) -> None:
     image = with_topics(THREE, topic("Orders")) if exists else THREE
     topics = [topic("orders")] if exists else [topic("Orders"), topic("orders")]
-    caseless = replace(defaults(), ignores_case=True)
+    caseless = replace(defaults(), case_insensitive_names=True)
     decision = finish(decide_create_topics(image, CreateTopicsRequest(topics=topics), caseless, Random(1)))
     refused = decision.response.topics[-1]
     assert refused.error_code == E.INVALID_TOPIC_EXCEPTION

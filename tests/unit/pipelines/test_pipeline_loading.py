@@ -237,7 +237,7 @@ def test_anchors_and_merges(tmp_path: Path) -> None:
 
 def test_files_need_not_exist_without_check_files(tmp_path: Path) -> None:
     path = write(tmp_path, WHOLE.replace("topic: orders\n", "file: gone/*.csv\n"))
-    with pytest.raises(InvalidPipeline, match="there is no file"):
+    with pytest.raises(InvalidPipeline, match="no file matches"):
         load(path)
     assert load(path, check_files=False).sources["orders"].name == "orders"
 

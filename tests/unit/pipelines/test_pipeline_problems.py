@@ -151,6 +151,8 @@ WRONG = {
     "dead letter too long": (source(f"topic: {'a' * 249}\nformat: text").replace("  orders:", "  «orders»:"),
                              "the default dead-letter topic is not a valid topic name"),
     "dead letter of raw": (source("topic: a\nformat: raw\n«dead_letter»: b"), "every record fits"),
+    "dead letter list": (source(TOPIC + "«dead_letter»: [a]\nfail_above: 1%"), "must be a topic, fail or drop"),
+    "a share of raw": (source("topic: a\nformat: raw\n«fail_above»: 1%"), "every record fits"),
     "a percentage without its sign": (source(TOPIC + "fail_above: «10»"), "'10' is not a percentage"),
     "a percentage above 100": (source(TOPIC + "fail_above: «101%»"), "'101%' is not a percentage"),
     "a share beside fail": (source(TOPIC + "dead_letter: fail\n«fail_above»: 1%"), "does not go with"),
@@ -159,7 +161,7 @@ WRONG = {
     "options": (source(TOPIC + "«options»: [a]"), "'options' must be a mapping, not a list"),
     # files and tables
     "file missing": (source("file: «gone.csv»"), "there is no file 'gone.csv'"),
-    "glob matches nothing": (source("file: «gone-»*.csv"), "there is no file"),
+    "glob matches nothing": (source("file: «gone-»*.csv"), "no file matches 'gone-*.csv'"),
     "file format": (source("file: «data»"), "missing key 'format'"),
     "file avro": (source("file: users.csv\nformat: «avro»"), "'avro' is not a format of files"),
     "watermark of a file": (source("file: users.csv\n«watermark»: {column: ts, delay: 1s}"), "is for streams"),

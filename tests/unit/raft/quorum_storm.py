@@ -51,7 +51,7 @@ def _inject_fault(world: World, rng: Random) -> None:
         node.crash()
         world.happened.append("crash")
     elif chance < 0.16:
-        node.paused_until_ms = world.timers.clock.elapsed_ms() + rng.randint(100, 3_000)
+        node.paused_until_ms = world.timers.clock.monotonic_ms() + rng.randint(100, 3_000)
         world.happened.append("pause")
     elif chance < 0.22:
         other = rng.choice(list(world.nodes))

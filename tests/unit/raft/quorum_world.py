@@ -193,7 +193,7 @@ class _NodeTimers:
         if self.is_over:
             return
         timers = self._node.world.timers
-        wait_ms = self._node.paused_until_ms - timers.clock.elapsed_ms()
+        wait_ms = self._node.paused_until_ms - timers.clock.monotonic_ms()
         if wait_ms > 0:
             timers.after_ms(wait_ms, lambda: self.act(call))
         else:
@@ -315,7 +315,7 @@ class World:
         if not other.is_up:
             settle(KafkaError(ErrorCode.NETWORK_EXCEPTION))
             return
-        wait_ms = other.paused_until_ms - self.timers.clock.elapsed_ms()
+        wait_ms = other.paused_until_ms - self.timers.clock.monotonic_ms()
         if wait_ms > 0:
             self.timers.after_ms(wait_ms, lambda: self._arrive(from_id, to_id, request, settle))
             return
@@ -348,7 +348,7 @@ class World:
                 node.driver.append(values)
 
     def _is_awake(self, node: Node) -> bool:
-        return node.paused_until_ms <= self.timers.clock.elapsed_ms()
+        return node.paused_until_ms <= self.timers.clock.monotonic_ms()
 
     def leaders(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.driver is not None and node.driver.is_leader]

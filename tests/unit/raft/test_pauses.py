@@ -22,7 +22,7 @@ def settled(seed: int) -> World:
 
 def pause(world: World, node_ids: list[int], ms: int) -> None:
     for node_id in node_ids:
-        world.nodes[node_id].paused_until_ms = world.timers.clock.elapsed_ms() + ms
+        world.nodes[node_id].paused_until_ms = world.timers.clock.monotonic_ms() + ms
 
 
 @pytest.mark.parametrize("seed", range(deep(20)))

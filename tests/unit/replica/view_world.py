@@ -49,7 +49,7 @@ class ViewWorld:
         source: Any = SimpleNamespace(
             log=self.log, watchers=Watchers(), state=SimpleNamespace(leader_epoch=1), is_closed=False
         )
-        clock: Any = SimpleNamespace(elapsed_ms=lambda: self.now_ms)
+        clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         timers: Any = SimpleNamespace(after_ms=lambda delay, call: self.timers.append((self.now_ms + delay, call)))
         unused: Any = None
         self.counts = ViewCounts(self.reports.append)

@@ -248,7 +248,7 @@ def test_an_unknown_record_does_not_affect_others() -> None:
 def test_deadlines_run_and_their_records_are_appended() -> None:
     world = World()
     notebook = world.notebook
-    at_ms = world.node.clock.elapsed_ms()
+    at_ms = world.node.clock.monotonic_ms()
     notebook.deadlines.schedule("late", at_ms + 500, lambda: Outcome(None, notebook.write("late").records))
     world.read()
     notebook.deadlines.schedule("early", at_ms + 100, lambda: Outcome(None, notebook.write("early").records))
@@ -268,7 +268,7 @@ def test_a_deadline_that_fails_does_not_stop_the_others() -> None:
     def fail() -> Outcome[None]:
         raise RuntimeError("a fault of ours")
 
-    at_ms = world.node.clock.elapsed_ms()
+    at_ms = world.node.clock.monotonic_ms()
     notebook.deadlines.schedule("bad", at_ms + 100, fail)
     for name, after_ms in (("with it", 100), ("later", 200)):
         records = notebook.write(name).records
@@ -323,7 +323,7 @@ def test_records_of_this_turn_are_appended_although_the_replicas_are_too_few_by_
 def test_deadlines_wait_while_the_replicas_are_too_few() -> None:
     world = World()
     notebook = world.notebook
-    at_ms = world.node.clock.elapsed_ms()
+    at_ms = world.node.clock.monotonic_ms()
     for name, after_ms in (("first", 100), ("second", 200)):
         records = notebook.write(name).records
         notebook.deadlines.schedule(name, at_ms + after_ms, lambda records=records: Outcome(None, records))
@@ -365,7 +365,7 @@ def test_a_request_that_the_machine_knows_too_fails_once() -> None:
 def test_a_deadline_whose_records_are_refused_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     world = World(max_message_bytes="500")
     notebook = world.notebook
-    at_ms = world.node.clock.elapsed_ms()
+    at_ms = world.node.clock.monotonic_ms()
     for name in ("x" * 1000, "fits"):
         records = notebook.write(name).records
         notebook.deadlines.schedule(name, at_ms + 100, lambda records=records: Outcome(None, records))

@@ -11,7 +11,7 @@ from hostile_requests import STRANGER
 
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.broker_registration import BROKERS_MAX, ENTRIES_MAX
-from moldau.server.handlers.controller.reports import REPORTS
+from moldau.server.handlers.controller.broker_apis import BROKER_APIS
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import broker_registration as registrations
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -131,7 +131,7 @@ def test_requests_with_a_wrong_broker_epoch_are_refused(
             (ApiKey.ALTER_PARTITION, AlterPartitionRequest(*forged)),
         ]
         for api, request in requests:
-            answer = three_nodes.ask(request, api, REPORTS[api][1])
+            answer = three_nodes.ask(request, api, BROKER_APIS[api][1])
             assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH, api.name
     assert three_nodes.quorum_state == quorum_state
 

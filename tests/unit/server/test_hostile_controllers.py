@@ -23,7 +23,7 @@ from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
 from moldau.security.settings import STANDARD_AUTHORIZER
-from moldau.server.handlers.controller.reports import REPORTS
+from moldau.server.handlers.controller.broker_apis import BROKER_APIS
 from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.handlers.quorum import VERSIONS as QUORUM_VERSIONS
 from moldau.wire.apis import ApiKey, request_class
@@ -53,7 +53,7 @@ ACL_APIS = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
 SERVED = {
     **QUORUM_VERSIONS,
     **{api: of for api, of in FORWARDED.items() if api not in QUORUM_VERSIONS},
-    **REPORTS,
+    **BROKER_APIS,
     **OTHER_APIS,
 }
 EPOCH_CHANGING = {ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.acl.selection import (
-    Entry,
-    Pattern,
+    AccessControlEntry,
+    ResourcePattern,
     acl_filter,
     binding,
     check_principal,
@@ -130,7 +130,7 @@ def _check(arguments: Arguments) -> None:
         )
 
 
-def _check_addition(arguments: Arguments, changes: Mapping[Pattern, Sequence[Entry]]) -> None:
+def _check_addition(arguments: Arguments, changes: Mapping[ResourcePattern, Sequence[AccessControlEntry]]) -> None:
     pattern_type = parse_pattern_type(arguments.single_value("resource-pattern-type") or "")
     if pattern_type in (PatternType.ANY, PatternType.MATCH):
         raise UsageError(f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding acls.")
@@ -151,14 +151,14 @@ def _list(acls: Acls, arguments: Arguments) -> None:
 
 
 def _print_current(acls: Iterable[AclBinding]) -> None:
-    by_pattern: dict[Pattern, list[Entry]] = {}
+    by_pattern: dict[ResourcePattern, list[AccessControlEntry]] = {}
     for pattern, entry in map(split, acls):
         by_pattern.setdefault(pattern, []).append(entry)
     for pattern, entries in by_pattern.items():
         print(f"Current ACLs for resource `{pattern}`:\n{_lines(entries)}\n")
 
 
-def _add(acls: Acls, changes: Mapping[Pattern, Sequence[Entry]]) -> None:
+def _add(acls: Acls, changes: Mapping[ResourcePattern, Sequence[AccessControlEntry]]) -> None:
     for pattern, entries in changes.items():
         existing = set(acls.find(acl_filter(pattern)))
         new = []
@@ -172,7 +172,7 @@ def _add(acls: Acls, changes: Mapping[Pattern, Sequence[Entry]]) -> None:
             acls.create(binding(pattern, entry) for entry in new)
 
 
-def _remove(acls: Acls, changes: Mapping[Pattern, Sequence[Entry]], is_forced: bool) -> None:
+def _remove(acls: Acls, changes: Mapping[ResourcePattern, Sequence[AccessControlEntry]], is_forced: bool) -> None:
     for pattern, entries in changes.items():
         if entries:
             named = f"ACLs: \n {_lines(entries)}\n from resource filter `{pattern}`"
@@ -191,7 +191,7 @@ def _confirm(question: str) -> bool:
     return answer.strip().lower() == "y"
 
 
-def _lines(entries: Iterable[Entry]) -> str:
+def _lines(entries: Iterable[AccessControlEntry]) -> str:
     return "\n".join(f"\t{entry}" for entry in entries)
 
 

@@ -24,7 +24,7 @@ from moldau.client.cluster import Cluster
 from moldau.client.group_values import (
     CLASSIC,
     CONSUMER,
-    CONSUMER_PROTOCOL,
+    CONSUMER_PROTOCOL_TYPE,
     STATES,
     DescribedGroup,
     state_name,
@@ -38,7 +38,7 @@ ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets
 SCENARIOS: Final = (
     "to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "shift-by", "from-file",
 )  # fmt: skip
-CONSUMER_PROTOCOL_TYPES: Final = ("", CONSUMER_PROTOCOL)
+CONSUMER_GROUP_PROTOCOL_TYPES: Final = ("", CONSUMER_PROTOCOL_TYPE)
 """Other groups, such as those of Kafka Connect, are left out. A group that only has offsets has the empty type."""
 REBALANCING_STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 RE2_IS_MISSING: Final = (
@@ -249,7 +249,7 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
         all_groups = groups.listed(states, types)
     except KafkaError as error:
         raise ToolFailed(exception_text(error)) from error
-    listed = {group.group_id: group for group in all_groups if group.protocol_type in CONSUMER_PROTOCOL_TYPES}
+    listed = {group.group_id: group for group in all_groups if group.protocol_type in CONSUMER_GROUP_PROTOCOL_TYPES}
     in_java_order = [listed[group_id] for group_id in hash_order.strings(listed)]
     _print(lines.listing(in_java_order, arguments.has("type"), arguments.has("state")))
 
@@ -311,7 +311,7 @@ def _describe_groups(groups: Groups, group_ids: Sequence[str]) -> list[Described
         description = descriptions[group_id]
         if isinstance(description, KafkaError):
             raise ToolFailed(exception_text(description))
-        if description.protocol_type not in CONSUMER_PROTOCOL_TYPES:
+        if description.protocol_type not in CONSUMER_GROUP_PROTOCOL_TYPES:
             raise ToolFailed(
                 f"java.lang.IllegalArgumentException: GroupId {group_id} is not a consumer group"
                 f" ({description.protocol_type})."

@@ -46,8 +46,10 @@ def run_verbs(
 ) -> int:
     def parse_and_run(words: Sequence[str]) -> int:
         arguments = parser.parse_args(list(words))
-        if arguments.bootstrap_server is not None and arguments.bootstrap_controller is not None:
-            # One stands before the verb and one after it: neither of the two parsers has seen both.
+        addresses = [getattr(arguments, name, None) for name in ("bootstrap_server", "bootstrap_controller")]
+        if None not in addresses:
+            # One stands before the verb and one after it: neither of the two parsers has seen both. A tool that cannot
+            # connect to controllers has only the first flag.
             parser.error("argument --bootstrap-controller: not allowed with argument --bootstrap-server")
         try:
             return body(arguments)

@@ -99,14 +99,14 @@ class Chosen:
         """Load the file; InvalidPipeline if it has mistakes."""
         from moldau.pipelines.reading.loading import load
 
-        return load(existing(self.file), self.settings).at(self.bootstrap)
+        return load(existing(self.file), self.settings).with_bootstrap(self.bootstrap)
 
     @functools.cached_property
     def unconnected(self) -> Pipeline:
         """Load the file for a command that does not connect to the cluster, so that it needs none of the passwords."""
         from moldau.pipelines.reading.loading import load
 
-        return load(existing(self.file), self.settings, connects=False).at(self.bootstrap)
+        return load(existing(self.file), self.settings, connects=False).with_bootstrap(self.bootstrap)
 
     @functools.cached_property
     def directory(self) -> StateDirectory:

@@ -15,7 +15,7 @@ def add(
     transaction: Transaction,
     producer: ProducerIdAndEpoch,
     partitions: Collection[TopicPartition],
-    client_version: int,
+    client_transaction_version: int,
     now_ms: int,
 ) -> Transaction:
     """Return the transaction with `partitions` in it, or the same object if all were there. Raise KafkaError if the
@@ -34,7 +34,7 @@ def add(
         start_ms=now_ms if is_first else transaction.start_ms,
         last_update_ms=now_ms,
         previous_producer_id=transaction.producer_id,
-        client_version=client_version,
+        client_transaction_version=client_transaction_version,
     )
 
 

@@ -2,15 +2,14 @@
 written.
 
 Up to transaction.version 1 an end keeps the producer epoch, so a late request may hit the next transaction. From
-version 2 (KIP-890) every end bumps the epoch; the markers and the producer's next transaction use the new one. When
-the epochs of a producer id are used up, another producer id takes over once the markers are written.
+transaction.version 2 on (KIP-890) every end bumps the epoch; the markers and the producer's next transaction use the
+new one. When the epochs of a producer id are used up, another producer id takes over once the markers are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.machine import ProducerIdAndEpoch
@@ -20,18 +19,17 @@ from moldau.coordinator.transaction.transaction import (
     NO_PRODUCER_ID,
     PREPARED,
     PRODUCER_EPOCH_MAX,
+    TV_0,
+    TV_2,
     State,
     Transaction,
     bumps_epochs,
     check_producer,
 )
 
-_V2: Final = 2
-"""The transaction.version that bumps the epoch at every end."""
-
 
 def end(transaction: Transaction, producer: ProducerIdAndEpoch, committed: bool, now_ms: int) -> Transaction:
-    """EndTxn up to version 4. Return the same object if the transaction already ended in this way."""
+    """EndTxn v0–4. Return the same object if the transaction already ended in this way."""
     check_producer(transaction, producer)
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -49,7 +47,7 @@ def end_with_bump(
     now_ms: int,
     take_producer_id: Callable[[], int],
 ) -> Transaction:
-    """EndTxn from version 5 on. Return the same object if this request is a retry of the last end.
+    """EndTxn v5. Return the same object if this request is a retry of the last end.
 
     A producer that does not know whether its transaction reached the coordinator aborts it to be sure: such an abort of
     an empty transaction bumps the epoch too."""
@@ -58,7 +56,7 @@ def end_with_bump(
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_retry = _is_retry(transaction, producer)
     if not is_retry:
-        if _was_succeeded(transaction, producer):
+        if _is_previous_producer(transaction, producer):
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         check_producer(transaction, producer)
     if is_retry and transaction.state is _complete_state(committed):
@@ -69,26 +67,26 @@ def end_with_bump(
 
 
 def _is_retry(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """Whether the last end was this producer's and gave it the present epoch. An end without an epoch bump (earlier
-    versions) cannot have been its own: the producer was fenced."""
-    if transaction.state not in COMPLETED or not bumps_epochs(transaction.client_version):
+    """Whether the last end was this producer's and gave it the present epoch. An end without an epoch bump, by
+    EndTxn v0–4, cannot have been its own: the producer was fenced."""
+    if transaction.state not in COMPLETED or not bumps_epochs(transaction.client_transaction_version):
         return False
     is_next = transaction.producer == (producer.producer_id, producer.producer_epoch + 1)
-    return is_next or _was_succeeded(transaction, producer)
+    return is_next or _is_previous_producer(transaction, producer)
 
 
-def _was_succeeded(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
-    """Whether `producer` has the last epoch of its id and the transaction's present producer id took over from it."""
+def _is_previous_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> bool:
+    """Whether `producer` has the last epoch of its producer id, and the transaction has another producer id since."""
     last = ProducerIdAndEpoch(transaction.previous_producer_id, PRODUCER_EPOCH_MAX - 1)
     return producer == last and transaction.producer_epoch == 0 and transaction.producer_id != producer.producer_id
 
 
 def fence_and_abort(
-    transaction: Transaction, now_ms: int, version: int, take_producer_id: Callable[[], int]
+    transaction: Transaction, now_ms: int, transaction_version: int, take_producer_id: Callable[[], int]
 ) -> Transaction:
-    """Abort an open transaction on the coordinator's side, with an epoch above its producer's. `version` is the
-    cluster's transaction.version."""
-    if bumps_epochs(version):
+    """Abort an open transaction on the coordinator's side, with an epoch above its producer's. `transaction_version` is
+    that of the cluster."""
+    if bumps_epochs(transaction_version):
         return _prepare_with_bump(transaction, False, now_ms, take_producer_id)
     epoch = min(transaction.producer_epoch + 1, PRODUCER_EPOCH_MAX)
     fenced = replace(transaction, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
@@ -113,20 +111,20 @@ def complete(transaction: Transaction, now_ms: int) -> Transaction:
 
 def following_producer(transaction: Transaction) -> ProducerIdAndEpoch:
     """Return the producer id and epoch after a prepared end. The client gets them before the markers are written."""
-    if bumps_epochs(transaction.client_version) and transaction.next_producer_id != NO_PRODUCER_ID:
+    if bumps_epochs(transaction.client_transaction_version) and transaction.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdAndEpoch(transaction.next_producer_id, 0)
     return transaction.producer
 
 
 def _prepare(transaction: Transaction, committed: bool, now_ms: int) -> Transaction:
-    """Prepare an end as transaction.version 0 and 1 do, without an epoch bump."""
+    """Prepare an end without an epoch bump, as by transaction.version 0 and 1."""
     return replace(
         transaction,
         state=_prepare_state(committed),
         last_update_ms=now_ms,
         previous_producer_id=transaction.producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        client_version=0,
+        client_transaction_version=TV_0,
     )
 
 
@@ -142,7 +140,7 @@ def _prepare_with_bump(
         last_update_ms=now_ms,
         previous_producer_id=transaction.producer_id,
         next_producer_id=take_producer_id() if transaction.is_exhausted else NO_PRODUCER_ID,
-        client_version=_V2,
+        client_transaction_version=TV_2,
     )
 
 

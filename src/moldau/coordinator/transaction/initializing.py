@@ -51,7 +51,7 @@ def initialize(
     expected: ProducerIdAndEpoch | None,
     timeout_ms: int,
     now_ms: int,
-    version: int,
+    transaction_version: int,
     take_producer_id: Callable[[], int],
 ) -> Transaction:
     """Return the transaction with a new epoch, or with its present one for a retry, and without partitions. An open
@@ -63,7 +63,7 @@ def initialize(
         if expected is not None and expected != transaction.producer:
             # An old producer. Kafka aborts its successor's transaction before it answers with this error.
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        return fence_and_abort(transaction, now_ms, version, take_producer_id)
+        return fence_and_abort(transaction, now_ms, transaction_version, take_producer_id)
     empty = replace(
         transaction,
         state=State.EMPTY,

@@ -14,8 +14,8 @@ decode_record: Final = _CODEC.decode
 
 
 def encode_record(record: CoordinatorRecord, transaction_version: int) -> tuple[bytes, bytes | None]:
-    """Encode in the record version of the finalized `transaction.version`. A record of a version 2 client always gets
-    record version 1: version 0 has no field for the next producer id, which the client may already use."""
+    """Encode in the record version for the cluster's transaction.version. If the client uses TV_2, it is always record
+    version 1: record version 0 has no field for the next producer id, which the client may already use."""
     value = record.value
     is_flexible = transaction_version >= 1 or (
         isinstance(value, TransactionLogValue) and bumps_epochs(value.client_transaction_version)

@@ -22,6 +22,11 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 """Never given to a client: reserved to fence the producer with the epoch before it."""
 
 
+TV_0: Final = 0
+TV_2: Final = 2
+"""Versions of the feature transaction.version, with the names that they have in Kafka."""
+
+
 class State(IntEnum):
     """The states with their numbers in the log. Only Kafka uses the last two: here an id expires in one step, and
     fencing and abort are one step."""
@@ -66,8 +71,9 @@ class Transaction:
     """The producer id of the state before this one, often the same."""
     next_producer_id: int = NO_PRODUCER_ID
     """Takes over when the markers are written, because the epochs of this producer id are used up."""
-    client_version: int = 0
-    """The transaction.version of the client that last added a partition or ended: 0, or 2 for KIP-890."""
+    client_transaction_version: int = 0
+    """The transaction.version by which the client added the last partition or ended the transaction: TV_0, or TV_2 if
+    it follows KIP-890. Clients may be older than the cluster's transaction.version."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch before this one, if the same producer moved from it to this one. Not in the log."""
 
@@ -87,7 +93,7 @@ def is_exhausted(producer_epoch: int) -> bool:
 
 def bumps_epochs(transaction_version: int) -> bool:
     """Whether every end bumps the epoch (KIP-890), so that a late request cannot touch the next transaction."""
-    return transaction_version >= 2
+    return transaction_version >= TV_2
 
 
 def check_producer(transaction: Transaction, producer: ProducerIdAndEpoch) -> None:
@@ -115,7 +121,7 @@ def record_of(transaction: Transaction) -> CoordinatorRecord:
         transaction_partitions=None if transaction.state is State.EMPTY else partitions,
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
-        client_transaction_version=transaction.client_version,
+        client_transaction_version=transaction.client_transaction_version,
     )
     return CoordinatorRecord(TransactionLogKey(transaction.transactional_id), value)
 
@@ -145,7 +151,7 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
         start_ms=value.transaction_start_timestamp_ms,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
-        client_version=value.client_transaction_version,
+        client_transaction_version=value.client_transaction_version,
     )
 
 

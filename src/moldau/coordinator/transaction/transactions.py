@@ -59,7 +59,7 @@ ABORT_RETRY_MS: Final = 1_000
 
 
 class Transactions:
-    """`version` returns the finalized transaction.version. `take_producer_id` raises KafkaError if none is available.
+    """`transaction_version` returns that of the cluster. `take_producer_id` raises KafkaError if none is available.
     `send` writes markers to their partitions and submits `markers_written` when all are written."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Transactions:
         settings: TransactionSettings,
         clock: Clock,
         coordinator_epoch: Callable[[], int],
-        version: Callable[[], int],
+        transaction_version: Callable[[], int],
         take_producer_id: Callable[[], int],
         send: Callable[[TransactionMarkers], None],
     ) -> None:
@@ -76,7 +76,7 @@ class Transactions:
         self._settings = settings
         self._clock = clock
         self._coordinator_epoch = coordinator_epoch
-        self._version = version
+        self._transaction_version = transaction_version
         self._take_producer_id = take_producer_id
         self._send = send
         self.deadlines = Deadlines()
@@ -105,7 +105,9 @@ class Transactions:
                 # Kafka has no such limit, and no error for it. Clients show this one, and do not retry.
                 raise KafkaError(ErrorCode.POLICY_VIOLATION)
             return initializing.create(request.transactional_id, self._take_producer_id(), timeout_ms, now_ms)
-        return initializing.initialize(before, expected, timeout_ms, now_ms, self._version(), self._take_producer_id)
+        return initializing.initialize(
+            before, expected, timeout_ms, now_ms, self._transaction_version(), self._take_producer_id
+        )
 
     def add_partitions(
         self,
@@ -113,14 +115,14 @@ class Transactions:
         producer_id: int,
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
-        client_version: int,
+        client_transaction_version: int,
     ) -> Outcome[ErrorCode]:
-        """Add all partitions or none. `client_version` is the client's transaction.version: 0 if it adds partitions
-        itself, 2 if the broker adds them when it writes to them."""
+        """Add all partitions or none. `client_transaction_version` is TV_0 if the client adds partitions itself, TV_2
+        if the broker adds them when the client writes to them."""
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
             before = self._find(transactional_id)
-            after = adding.add(before, producer, partitions, client_version, self._clock.now_ms())
+            after = adding.add(before, producer, partitions, client_transaction_version, self._clock.now_ms())
         except KafkaError as error:
             return Outcome(error.code)
         if after is before:
@@ -218,7 +220,7 @@ class Transactions:
             prepared.producer_epoch,
             prepared.state is State.PREPARE_COMMIT,
             self._coordinator_epoch(),
-            prepared.client_version,
+            prepared.client_transaction_version,
             tuple(sorted(prepared.partitions)),
         )
 
@@ -243,7 +245,7 @@ class Transactions:
         self._abort_after_ms(open_transaction.transactional_id, min(max(remaining_ms, 0), open_transaction.timeout_ms))
 
     def _abort_after_ms(self, transactional_id: str, delay_ms: int) -> None:
-        at_ms = self._clock.elapsed_ms() + delay_ms
+        at_ms = self._clock.monotonic_ms() + delay_ms
         self.deadlines.schedule(transactional_id, at_ms, partial(self._abort_expired, transactional_id))
 
     def _abort_expired(self, transactional_id: str) -> Outcome[None]:
@@ -256,7 +258,7 @@ class Transactions:
 
         try:
             prepared = ending.fence_and_abort(
-                transaction, self._clock.now_ms(), self._version(), self._take_producer_id
+                transaction, self._clock.now_ms(), self._transaction_version(), self._take_producer_id
             )
         except KafkaError as error:
             return retry_later(error)
@@ -267,7 +269,7 @@ class Transactions:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        return serde.encode_record(record, self._version())
+        return serde.encode_record(record, self._transaction_version())
 
     def replay(self, key: Buffer, value: Buffer | None) -> None:
         record = serde.decode_record(key, value)
@@ -302,7 +304,7 @@ class Transactions:
             self._send(markers)
         else:
             # Apache Kafka also writes a prepared end without partitions. It needs no markers, so complete it at once.
-            at_ms = self._clock.elapsed_ms()
+            at_ms = self._clock.monotonic_ms()
             self.deadlines.schedule(prepared.transactional_id, at_ms, partial(self.markers_written, markers))
 
 

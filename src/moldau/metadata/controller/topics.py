@@ -76,7 +76,7 @@ class TopicRules:
     """Raises KafkaError INVALID_CONFIG for an invalid config."""
     describe_configs: Callable[[Mapping[str, str]], Sequence[CreatableTopicConfigs]]
     """Returns all configs of a topic with these overrides."""
-    ignores_case: bool = False
+    case_insensitive_names: bool = False
     """Whether names that differ only in case collide, because the file system ignores case."""
 
 
@@ -115,7 +115,7 @@ def decide_create_topics(
 ) -> Steps[Decision[CreateTopicsResponse]]:
     counts = Counter(topic.name for topic in request.topics)
     new_names: dict[str, str] = {}
-    lowered = {name.lower(): name for name in image.topics} if rules.ignores_case else {}
+    lowered = {name.lower(): name for name in image.topics} if rules.case_insensitive_names else {}
     results: list[CreatableTopicResult] = []
     records: list[MetadataRecord] = []
     limits = _Limits()
@@ -134,7 +134,7 @@ def decide_create_topics(
         if not partitions:
             new_views.count += 1
         new_names[collision_key(topic.name)] = topic.name
-        if rules.ignores_case:
+        if rules.case_insensitive_names:
             lowered[topic.name.lower()] = topic.name
         results.append(result)
         if not request.validate_only:

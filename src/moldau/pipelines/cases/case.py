@@ -113,8 +113,8 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
 
 
 def _sink(sink: Sink, new_paths: Mapping[str, str], names: Collection[str]) -> Sink:
-    if sink.shares not in names:
-        sink = replace(sink, shares=None)
+    if sink.shares_query_of not in names:
+        sink = replace(sink, shares_query_of=None)
     return replace(sink, path=new_paths[sink.path], trigger=None) if isinstance(sink, TableSink) else sink
 
 

@@ -17,10 +17,11 @@ from typing import Final
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.connection import read_connection, without_connection
+from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
-from moldau.pipelines.reading.sources import Folder, read_source, reads
+from moldau.pipelines.reading.sources import read_source, reads
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.value_files import ValueFiles
 from moldau.pipelines.reading.variables import Outside, replace_variables

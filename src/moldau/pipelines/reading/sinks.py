@@ -15,8 +15,9 @@ from typing import Final, get_args
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
+from moldau.pipelines.reading.paths import Folder, local_path, read_path
 from moldau.pipelines.reading.sections import Section
-from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, Folder, check_avro_schema, read_path
+from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
 
 KINDS: Final = ("topic", "route", "table", "console")
@@ -27,26 +28,26 @@ SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
 _TABLE_MODES: Final[tuple[TableMode, ...]] = get_args(TableMode)
-SAME_STORES: Final = {"file": "", "s3a": "s3", "s3n": "s3"}
-"""Schemes of Hadoop that are other names of the same store; a path without a scheme is a file."""
+SAME_STORES: Final = {"s3a": "s3", "s3n": "s3"}
+"""Schemes of Hadoop that are other names of the same store."""
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Few characters, because the paths of checkpoints contain the names of sinks."""
 
 
 def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None:
-    """Check the key `with` (`sink.shares`), the name of the sink whose query this one shares. The query computes each
-    batch once for all its sinks, so they need the same view, mode and trigger."""
-    if sink.shares is None:
+    """Check the key `with` (`sink.shares_query_of`), the name of the sink whose query this one shares. The query
+    computes each batch once for all its sinks, so they need the same view, mode and trigger."""
+    if sink.shares_query_of is None:
         return
-    place, shared_name = section.value_place("with"), sink.shares
+    place, shared_name = section.value_place("with"), sink.shares_query_of
     first = next((one for one in above if one.name == shared_name), None)
     if first is None:
         suggestion = did_you_mean(shared_name, [one.name for one in above])
         section.refuse(f"there is no sink {quoted(shared_name)} above it{suggestion}", place)
         return
-    if first.shares is not None:
-        hint = f"write  with: {first.shares}"
-        section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares)}", place, hint)
+    if first.shares_query_of is not None:
+        hint = f"write  with: {first.shares_query_of}"
+        section.refuse(f"{quoted(first.name)} itself shares the query of {quoted(first.shares_query_of)}", place, hint)
     elif first.view.lower() != sink.view.lower():
         section.refuse(f"{quoted(first.name)} is made from {quoted(first.view)}, so they cannot share a query", place)
     elif not first.mode == sink.mode == "append":
@@ -73,7 +74,10 @@ def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
 
 def _table_key(sink: TableSink) -> str:
     """Return a text that is the same for all ways to write the path of one table."""
-    scheme, _, path = sink.path.rpartition("://")
+    path = local_path(sink.path)
+    if path is not None:
+        return os.path.normpath(path)
+    scheme, _, path = sink.path.partition(":")
     return f"{SAME_STORES.get(scheme.lower(), scheme.lower())}:{os.path.normpath(path)}"
 
 
@@ -141,7 +145,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         mode=section.choice("mode", _STREAM_MODES, "append", " of a topic"),
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
-        shares=section.text("with"),
+        shares_query_of=section.text("with"),
         options=read_options(section, TOPICS_WRITTEN),
     )
 
@@ -162,7 +166,7 @@ def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None
         keys=section.texts("keys"),
         delete_when=section.text("delete_when"),
         trigger=_trigger(section, trigger),
-        shares=section.text("with"),
+        shares_query_of=section.text("with"),
         options=read_options(section, TABLES),
     )
     if mode == "upsert":
@@ -192,6 +196,6 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         view=view,
         mode=section.choice("mode", _STREAM_MODES, "append", " of the console"),
         trigger=_trigger(section, trigger),
-        shares=section.text("with"),
+        shares_query_of=section.text("with"),
         options=read_options(section, CONSOLE),
     )

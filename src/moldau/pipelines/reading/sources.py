@@ -6,18 +6,16 @@ steps; Spark checks later whether a schema parses.
 
 from __future__ import annotations
 
-import glob
 import json
-import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
+from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.times import parse_time
@@ -48,33 +46,8 @@ _SUFFIXES: Final[Mapping[str, FileFormat]] = {
     ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".orc": "orc",
     ".txt": "text", ".text": "text", ".log": "text",
 }  # fmt: skip
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FRAMINGS: Final[tuple[Literal["confluent"], ...]] = ("confluent",)
 _EARLIEST, _LATEST = -2, -1
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The directory of the pipeline's file, to which paths are relative.
-
-    `files_must_exist` is off in a test that brings its own files.
-    """
-
-    path: Path
-    files_must_exist: bool = True
-
-    def resolve(self, written: str) -> str:
-        """Return the absolute path; a URL stays as it is."""
-        if _SCHEME.match(written) or not written:
-            return written
-        home = str(Path.home()) if written.startswith("~/") else ""
-        return str((self.path / (home + written[1:] if home else written)).absolute())
-
-    def is_missing(self, path: str) -> bool:
-        """Return whether a local path does not exist; a glob needs one match. A URL is never missing."""
-        if not self.files_must_exist or not path or _SCHEME.match(path):
-            return False
-        return "\0" in path or not (Path(path).exists() or any(glob.iglob(path)))
 
 
 def read_source(name: str, section: Section, folder: Folder) -> Source | None:
@@ -96,6 +69,7 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
     if format_ != "avro":
         section.refuse_keys(("framing",), lambda key: f"'{key}' is for format avro")
     schema, schema_file = _record_schema(section, format_, folder)
+    dead_letter, fail_above = _bad_records(section, topics[0] if topics else name, format_)
     source = TopicSource(
         name=name,
         place=section.place,
@@ -109,8 +83,8 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
         headers=section.flag("headers"),
         watermark=section.watermark(),
         deduplicate=section.texts("deduplicate"),
-        dead_letter=_dead_letter(section, topics[0] if topics else name, format_),
-        fail_above=_fail_above(section),
+        dead_letter=dead_letter,
+        fail_above=fail_above,
         max_per_trigger=section.count("max_per_trigger"),
         options=read_options(section, TOPICS_READ),
     )
@@ -153,7 +127,7 @@ def check_avro_schema(section: Section, schema_file: Path | None, folder: Folder
     if not section.has("schema_file"):
         section.refuse("format avro needs 'schema_file', an Avro schema in JSON")
         return
-    if schema_file is None or not folder.files_must_exist or "\0" in str(schema_file) or not schema_file.is_file():
+    if schema_file is None or not folder.files_must_exist:
         return
     try:
         json.loads(schema_file.read_bytes())
@@ -167,23 +141,6 @@ def _schema(section: Section, folder: Folder) -> tuple[str | None, Path | None]:
     if section.has("schema") and section.has("schema_file"):
         section.refuse("'schema' and 'schema_file' do not go together", section.key_place("schema_file"))
     return schema, schema_file
-
-
-def read_path(section: Section, key: str, folder: Folder) -> Path | None:
-    """Return the path of a local file that must exist."""
-    written = section.text(key)
-    if written is None:
-        return None
-    path = Path(folder.resolve(written))
-    if folder.files_must_exist and ("\0" in written or not path.is_file()):
-        section.refuse(_missing_file_message(written, str(path)), section.value_place(key))
-    return path
-
-
-def _missing_file_message(written: str, path: str) -> str:
-    folder, name = os.path.split(path)
-    beside = os.listdir(folder) if "\0" not in folder and os.path.isdir(folder) else []
-    return f"there is no file {quoted(written)}{did_you_mean(name, beside)}"
 
 
 def _start(section: Section, topics: tuple[str, ...]) -> Start:
@@ -243,12 +200,22 @@ def _offset(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text) else None
 
 
-def _dead_letter(section: Section, stem: str, format_: RecordFormat) -> str:
-    """Return the topic for bad records, FAIL or DROP. Raw records are never bad, so they have no such topic."""
-    value = section.scalar("dead_letter", "a topic, fail or drop")
+def _bad_records(section: Section, stem: str, format_: RecordFormat) -> tuple[str, float | None]:
+    """Return `dead_letter` and `fail_above`. Raw records are never bad: they have neither."""
     if format_ == "raw":
-        section.refuse_keys(("dead_letter",), lambda key: f"'{key}' is not for format raw: every record fits")
-        return FAIL
+        section.refuse_keys(
+            ("dead_letter", "fail_above"), lambda key: f"'{key}' is not for format raw: every record fits"
+        )
+        return FAIL, None
+    dead_letter, fail_above = _dead_letter(section, stem), _fail_above(section)
+    if fail_above is not None and dead_letter == FAIL:
+        section.refuse(f"'fail_above' does not go with 'dead_letter: {FAIL}'", section.key_place("fail_above"))
+    return dead_letter, fail_above
+
+
+def _dead_letter(section: Section, stem: str) -> str:
+    """Return the topic for bad records, FAIL or DROP."""
+    value = section.scalar("dead_letter", "a topic, fail or drop")
     if value is not None:
         return value.text if value.text in (FAIL, DROP) else section.topic_name(value)
     default = f"{stem}.dead"
@@ -267,8 +234,6 @@ def _fail_above(section: Section) -> float | None:
     if match is None or float(match[1]) > 100:
         section.refuse(f"{quoted(value.text)} is not a percentage", value.place, "such as  fail_above: 10%")
         return None
-    if (dead_letter := section.text("dead_letter")) == FAIL:
-        section.refuse(f"'fail_above' does not go with 'dead_letter: {dead_letter}'", section.key_place("fail_above"))
     return float(match[1])
 
 
@@ -301,9 +266,8 @@ def _check_deduplicate(section: Section) -> None:
 
 def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
     written = section.text("file") or ""
-    path = folder.resolve(written)
-    if folder.is_missing(path):
-        section.refuse(_missing_file_message(written, path), section.value_place("file"))
+    if problem := folder.files_problem(written):
+        section.refuse(problem, section.value_place("file"))
     format_ = _file_format(section, written)
     schema, schema_file = _schema(section, folder)
     watch = section.flag("watch")
@@ -315,7 +279,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
     source = FileSource(
         name=name,
         place=section.place,
-        path=path,
+        path=folder.resolve(written),
         format=format_,
         schema=schema,
         schema_file=schema_file,
@@ -350,13 +314,12 @@ def _check_file_schema(section: Section, format_: FileFormat, watch: bool) -> No
 
 def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
     written = section.text("table") or ""
-    path = folder.resolve(written)
-    if folder.is_missing(path):
-        section.refuse(f"there is no table {quoted(written)}", section.value_place("table"))
+    if problem := folder.table_problem(written):
+        section.refuse(problem, section.value_place("table"))
     source = TableSource(
         name=name,
         place=section.place,
-        path=path,
+        path=folder.resolve(written),
         format=section.choice("format", TABLE_FORMATS, "parquet", " of tables"),
         options=section.mapping("options"),
     )

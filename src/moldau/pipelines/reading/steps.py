@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section, plain_value
-from moldau.pipelines.reading.sources import Folder
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
 
 KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from moldau.pipelines.problems import LINE_END
-from moldau.pipelines.spec import Place, Run, TextMap
+from moldau.pipelines.spec import Place, Segment, TextMap
 
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 """YAML's line breaks. Editors know only the first three, and LINE_END, by which places count, follows editors."""
@@ -57,11 +57,12 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The value's characters from `start` on are the file's from `index` on; if frozen, all are at that one index."""
+    """The value's characters from `start` on are the file's from `index` on. With `single_place`, all of them are
+    at that one index."""
 
     start: int
     index: int
-    frozen: bool = False
+    single_place: bool = False
 
 
 def text_map(file_text: FileText, value: str, start: int, end: int, style: str | None) -> TextMap:
@@ -73,9 +74,9 @@ def text_map(file_text: FileText, value: str, start: int, end: int, style: str |
         if decoded != value:
             pieces = []
     # What no piece covers is at the scalar's start.
-    runs = [Run(0, *file_text.line_column(start), frozen=True)] if not pieces or pieces[0].start else []
-    runs += [Run(piece.start, *file_text.line_column(piece.index), piece.frozen) for piece in pieces]
-    return TextMap(file_text.file, value, tuple(runs))
+    segments = [Segment(0, *file_text.line_column(start), single_place=True)] if not pieces or pieces[0].start else []
+    segments += [Segment(piece.start, *file_text.line_column(piece.index), piece.single_place) for piece in pieces]
+    return TextMap(file_text.file, value, tuple(segments))
 
 
 def _flow_pieces(raw: str, start: int, end: int, style: str | None) -> tuple[str, list[_Piece]]:
@@ -98,7 +99,7 @@ def _flow_pieces(raw: str, start: int, end: int, style: str | None) -> tuple[str
             length += 1
             continue
         if replacement:
-            pieces.append(_Piece(length, at, frozen=True))
+            pieces.append(_Piece(length, at, single_place=True))
             decoded.append(replacement)
             length += len(replacement)
         at = match.end()

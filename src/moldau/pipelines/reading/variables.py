@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from moldau.pipelines.problems import Problem, did_you_mean, quoted
 from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
-from moldau.pipelines.spec import Place, Run, TextMap
+from moldau.pipelines.spec import Place, Segment, TextMap
 
 REPLACED_LENGTH_MAX = 1024 * 1024
 """Limit of all inserted values together: a variable made of variables can double the length each time."""
@@ -132,15 +132,15 @@ class _Replacement:
 
     def _replaced_map(self, old: TextMap, uses: list[re.Match[str]]) -> TextMap:
         parts: list[str] = []
-        runs: list[Run] = []
+        segments: list[Segment] = []
         length = done = 0
         for use in uses:
             value = self._value(use, old.at(use.start()))
             parts += [old.text[done : use.start()], value]
-            runs += _shift_runs(old, done, use.start(), length - done)
+            segments += _shift_segments(old, done, use.start(), length - done)
             length += use.start() - done
             place = old.at(use.start())
-            runs.append(Run(length, place.line, place.column, frozen=True))
+            segments.append(Segment(length, place.line, place.column, single_place=True))
             length += len(value)
             done = use.end()
             self._length += len(value)
@@ -148,8 +148,8 @@ class _Replacement:
                 self._refuse_length(place)
                 return old
         parts.append(old.text[done:])
-        runs += _shift_runs(old, done, len(old.text) + 1, length - done)
-        return TextMap(old.file, "".join(parts), tuple(runs))
+        segments += _shift_segments(old, done, len(old.text) + 1, length - done)
+        return TextMap(old.file, "".join(parts), tuple(segments))
 
     def _refuse_length(self, place: Place) -> None:
         """Report it once; the texts after it stay unreplaced."""
@@ -195,14 +195,14 @@ class _Replacement:
             return ""
 
 
-def _shift_runs(old: TextMap, start: int, end: int, by: int) -> list[Run]:
-    """Return the runs of [start, end) of the old text after those characters move by `by`."""
+def _shift_segments(old: TextMap, start: int, end: int, by: int) -> list[Segment]:
+    """Return the segments of [start, end) of the old text after those characters move by `by`."""
     if start >= end:
         return []
-    at = max(0, bisect_right(old.runs, start, key=lambda run: run.start) - 1)
+    at = max(0, bisect_right(old.segments, start, key=lambda segment: segment.start) - 1)
     place = old.at(start)
-    inside = [replace(run, start=run.start + by) for run in old.runs[at + 1 :] if run.start < end]
-    return [Run(start + by, place.line, place.column, old.runs[at].frozen), *inside]
+    inside = [replace(segment, start=segment.start + by) for segment in old.segments[at + 1 :] if segment.start < end]
+    return [Segment(start + by, place.line, place.column, old.segments[at].single_place), *inside]
 
 
 def _set_option(name: str) -> str:

@@ -222,7 +222,7 @@ class LogCleaner:
             self._give_up(each, str(fault))
             self._look_again()
             return
-        self._round = Round(dirty.partition, job, self._clock.elapsed_ms())
+        self._round = Round(dirty.partition, job, self._clock.monotonic_ms())
         self._watch()
         self._cleans.clean(job, settings.bytes_per_second).then(self._on_cleaned)
 
@@ -343,7 +343,7 @@ class LogCleaner:
         log.error("%s: cannot be cleaned, not retried until the next start: %s", failed.partition, reason)
 
     def _log_result(self, ended: Round, cleaned: CleaningResult) -> None:
-        seconds = max(self._clock.elapsed_ms() - ended.begun_ms, 1) / 1000
+        seconds = max(self._clock.monotonic_ms() - ended.begun_ms, 1) / 1000
         before = sum(segment.size for segment in ended.job.segments)
         log.info(
             "%s: cleaned from offset %d to %d in %.1f s: %.1f MiB became %.1f (%.1f MiB/s); %d of %d records kept; "

@@ -94,7 +94,8 @@ class Controller:
         """The request that is being decided, and those that wait for it."""
         self._duties: list[Duties] = []
 
-    def on_active(self, duties: Duties) -> None:
+    def add_duties(self, duties: Duties) -> None:
+        """Do this work whenever this controller is the active one."""
         self._duties.append(duties)
 
     @property

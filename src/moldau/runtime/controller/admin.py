@@ -56,7 +56,7 @@ class Admin:
         clock: Clock,
         mutations: MutationLimits,
         counters: Counters,
-        ignores_case: bool = False,
+        case_insensitive_names: bool = False,
     ) -> None:
         self._controller = controller
         self._node_id = node_id
@@ -64,7 +64,7 @@ class Admin:
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
         self._delete_enabled = delete_enabled
-        self._ignores_case = ignores_case
+        self._case_insensitive_names = case_insensitive_names
         self._clock = clock
         self._limits = mutations
         self._counters = counters
@@ -119,7 +119,7 @@ class Admin:
         version: int,
         client: Client | None,
     ) -> Steps[Decision[Any]]:
-        quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.elapsed_ms())
+        quota = self._limits.quota(image.client_quotas, api, version, client, self._clock.monotonic_ms())
         if quota is None:
             return (yield from decide(image, request, unlimited))
         decision = yield from decide(image, request, quota.charge)
@@ -148,5 +148,5 @@ class Admin:
             delete_enabled=self._delete_enabled,
             check_configs=memoized_by_overrides(lambda overrides: check_topic_configs(overrides, layers)),
             describe_configs=memoized_by_overrides(describe),
-            ignores_case=self._ignores_case,
+            case_insensitive_names=self._case_insensitive_names,
         )

@@ -28,7 +28,7 @@ from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, Unre
 from moldau.wire.schema import Message
 
 
-class BrokerReports:
+class BrokerRequests:
     def __init__(
         self,
         controller: Controller,
@@ -71,14 +71,14 @@ class BrokerReports:
             image,
             request,
             self._sessions,
-            self._clock.elapsed_ms(),
+            self._clock.monotonic_ms(),
             self._controller.next_offset,
             self._cluster_id,
             self._layers(image),
         )
 
     def _heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> Decision[BrokerHeartbeatResponse]:
-        now_ms, next_offset = self._clock.elapsed_ms(), self._controller.next_offset
+        now_ms, next_offset = self._clock.monotonic_ms(), self._controller.next_offset
         return decide_heartbeat(image, request, self._sessions, now_ms, next_offset, self._layers(image))
 
     def _unregister(self, image: MetadataImage, request: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:

@@ -76,7 +76,7 @@ class ControllerChannel:
         self, api: ApiKey, request: Message, purpose: str = "control", timeout_ms: int = FORWARD_TIMEOUT_MS
     ) -> Promise[Any]:
         """Send a request of this broker. Return a promise of the response, or of a KafkaError after the timeout."""
-        return self._start(_PendingRequest(api, request, purpose, self._clock.elapsed_ms() + timeout_ms, None))
+        return self._start(_PendingRequest(api, request, purpose, self._clock.monotonic_ms() + timeout_ms, None))
 
     def forward(
         self,
@@ -87,7 +87,7 @@ class ControllerChannel:
         timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> Promise[Any]:
         """Forward a request of a client in the version in which it came."""
-        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         return self._start(_PendingRequest(api, request, "forward", deadline_ms, version, client))
 
     def create_topics(
@@ -119,7 +119,7 @@ class ControllerChannel:
             )
             return
         address = self._leadership.leader_address()
-        remaining_ms = pending.deadline_ms - self._clock.elapsed_ms()
+        remaining_ms = pending.deadline_ms - self._clock.monotonic_ms()
         if address is None or remaining_ms <= 0:
             self._retry(pending, KafkaError(ErrorCode.NOT_CONTROLLER, "no active controller is known"))
             return
@@ -161,7 +161,7 @@ class ControllerChannel:
             pending.answer.complete(response)
 
     def _retry(self, pending: _PendingRequest, error: KafkaError) -> None:
-        if self._clock.elapsed_ms() + RETRY_DELAY_MS >= pending.deadline_ms:
+        if self._clock.monotonic_ms() + RETRY_DELAY_MS >= pending.deadline_ms:
             pending.answer.complete(error)
         else:
             self._timers.after_ms(RETRY_DELAY_MS, lambda: self._try(pending))

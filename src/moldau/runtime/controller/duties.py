@@ -70,7 +70,7 @@ class ControllerDuties:
 
     # --- brokers' sessions --------------------------------------------------------------------------------------
 
-    def heard_of(self, broker_id: int, address: str) -> None:
+    def on_heartbeat(self, broker_id: int, address: str) -> None:
         """Note that a broker sent a heartbeat over this connection."""
         self._connections[address] = broker_id
 
@@ -78,7 +78,7 @@ class ControllerDuties:
         """Shorten the session of a broker whose connection is closed: that happens at once if its process died."""
         broker_id = self._connections.pop(address, None)
         if broker_id is not None and self._controller.is_active and broker_id not in self._connections.values():
-            self._sessions.connection_lost(broker_id, self._clock.elapsed_ms())
+            self._sessions.connection_lost(broker_id, self._clock.monotonic_ms())
             self.set_fencing_timer()
 
     def set_fencing_timer(self) -> None:
@@ -91,10 +91,10 @@ class ControllerDuties:
                 return
             self._fencing.cancel()
         self._fencing_ms = deadline_ms
-        self._fencing = self._timers.after_ms(max(deadline_ms - self._clock.elapsed_ms(), 1), self._fence)
+        self._fencing = self._timers.after_ms(max(deadline_ms - self._clock.monotonic_ms(), 1), self._fence)
 
     def _begin_sessions(self, image: MetadataImage) -> Decision[None]:
-        self._sessions.begin_all(image, self._clock.elapsed_ms())
+        self._sessions.begin_all(image, self._clock.monotonic_ms())
         # The previous process of this node is gone: this one need not wait until its session expires.
         self._sessions.end(self._node_id)
         self.set_fencing_timer()
@@ -102,7 +102,7 @@ class ControllerDuties:
 
     def _fence(self) -> None:
         self._fencing = None
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         if now_ms - self._fencing_ms > self._settings.heartbeat_interval_ms:
             # This node itself was suspended: heartbeats of the brokers are still to be read.
             self._controller.submit(self._begin_sessions)

@@ -325,7 +325,7 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = deadline_ms
-        self._timer = self._timers.after_ms(max(deadline_ms - self._clock.elapsed_ms(), 0), self._run_due)
+        self._timer = self._timers.after_ms(max(deadline_ms - self._clock.monotonic_ms(), 0), self._run_due)
 
     def _run_due(self) -> None:
         self._timer = None
@@ -336,7 +336,7 @@ class Shard:
             self._timer = self._timers.after_ms(DEADLINE_RETRY_MS, self._run_due)
             return
         try:
-            for action in self._deadlines.due(self._clock.elapsed_ms()):
+            for action in self._deadlines.due(self._clock.monotonic_ms()):
                 if self._is_closed:
                     return
                 try:

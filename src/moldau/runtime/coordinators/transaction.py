@@ -65,7 +65,7 @@ class TransactionCoordinator:
             self._settings,
             self._clock,
             coordinator_epoch=lambda: partition.state.leader_epoch,
-            version=lambda: self._current.image.features.get(TRANSACTION_VERSION, 0),
+            transaction_version=lambda: self._current.image.features.get(TRANSACTION_VERSION, 0),
             take_producer_id=self._producer_ids.take,
             send=self._markers.send,
         )

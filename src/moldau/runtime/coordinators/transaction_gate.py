@@ -99,7 +99,7 @@ class TransactionGate:
         if not write.guards and transaction not in self._queues:
             return None
         patience = self._patience
-        give_up_ms = self._clock.elapsed_ms() + patience.retry_max_ms
+        give_up_ms = self._clock.monotonic_ms() + patience.retry_max_ms
         pending = _Pending(write, give_up_ms, min(FIRST_RETRY_MS, patience.retry_ms))
         self._queues.setdefault(transaction, deque()).append(pending)
         self._ask_coordinator(pending)
@@ -123,7 +123,9 @@ class TransactionGate:
         write = pending.write
         # The marker of the previous transaction may not be here yet; clients of version 2 do not see that, so retry.
         # A marker invalidates the guards: get new ones, also if it came between the request and the response.
-        is_early = ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.elapsed_ms() < pending.give_up_ms
+        is_early = (
+            ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and self._clock.monotonic_ms() < pending.give_up_ms
+        )
         is_invalid = not codes and self._has_invalid_guards(write)
         if write.transaction.adds and (is_early or is_invalid):
             self._timers.after_ms(pending.wait_ms, partial(self._ask_again, pending))
@@ -163,7 +165,7 @@ class TransactionGate:
         records of the transaction already needs no guard."""
         guards: dict[TopicPartition, Guard] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        transaction, now_ms = write.transaction, self._clock.elapsed_ms()
+        transaction, now_ms = write.transaction, self._clock.monotonic_ms()
         for partition, sequence in write.sequences.items():
             try:
                 guard = self._verifications.begin(

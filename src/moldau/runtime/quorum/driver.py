@@ -157,7 +157,7 @@ class QuorumDriver:
             if not fault.is_shortage and self._on_fault is not None:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
-        self.commit_times.appended(end_offset, self._clock.elapsed_ms())
+        self.commit_times.appended(end_offset, self._clock.monotonic_ms())
         self._process_output()
         return end_offset
 
@@ -235,7 +235,7 @@ class QuorumDriver:
 
     def _notify(self, news: News) -> None:
         if isinstance(news, Committed):
-            self.commit_times.committed(news.high_watermark, self._clock.elapsed_ms())
+            self.commit_times.committed(news.high_watermark, self._clock.monotonic_ms())
         elif isinstance(news, NoLongerLeading):
             self.commit_times.forget()
         for listener in self._listeners:
@@ -271,7 +271,7 @@ class QuorumDriver:
             self._timer = None
         self._timer_deadline_ms = deadline_ms
         if deadline_ms < NEVER_MS:
-            self._timer = self._timers.after_ms(max(0, deadline_ms - self._clock.elapsed_ms()), self._poll)
+            self._timer = self._timers.after_ms(max(0, deadline_ms - self._clock.monotonic_ms()), self._poll)
 
     def _poll(self) -> None:
         self._timer, self._timer_deadline_ms = None, NEVER_MS

@@ -264,7 +264,7 @@ class Fetch:
 
     def _session(self, request: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
         """Return the session of this request: a new one, one without an id, or a cached one."""
-        now_ms = self._clock.elapsed_ms()
+        now_ms = self._clock.monotonic_ms()
         replica_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             session = self._sessions.resume(

@@ -111,7 +111,7 @@ class GetTelemetrySubscriptions:
         if id == ZERO_UUID:
             id = new_uuid(self._rng)
         telemetry = self._telemetry
-        outcome = telemetry.subscriptions.ask(id, telemetry.identity(id, caller), self._clock.elapsed_ms())
+        outcome = telemetry.subscriptions.ask(id, telemetry.identity(id, caller), self._clock.monotonic_ms())
         if not isinstance(outcome, Instance):
             return GetTelemetrySubscriptionsResponse(error_code=outcome)
         return GetTelemetrySubscriptionsResponse(
@@ -138,7 +138,7 @@ class PushTelemetry:
     def answer(
         self, request: PushTelemetryRequest, caller: Caller
     ) -> PushTelemetryResponse | Promise[PushTelemetryResponse]:
-        telemetry, id, now_ms = self._telemetry, request.client_instance_id, self._clock.elapsed_ms()
+        telemetry, id, now_ms = self._telemetry, request.client_instance_id, self._clock.monotonic_ms()
         identity = telemetry.identity(id, caller)
         instance = telemetry.subscriptions.push(id, identity, request.subscription_id, request.terminating, now_ms)
         if not isinstance(instance, Instance):
@@ -156,7 +156,7 @@ class PushTelemetry:
                 instance.last_error = ErrorCode.INVALID_RECORD
                 telemetry.received.refused += 1
                 return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
-            telemetry.received.note(id, identity, *read, instance.interval_ms, self._clock.elapsed_ms())
+            telemetry.received.note(id, identity, *read, instance.interval_ms, self._clock.monotonic_ms())
             return PushTelemetryResponse()
 
         self._reading += 1

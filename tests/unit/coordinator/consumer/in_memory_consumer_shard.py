@@ -80,13 +80,13 @@ class InMemoryConsumerShard:
 
     def advance(self, ms: int) -> list[CoordinatorRecord]:
         """Advance the time from deadline to deadline, and return the records that this wrote."""
-        end_ms = self.clock.elapsed_ms() + ms
+        end_ms = self.clock.monotonic_ms() + ms
         written: list[CoordinatorRecord] = []
         while True:
             next_ms = self.state.deadlines.next_ms()
-            until_ms = end_ms if next_ms is None else min(end_ms, max(next_ms, self.clock.elapsed_ms()))
-            self.clock.move(until_ms - self.clock.elapsed_ms())
-            for action in self.state.deadlines.due(self.clock.elapsed_ms()):
+            until_ms = end_ms if next_ms is None else min(end_ms, max(next_ms, self.clock.monotonic_ms()))
+            self.clock.move(until_ms - self.clock.monotonic_ms())
+            for action in self.state.deadlines.due(self.clock.monotonic_ms()):
                 outcome = action()
                 self.execute(outcome)
                 written += outcome.records

@@ -107,15 +107,15 @@ class InMemoryGroupShard:
 
     def advance(self, ms: int) -> None:
         """Advance the time, stopping at every deadline, as a timer would."""
-        end_ms = self.clock.elapsed_ms() + ms
+        end_ms = self.clock.monotonic_ms() + ms
         while True:
             due_ms = self.groups.deadlines.next_ms()
             if due_ms is None or due_ms > end_ms:
                 break
-            self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
-            for action in self.groups.deadlines.due(self.clock.elapsed_ms()):
+            self.clock.move(max(due_ms - self.clock.monotonic_ms(), 0))
+            for action in self.groups.deadlines.due(self.clock.monotonic_ms()):
                 self.execute(action())
-        self.clock.move(end_ms - self.clock.elapsed_ms())
+        self.clock.move(end_ms - self.clock.monotonic_ms())
 
     def replay(self) -> None:
         """Move the coordinator: a new one loads its state from the log."""

@@ -8,10 +8,11 @@ import pytest
 from in_memory_group_shard import InMemoryGroupShard
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinator.group.migration.upgrade import consumer_group_of
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Client
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
@@ -95,6 +96,28 @@ def test_a_classic_member_keeps_everything_in_an_upgrade(shard: InMemoryGroupSha
         assigned={TOPIC_A: {0: 1, 1: 1}},
         classic_member_metadata=ClassicMemberMetadata(8_000, known),
     )
+
+
+@pytest.mark.parametrize(
+    "generations", [{"first": 1, "second": 2}, {"first": 2, "second": 1}, {"first": 2, "second": -1}]
+)
+def test_of_two_claims_to_a_partition_the_higher_generation_wins(
+    shard: InMemoryGroupShard, generations: dict[str, int]
+) -> None:
+    group = ClassicGroup("g", State.STABLE, generation=3, protocol_name="cooperative-sticky")
+    claims = {"first": [0], "second": [0, 1]}
+    for member_id, generation in generations.items():
+        owned = [TopicPartitions("a", claims[member_id])]
+        protocol = Protocol("cooperative-sticky", write(Subscription(["a"], None, owned, generation), 3))
+        member = ClassicMember(member_id, None, "client", "/here", 20_000, 8_000, (protocol,))
+        member.assignment = write(Assignment([]), 3)
+        group.add(member)
+    converted = consumer_group_of(group, shard.groups.state.current.image)
+    owners = {
+        index: member.member_id for member in converted.members.values() for index in member.assigned.get(TOPIC_A, ())
+    }
+    assert owners == {0: max(generations, key=generations.__getitem__), 1: "second"}
+    assert list(converted.members) == ["first", "second"], "in the order in which they joined"
 
 
 def test_the_empty_rack_of_librdkafka_is_none(shard: InMemoryGroupShard) -> None:

@@ -92,10 +92,12 @@ class InMemoryTransactionShard:
         self,
         producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition] = (T0,),
-        client_version: int = 2,
+        client_transaction_version: int = 2,
         transactional_id: str = "x",
     ) -> Any:
-        return self.execute(self.machine.add_partitions(transactional_id, *producer, partitions, client_version))
+        return self.execute(
+            self.machine.add_partitions(transactional_id, *producer, partitions, client_transaction_version)
+        )
 
     def verify(
         self, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition] = (T0,), transactional_id: str = "x"
@@ -116,12 +118,12 @@ class InMemoryTransactionShard:
 
     def advance(self, by_ms: int) -> None:
         """Advance the time, stopping at every deadline, as a timer would."""
-        end_ms = self.clock.elapsed_ms() + by_ms
+        end_ms = self.clock.monotonic_ms() + by_ms
         while (due_ms := self.machine.deadlines.next_ms()) is not None and due_ms <= end_ms:
-            self.clock.move(max(due_ms - self.clock.elapsed_ms(), 0))
-            for action in self.machine.deadlines.due(self.clock.elapsed_ms()):
+            self.clock.move(max(due_ms - self.clock.monotonic_ms(), 0))
+            for action in self.machine.deadlines.due(self.clock.monotonic_ms()):
                 self.execute(action())
-        self.clock.move(end_ms - self.clock.elapsed_ms())
+        self.clock.move(end_ms - self.clock.monotonic_ms())
 
     def expire(self) -> None:
         for outcome in self.machine.expire(self.clock.now_ms()):
@@ -181,7 +183,7 @@ class InMemoryTransactionShard:
     def as_logged(self, transaction: Transaction) -> Transaction:
         """Return the transaction without what is not in the log."""
         logged = replace(transaction, last_producer_epoch=-1)
-        is_flexible = self.version >= 1 or transaction.client_version >= 2
+        is_flexible = self.version >= 1 or transaction.client_transaction_version >= 2
         return logged if is_flexible else replace(logged, previous_producer_id=-1)
 
     def history(self, transactional_id: str = "x") -> list[Transaction]:

@@ -22,7 +22,7 @@ def begun(version: int = 2, shard: InMemoryTransactionShard | None = None) -> In
     """A transaction in two partitions."""
     shard = shard or InMemoryTransactionShard(version)
     producer = shard.producer()
-    shard.add(producer, [T1, T0], client_version=version // 2 * 2)
+    shard.add(producer, [T1, T0], client_transaction_version=version // 2 * 2)
     return shard
 
 
@@ -69,7 +69,7 @@ def test_markers_of_an_earlier_end_complete_nothing() -> None:
     producer = shard["x"].producer
     shard.end(producer, version=4)
     shard.written()
-    shard.add(producer, [T0, T1], client_version=0)
+    shard.add(producer, [T0, T1], client_transaction_version=0)
     shard.end(producer, version=4)
     first, second = shard.sent
     assert first == second
@@ -108,7 +108,7 @@ def test_a_prepared_end_without_partitions_in_the_log_is_completed() -> None:
     now_ms = shard.clock.now_ms()
     prepared = Transaction(
         "x", 5, PRODUCER_EPOCH_MAX, 9_000, now_ms, State.PREPARE_ABORT,
-        start_ms=now_ms, previous_producer_id=5, next_producer_id=6, client_version=2,
+        start_ms=now_ms, previous_producer_id=5, next_producer_id=6, client_transaction_version=2,
     )  # fmt: skip
     shard.log.append(shard.machine.encode(record_of(prepared)))
     shard.reload()
@@ -216,7 +216,7 @@ def test_an_abort_without_an_available_producer_id_is_retried() -> None:
 def test_an_abort_that_the_log_refuses_is_retried() -> None:
     shard = begun()
     shard.clock.move(MINUTE_MS)
-    (action,) = shard.machine.deadlines.due(shard.clock.elapsed_ms())
+    (action,) = shard.machine.deadlines.due(shard.clock.monotonic_ms())
     refused = action().on_refused
     assert refused is not None
     assert refused(KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)).records == ()

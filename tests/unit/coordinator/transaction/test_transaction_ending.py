@@ -32,7 +32,7 @@ def with_state(state: State, version: int) -> tuple[InMemoryTransactionShard, Pr
     producer = shard.producer()
     if state is State.EMPTY:
         return shard, producer
-    shard.add(producer, client_version=version)
+    shard.add(producer, client_transaction_version=version)
     if state is State.ONGOING:
         return shard, producer
     end_version = 5 if version == 2 else 4
@@ -201,7 +201,7 @@ def test_a_zombie_does_not_get_the_commit_of_its_successor_as_its_own() -> None:
     shard = InMemoryTransactionShard()
     zombie = shard.producer()
     successor = shard.producer()
-    shard.add(successor, client_version=0)
+    shard.add(successor, client_transaction_version=0)
     shard.end(successor, version=4)
     shard.written()
     assert result(shard.end(zombie)) == (FENCED, -1, -1)

@@ -103,7 +103,7 @@ def test_the_timeout_is_that_of_the_latest_request() -> None:
 def test_an_open_transaction_is_aborted_first(version: int) -> None:
     shard = InMemoryTransactionShard(version)
     old = shard.producer()
-    shard.add(old, client_version=version // 2 * 2)
+    shard.add(old, client_transaction_version=version // 2 * 2)
     assert result(shard.init()) == (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)
     assert shard["x"].state is State.PREPARE_ABORT
     (markers,) = shard.sent

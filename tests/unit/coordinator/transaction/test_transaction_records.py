@@ -32,7 +32,7 @@ APACHE = {
         b"\2\0\x08\0\0\0\0\0\0\3\x95\2\2\0\2",
         Transaction(
             "hA-1794776178-411", 917, 1, 60_000, 0x1A1E0FF1F76, State.ONGOING,
-            frozenset((TopicPartition("hA-topic", 1),)), 0x1A1E0FF1F76, 917, client_version=2,
+            frozenset((TopicPartition("hA-topic", 1),)), 0x1A1E0FF1F76, 917, client_transaction_version=2,
         ),
     ),
     "an abort whose epochs are used up": (
@@ -41,7 +41,7 @@ APACHE = {
         b"\3\0\x08\0\0\0\0\0\0\t'\1\x08\0\0\0\0\0\0\t(\2\2\0\2",
         Transaction(
             "hA-ex-1794776363-7", 2343, 32767, 60_000, 0x1A1E10218F5, State.PREPARE_ABORT,
-            start_ms=0x1A1E10218F5, previous_producer_id=2343, next_producer_id=2344, client_version=2,
+            start_ms=0x1A1E10218F5, previous_producer_id=2343, next_producer_id=2344, client_transaction_version=2,
         ),
     ),
     "a commit that is complete": (
@@ -79,7 +79,7 @@ def test_the_order_in_which_apache_names_partitions_does_not_matter() -> None:
         b"\0\1\0\0\0\0\0\0\3\x8d\0\0\0\0\xea`\1\2\thA-topic\3\0\0\0\2\0\0\0\0\0\0\0\1\xa1\xe0\xff\x1c\x9c"
         b"\0\0\1\xa1\xe0\xff\x1c\x9c\2\0\x08\0\0\0\0\0\0\3\x8d\2\2\0\2"
     )
-    transaction = Transaction(ID, 909, 0, 60_000, BEGUN, State.ONGOING, TWO, BEGUN, 909, client_version=2)
+    transaction = Transaction(ID, 909, 0, 60_000, BEGUN, State.ONGOING, TWO, BEGUN, 909, client_transaction_version=2)
     assert read(KEY, value) == transaction
 
 
@@ -119,7 +119,7 @@ transactions = st.builds(
     start_ms=numbers,
     previous_producer_id=numbers,
     next_producer_id=numbers,
-    client_version=st.integers(0, 2),
+    client_transaction_version=st.integers(0, 2),
 )
 
 

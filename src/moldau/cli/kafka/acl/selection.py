@@ -1,4 +1,5 @@
-"""The resources and entries that the flags of kafka-acls name: principals × operations × hosts. Pure."""
+"""The ACLs that the flags of kafka-acls name: patterns of resources, and access control entries for them, which are
+principals × operations × hosts. Pure."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ RESOURCE_FLAGS: Final = {
 }
 
 
-class Pattern(NamedTuple):
-    """A pattern of resources. Its pattern type may be ANY or MATCH where patterns are searched for."""
+class ResourcePattern(NamedTuple):
+    """Which resources an ACL is for. In a search, the pattern type may also be ANY or MATCH."""
 
     resource_type: ResourceType
     name: str
@@ -42,7 +43,9 @@ class Pattern(NamedTuple):
         )
 
 
-class Entry(NamedTuple):
+class AccessControlEntry(NamedTuple):
+    """Who may or may not do what, from which host."""
+
     principal: str
     host: str
     operation: AclOperation
@@ -55,30 +58,30 @@ class Entry(NamedTuple):
         )
 
 
-CLUSTER: Final = Pattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+CLUSTER: Final = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
 
 
-def binding(pattern: Pattern, entry: Entry) -> AclBinding:
+def binding(pattern: ResourcePattern, entry: AccessControlEntry) -> AclBinding:
     resource_type, name, pattern_type = pattern
     return AclBinding(resource_type, name, pattern_type, *entry)
 
 
-def acl_filter(pattern: Pattern, entry: Entry | None = None) -> AclFilter:
+def acl_filter(pattern: ResourcePattern, entry: AccessControlEntry | None = None) -> AclFilter:
     """Return the filter for one entry of a pattern, or for all of them."""
     if entry is None:
         return AclFilter(*pattern)
     return AclFilter(*pattern, entry.principal, entry.host, entry.operation, entry.permission)
 
 
-def split(acl: AclBinding) -> tuple[Pattern, Entry]:
-    return Pattern(*acl[:3]), Entry(*acl[3:])
+def split(acl: AclBinding) -> tuple[ResourcePattern, AccessControlEntry]:
+    return ResourcePattern(*acl[:3]), AccessControlEntry(*acl[3:])
 
 
-def patterns(arguments: Arguments) -> list[Pattern]:
+def patterns(arguments: Arguments) -> list[ResourcePattern]:
     """Return the patterns of resources that the flags name."""
     pattern_type = parse_pattern_type(arguments.single_value("resource-pattern-type") or "")
     named = [
-        Pattern(resource_type, name.strip(), pattern_type)
+        ResourcePattern(resource_type, name.strip(), pattern_type)
         for flag, resource_type in RESOURCE_FLAGS.items()
         for name in arguments.values_of(flag)
     ]
@@ -93,7 +96,7 @@ def parse_pattern_type(text: str) -> PatternType:
     return PatternType[text.upper()]
 
 
-def entries_by_pattern(arguments: Arguments) -> dict[Pattern, list[Entry]]:
+def entries_by_pattern(arguments: Arguments) -> dict[ResourcePattern, list[AccessControlEntry]]:
     """Return the entries to add or remove, by pattern. Without principals the lists are empty, and --remove deletes all
     ACLs of the patterns."""
     named = patterns(arguments)
@@ -102,7 +105,7 @@ def entries_by_pattern(arguments: Arguments) -> dict[Pattern, list[Entry]]:
             "You must provide at least one resource: --topic <topic> or --cluster or --group <group> or"
             " --delegation-token <Delegation Token ID>"
         )
-    operations: dict[Pattern, set[AclOperation]] = {}
+    operations: dict[ResourcePattern, set[AclOperation]] = {}
     if arguments.has("producer"):
         _add_role(operations, named, _PRODUCER)
         if arguments.has("idempotent"):
@@ -129,7 +132,9 @@ _CONSUMER: Final = {
 
 
 def _add_role(
-    operations: dict[Pattern, set[AclOperation]], named: Iterable[Pattern], role: dict[ResourceType, set[AclOperation]]
+    operations: dict[ResourcePattern, set[AclOperation]],
+    named: Iterable[ResourcePattern],
+    role: dict[ResourceType, set[AclOperation]],
 ) -> None:
     for pattern in named:
         if pattern.resource_type in role:
@@ -149,14 +154,14 @@ def _check_operations(resource_type: ResourceType, operations: Iterable[AclOpera
         raise UsageError(f"ResourceType {resource_type.name} only supports operations [{names}]")
 
 
-def _entries(arguments: Arguments, operations: Iterable[AclOperation]) -> Iterable[Entry]:
+def _entries(arguments: Arguments, operations: Iterable[AclOperation]) -> Iterable[AccessControlEntry]:
     for side, permission in (("allow", Permission.ALLOW), ("deny", Permission.DENY)):
         principals = [check_principal(text) for text in arguments.values_of(f"{side}-principal")]
         hosts = [text.strip() for text in arguments.values_of(f"{side}-host")] or [WILDCARD]
         for principal in dict.fromkeys(principals):
             for host in dict.fromkeys(hosts):
                 for operation in operations:
-                    yield Entry(principal, host, operation, permission)
+                    yield AccessControlEntry(principal, host, operation, permission)
 
 
 def check_principal(text: str) -> str:

@@ -50,7 +50,7 @@ class Rebalance:
     def extend_session(self, group: ClassicGroup, member: ClassicMember) -> None:
         """The same for a member of a group that was classic before, too: its deadline only moves."""
         state, member_id, within_ms = self._state, member.member_id, member.session_timeout_ms
-        if not state.deadlines.postpone(("session", group.group_id, member_id), state.clock.elapsed_ms() + within_ms):
+        if not state.deadlines.postpone(("session", group.group_id, member_id), state.clock.monotonic_ms() + within_ms):
             self.expect_heartbeat(group, member_id, within_ms)
 
     def expect_no_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
@@ -64,7 +64,7 @@ class Rebalance:
             # By now the group may be deleted, or be a consumer group.
             return (action(current) if isinstance(current, ClassicGroup) else Effects()).outcome()
 
-        self._state.deadlines.schedule(key, self._state.clock.elapsed_ms() + max(delay_ms, 0), act)
+        self._state.deadlines.schedule(key, self._state.clock.monotonic_ms() + max(delay_ms, 0), act)
 
     def _on_session_timeout(self, group: ClassicGroup, member_id: str) -> Effects:
         effects = Effects()

@@ -12,7 +12,7 @@ from typing import Final
 
 from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, Target
+from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, TargetAssignment
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.group.consumer.reconcile import Owned, reconciled
 from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern, Subscriptions, add_to_count
@@ -40,7 +40,7 @@ class Change:
         """The former member id of a static member that came back."""
         self.epoch = group.epoch
         self.assignment_epoch = group.assignment_epoch
-        self.target: Target = NO_TARGET
+        self.target: TargetAssignment = NO_TARGET
         self.subscriptions: Subscriptions = group.subscriptions
         self.has_resolved_topics = False
         self.records: list[CoordinatorRecord] = []

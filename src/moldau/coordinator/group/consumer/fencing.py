@@ -66,7 +66,7 @@ class Fencing:
 
     def remove_after(self, delay_ms: int, kind: str, group_id: str, member_id: str) -> None:
         """Remove the member after the delay, unless the deadline of this kind is cancelled or postponed."""
-        key, at_ms = (kind, group_id, member_id), self._state.clock.elapsed_ms() + delay_ms
+        key, at_ms = (kind, group_id, member_id), self._state.clock.monotonic_ms() + delay_ms
         self._state.deadlines.schedule(key, at_ms, lambda: self._on_timeout(group_id, member_id, None))
 
     def expect_revocation(self, group_id: str, member: ConsumerMember) -> None:
@@ -74,7 +74,7 @@ class Fencing:
         if member.state is MemberState.UNREVOKED:
             self._state.deadlines.schedule(
                 ("rebalance", group_id, member.member_id),
-                self._state.clock.elapsed_ms() + member.rebalance_timeout_ms,
+                self._state.clock.monotonic_ms() + member.rebalance_timeout_ms,
                 lambda: self._on_timeout(group_id, member.member_id, member.member_epoch),
             )
 

@@ -16,7 +16,7 @@ from moldau.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
     Partitions,
-    Target,
+    TargetAssignment,
 )
 from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups, Subscriptions, add_to_count
 from moldau.coordinator.group.group import PartitionCheck
@@ -41,7 +41,7 @@ class ConsumerGroup:
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_timestamp_ms = 0
         self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, Target] = {}
+        self.targets: dict[str, TargetAssignment] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.owners: dict[tuple[Uuid, int], str] = {}
@@ -133,7 +133,7 @@ class ConsumerGroup:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
-    def target_of(self, member_id: str) -> Target:
+    def target_of(self, member_id: str) -> TargetAssignment:
         return self.targets.get(member_id, NO_TARGET)
 
     def put(self, member: ConsumerMember) -> None:

@@ -89,7 +89,7 @@ class ConsumerGroups:
         ):
             return None
         session, settings = ("session", group.group_id, member.member_id), state.settings
-        if not state.deadlines.postpone(session, state.clock.elapsed_ms() + settings.consumer_session_timeout_ms):
+        if not state.deadlines.postpone(session, state.clock.monotonic_ms() + settings.consumer_session_timeout_ms):
             return None
         interval_ms = settings.consumer_heartbeat_interval_ms
         return Outcome(ConsumerGroupHeartbeatResponse(0, 0, None, member.member_id, epoch, interval_ms))
@@ -211,7 +211,7 @@ class ConsumerGroups:
         affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.affected_by(changes, self._subscribed_groups.by_pattern):
+        for pattern in self.patterns.apply_changes(changes, self._subscribed_groups.by_pattern):
             affected |= self._subscribed_groups.by_pattern[pattern]
         for group_id in affected:
             group = self._state.groups.get(group_id)

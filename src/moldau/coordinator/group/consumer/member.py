@@ -17,11 +17,12 @@ from moldau.coordinator.group.consumer_records import ClassicMemberMetadata
 Partitions = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the epoch in which the member got it (KIP-1251). A topic without any is left out."""
 
-Target = Mapping[Uuid, frozenset[int]]
-"""The target assignment of a member: partitions by topic."""
+PartitionsByTopicId = Mapping[Uuid, frozenset[int]]
+TargetAssignment = PartitionsByTopicId
+"""What a member shall have, once other members have revoked it."""
 
 NO_PARTITIONS: Final[Partitions] = {}
-NO_TARGET: Final[Target] = {}
+NO_TARGET: Final[TargetAssignment] = {}
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1

@@ -47,8 +47,9 @@ class Patterns:
             self._topics[pattern] = topics
         return topics
 
-    def affected_by(self, changes: Changes, used: Container[str]) -> set[str]:
-        """Update the matching topics and return the patterns for which they changed. Drop patterns not in `used`."""
+    def apply_changes(self, changes: Changes, used: Container[str]) -> set[str]:
+        """Update the matching topics, and return the patterns for which they changed. Drop patterns that are not in
+        `used`."""
         for pattern in [pattern for pattern in self._topics if pattern not in used]:
             del self._topics[pattern], self._matchers[pattern]
         deleted = {topic.name for topic in changes.removed} - changes.topics.keys()

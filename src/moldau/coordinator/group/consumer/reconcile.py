@@ -10,7 +10,13 @@ from collections.abc import Callable, Container, Mapping
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
-from moldau.coordinator.group.consumer.member import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, Target
+from moldau.coordinator.group.consumer.member import (
+    NO_PARTITIONS,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    TargetAssignment,
+)
 
 Owned = Mapping[Uuid, frozenset[int]]
 """The partitions that the client reports as its own."""
@@ -19,7 +25,7 @@ Owned = Mapping[Uuid, frozenset[int]]
 def reconciled(
     member: ConsumerMember,
     target_epoch: int,
-    target: Target,
+    target: TargetAssignment,
     owned: Owned | None,
     subscribed: Container[Uuid],
     is_free: Callable[[Uuid, int], bool],
@@ -51,7 +57,7 @@ def _within_subscription(member: ConsumerMember, subscribed: Container[Uuid]) ->
 
 
 def _add_free(
-    retained: Partitions, target: Target, epoch: int, is_free: Callable[[Uuid, int], bool]
+    retained: Partitions, target: TargetAssignment, epoch: int, is_free: Callable[[Uuid, int], bool]
 ) -> tuple[Partitions, bool]:
     """Return the retained partitions with those of the target that are free, and whether this is the whole target."""
     assigned = {topic_id: dict(partitions) for topic_id, partitions in retained.items()}
@@ -72,7 +78,7 @@ def _owns_any(owned: Owned | None, partitions: Partitions) -> bool:
     return any(not partitions[topic_id].keys().isdisjoint(owned.get(topic_id, ())) for topic_id in partitions)
 
 
-def _common(partitions: Partitions, target: Target) -> dict[Uuid, dict[int, int]]:
+def _common(partitions: Partitions, target: TargetAssignment) -> dict[Uuid, dict[int, int]]:
     retained = {
         topic_id: {index: epoch for index, epoch in epochs.items() if index in target.get(topic_id, ())}
         for topic_id, epochs in partitions.items()

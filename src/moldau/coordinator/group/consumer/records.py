@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions, Target
+from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions, TargetAssignment
 from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern
 from moldau.coordinator.group.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -48,7 +48,7 @@ def target_epoch(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
     )
 
 
-def member_target(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
+def member_target(group_id: str, member_id: str, target: TargetAssignment) -> CoordinatorRecord:
     topics = [TopicPartition(topic_id, sorted(target[topic_id])) for topic_id in sorted(target)]
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(topics)

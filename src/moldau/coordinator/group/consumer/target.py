@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.assignors import ASSIGNORS, Assignment, AssignorMember
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer.member import ConsumerMember, Target
+from moldau.coordinator.group.consumer.member import ConsumerMember, TargetAssignment
 from moldau.coordinator.group.consumer.subscriptions import Subscriptions
 from moldau.metadata.image import MetadataImage
 
@@ -36,7 +36,7 @@ def preferred_assignor(counts: Mapping[str, int], assignors: Sequence[str]) -> s
 def compute_assignment(
     assignor: str,
     members: Mapping[str, ConsumerMember],
-    targets: Mapping[str, Target],
+    targets: Mapping[str, TargetAssignment],
     subscriptions: Subscriptions,
     image: MetadataImage,
 ) -> Assignment:

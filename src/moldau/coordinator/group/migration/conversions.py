@@ -10,7 +10,7 @@ from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_join, answer_sync
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer.member import ConsumerMember, Target
+from moldau.coordinator.group.consumer.member import ConsumerMember, PartitionsByTopicId
 from moldau.coordinator.group.consumer.migration import Conversion
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.migration.downgrade import classic_group_of
@@ -94,7 +94,7 @@ class Conversions:
         return settings.consumer_migration_policy in DOWNGRADE_POLICIES and 0 < members <= settings.max_size
 
     def _downgrade(
-        self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, Target]], must_rebalance: bool
+        self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, PartitionsByTopicId]], must_rebalance: bool
     ) -> Conversion:
         now_ms = self._state.clock.now_ms()
         converted = classic_group_of(group.group_id, group.epoch, staying, self._state.current.image, now_ms)
@@ -118,7 +118,7 @@ class Conversions:
             assert effects == Effects(), "no request can wait in a new group"
 
 
-def _owned_partitions(member: ConsumerMember) -> Target:
+def _owned_partitions(member: ConsumerMember) -> PartitionsByTopicId:
     """Return what the member reads now, including partitions that it still has to revoke."""
     owned: dict[Uuid, frozenset[int]] = {}
     for partitions in (member.assigned, member.pending_revocation):

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
-from moldau.coordinator.group.consumer.member import ConsumerMember, Target
+from moldau.coordinator.group.consumer.member import ConsumerMember, PartitionsByTopicId
 from moldau.coordinator.group.migration.assignment_codec import write_assignment
 from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 
 
 def classic_group_of(
-    group_id: str, generation: int, members: Sequence[tuple[ConsumerMember, Target]], image: MetadataImage, now_ms: int
+    group_id: str,
+    generation: int,
+    members: Sequence[tuple[ConsumerMember, PartitionsByTopicId]],
+    image: MetadataImage,
+    now_ms: int,
 ) -> ClassicGroup:
     """Return a stable group whose members have these assignments. The caller decides whether it must rebalance."""
     converted = ClassicGroup(

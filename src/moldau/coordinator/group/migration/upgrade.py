@@ -29,19 +29,35 @@ def consumer_group_of(group: ClassicGroup, image: MetadataImage) -> ConsumerGrou
     }
     converted.targets.update(targets)
     targeted = {partition for target in targets.values() for partition in _flatten(target)}
-    owned = set(targeted)
-    for member in group.members.values():
-        subscription, _ = read(Subscription, _subscription_bytes(group, member))
-        # A cooperative member still reads partitions that the last generation took from it, until it learns of that.
-        claimed = _flatten(by_topic_id(subscription.owned_partitions, image)) - owned
-        owned |= claimed
-        assigned = claimed | _flatten(targets[member.member_id])
-        converted.put(_consumer_member(member, subscription, group.generation, _with_epoch(group.generation, assigned)))
+    subscriptions = {
+        member.member_id: read(Subscription, _subscription_bytes(group, member))[0] for member in group.members.values()
+    }
+    claims = _claims(subscriptions, targeted, image)
+    for member_id, member in group.members.items():
+        assigned = _with_epoch(group.generation, claims[member_id] | _flatten(targets[member_id]))
+        converted.put(_consumer_member(member, subscriptions[member_id], group.generation, assigned))
     # During a rebalance the members do not have what they should have: the higher epoch makes a new target due.
-    is_stable = group.state is State.STABLE and owned == targeted
+    is_stable = group.state is State.STABLE and not any(claims.values())
     converted.epoch = group.generation if is_stable else group.generation + 1
     converted.metadata_hash = metadata_hash(converted.subscriptions.topics, image)
     return converted
+
+
+def _claims(
+    subscriptions: dict[str, Subscription], targeted: TopicIdPartitions, image: MetadataImage
+) -> dict[str, TopicIdPartitions]:
+    """Return by member id the partitions that no member was assigned, but that the member says it owns.
+
+    A cooperative member still reads partitions that the last generation took from it, until it learns of that. If
+    several members claim a partition, the one of the highest generation gets it, as in Kafka's sticky assignors
+    (KIP-792): the others have missed a rebalance.
+    """
+    claims = {}
+    owned = set(targeted)
+    for member_id in sorted(subscriptions, key=lambda each: subscriptions[each].generation_id, reverse=True):
+        claims[member_id] = _flatten(by_topic_id(subscriptions[member_id].owned_partitions, image)) - owned
+        owned |= claims[member_id]
+    return claims
 
 
 def _flatten(partitions: dict[Uuid, frozenset[int]]) -> TopicIdPartitions:

@@ -1,1 +1,1 @@
-"""The APIs of the controllers' listener: those of the quorum, reports of brokers, and requests that brokers forward."""
+"""The APIs of the controllers' listener: of the quorum, of brokers, and of clients whose requests brokers forward."""

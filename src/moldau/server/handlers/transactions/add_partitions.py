@@ -17,6 +17,7 @@ from moldau.base.promise import Promise
 from moldau.base.steps import Steps, finish, split
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.coordinator.machine import Outcome
+from moldau.coordinator.transaction.transaction import TV_0, TV_2
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
@@ -39,9 +40,6 @@ from moldau.wire.messages.add_partitions_to_txn import (
 BROKERS_MIN_VERSION = 4
 """From this version on, brokers send the request for their producers; below it, producers send it themselves."""
 PRODUCER_FENCED_MIN_VERSION = 2
-CLIENT_VERSION = 0
-"""The transaction version of clients that add partitions by name; those that add them by writing use version 2."""
-BROKER_VERSION = 2
 TRANSACTIONS_A_TURN: Final = 100
 PARTITIONS_A_TURN: Final = 2_000
 """Partitions that are checked in one turn of the loop; each takes 2 microseconds."""
@@ -155,9 +153,9 @@ def _decide(
         assert isinstance(verified.response, dict), "verification never waits"
         codes = verified.response
         return Outcome(finish(_result_steps(request, lambda topic, index: codes[TopicPartition(topic, index)])))
-    client_version = BROKER_VERSION if version >= BROKERS_MIN_VERSION else CLIENT_VERSION
+    client_transaction_version = TV_2 if version >= BROKERS_MIN_VERSION else TV_0
     added = transactions.add_partitions(
-        request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_version
+        request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_transaction_version
     )
     assert isinstance(added.response, ErrorCode), "adding waits for the log only"
     return Outcome(
@@ -228,7 +226,7 @@ class AddOffsetsToTxn:
                 request.producer_id,
                 request.producer_epoch,
                 [offsets_partition],
-                CLIENT_VERSION,
+                TV_0,
             )
 
         added = reply_or_error(lambda: self._coordinator.submit(request.transactional_id, add), _error_code)

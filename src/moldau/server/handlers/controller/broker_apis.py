@@ -1,5 +1,5 @@
-"""BrokerRegistration v0–4, BrokerHeartbeat v0–2, AlterPartition v2–3, AllocateProducerIds v0: reports and requests
-of brokers to the controller.
+"""BrokerRegistration v0–4, BrokerHeartbeat v0–2, AlterPartition v2–3, AllocateProducerIds v0: what brokers
+request from the controller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.wire.schema import Message
 
-REPORTS: Final[dict[ApiKey, tuple[int, int]]] = {
+BROKER_APIS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.BROKER_REGISTRATION: (0, 4),
     ApiKey.BROKER_HEARTBEAT: (0, 2),
     ApiKey.ALTER_PARTITION: (2, 3),
@@ -26,7 +26,7 @@ REPORTS: Final[dict[ApiKey, tuple[int, int]]] = {
 }
 
 
-class ReportHandler:
+class BrokerApiHandler:
     """The handler of one of these APIs. `on_heartbeat` gets the broker id and address of each successful heartbeat."""
 
     def __init__(
@@ -67,5 +67,7 @@ class ReportHandler:
         return result
 
 
-def report_handlers(send_to_controller: AskController, on_heartbeat: Callable[[int, str], None]) -> list[ReportHandler]:
-    return [ReportHandler(api, versions, send_to_controller, on_heartbeat) for api, versions in REPORTS.items()]
+def broker_api_handlers(
+    send_to_controller: AskController, on_heartbeat: Callable[[int, str], None]
+) -> list[BrokerApiHandler]:
+    return [BrokerApiHandler(api, versions, send_to_controller, on_heartbeat) for api, versions in BROKER_APIS.items()]

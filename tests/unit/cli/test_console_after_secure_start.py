@@ -1,0 +1,77 @@
+"""`moldau start --secure`: what happens after the node is ready."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from patience import PATIENCE_S
+
+from moldau.base.setting_sources import SettingText
+from moldau.cli import secure_start
+from moldau.cli.secure_start import SecureStart
+from moldau.secure_setup.directory import SecureDirectory
+from moldau.secure_setup.problems import SetupFailed
+
+
+class Console:
+    """Records what client.properties contained when the console was started."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.address = ""
+        self.read: str | None = None
+
+    def start(self, address: str, client_file: Path) -> None:
+        self.address = address
+        self.read = client_file.read_text() if client_file.exists() else None
+        self.started.set()
+
+
+def prepared(data_dir: Path, console: Console) -> SecureStart:
+    texts = {"log.dirs": SettingText(str(data_dir), "--data-dir")}
+    start = SecureStart(texts, {}, (), console.start)
+    start.prepare()
+    return start
+
+
+def test_the_console_starts_with_the_first_client_file(tmp_path: Path) -> None:
+    console = Console()
+    prepared(tmp_path, console).announce("ready", "localhost:9092")
+    assert (console.address, console.read) == ("localhost:9092", (tmp_path / "client.properties").read_text())
+
+
+def test_the_console_starts_after_a_lost_client_file_was_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console()
+    prepared(tmp_path, console)
+    lost = tmp_path / "client.properties"
+    lost.unlink()
+
+    def renew(address: str, properties: Mapping[str, str], directory: SecureDirectory) -> str:
+        assert not console.started.is_set()
+        with directory.new_client_file("new"):
+            return "new"
+
+    monkeypatch.setattr(secure_start, "renew_admin_password", renew)
+    prepared(tmp_path, console).announce("ready", "localhost:9092")
+    assert console.started.wait(PATIENCE_S)
+    assert console.read == lost.read_text()
+    assert 'password="new"' in lost.read_text().replace("\\", "")
+
+
+def test_the_console_itself_says_that_the_file_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console()
+    prepared(tmp_path, console)
+    (tmp_path / "client.properties").unlink()
+
+    def fail(address: str, properties: Mapping[str, str], directory: SecureDirectory) -> str:
+        raise SetupFailed("no connection")
+
+    monkeypatch.setattr(secure_start, "renew_admin_password", fail)
+    prepared(tmp_path, console).announce("ready", "localhost:9092")
+    assert console.started.wait(PATIENCE_S)
+    assert console.read is None
