@@ -383,9 +383,13 @@ def _check_topic_defaults(values: Values) -> None:
 
 
 def _is_alone(node_id: NodeId, roles: tuple[str, ...], quorum: QuorumSettings, listeners: ListenerSettings) -> bool:
-    ports = {each.port for each in (*listeners.controllers, *listeners.advertised_controllers)}
+    own = [(each.host, each.port) for each in (*listeners.controllers, *listeners.advertised_controllers)]
+
+    def is_own(server: tuple[str, int]) -> bool:
+        return server in own or (server[1] in {port for _, port in own} and is_own_host(server[0]))
+
     return (
         {"broker", "controller"} <= set(roles)
         and all(voter.id == node_id for voter in quorum.voters)
-        and all(port in ports and is_own_host(host) for host, port in quorum.bootstrap_servers)
+        and all(map(is_own, quorum.bootstrap_servers))
     )

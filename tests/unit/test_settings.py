@@ -109,6 +109,7 @@ def test_other_controllers_get_an_address_that_they_can_connect_to(
     [
         ("", True),
         ("localhost:9093", True),
+        ("own.invalid:9093", True),
         ("two.invalid:9093", False),
         ("localhost:9094", False),
         ("localhost:9093,192.0.2.1:9093", False),
@@ -119,6 +120,7 @@ def test_a_node_is_alone_if_all_addresses_of_controllers_are_its_own(servers: st
         "process.roles": "broker,controller",
         "controller.quorum.bootstrap.servers": servers,
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "advertised.listeners": "PLAINTEXT://own.invalid:9092,CONTROLLER://own.invalid:9093",
         "controller.listener.names": "CONTROLLER",
     }
     assert from_properties(properties).is_alone is is_alone

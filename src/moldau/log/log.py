@@ -544,7 +544,10 @@ class Log:
             self._unlink_segment(self.segments.drop_last())
         # Sync before new writes: else a crash could bring a removed segment back after newer records.
         self.files.sync_directory(self.directory)
-        self.end_offset = self.segments.active.truncate(offset)
+        try:
+            self.end_offset = self.segments.active.truncate(offset)
+        except MalformedData as error:
+            raise self._broken(error) from error
         try:
             # A crash must not bring removed records back either: once the log is as long again, they would look like
             # replicated ones.
@@ -582,8 +585,14 @@ class Log:
             reload_producers(self.producers, self.files, self.directory, names, self.segments, self.end_offset)
         except MalformedData as error:
             # Without its producers' state the log could not tell repeated batches and open transactions.
-            self.fault = StorageFault(self.directory, OSError(errno.EIO, str(error)))
-            raise self.fault from error
+            raise self._broken(error) from error
+
+    def _broken(self, error: MalformedData) -> StorageFault:
+        """Refuse all further writes: a truncation met a broken batch, so the end of the log is not known. The next
+        start recovers it."""
+        fault = StorageFault(self.directory, OSError(errno.EIO, str(error)))
+        self.fault = fault
+        return fault
 
     # --- close --------------------------------------------------------------------------------------------------
 

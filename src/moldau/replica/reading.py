@@ -114,7 +114,11 @@ class ConsumerReads:
         return data, 0 if records is None else records.length
 
     def is_caught_up(self, fetch: PartitionFetch, partition: ReadablePartition, data: PartitionData) -> bool:
-        return fetch.fetch_offset >= (data.last_stable_offset if self.is_committed else data.high_watermark)
+        if not self.is_committed:
+            return fetch.fetch_offset >= data.high_watermark
+        # While the log is searched for transactions that ended before a restart, its last stable offset is not known.
+        is_stable_known = data.high_watermark >= partition.log.producers.ended_known_from
+        return is_stable_known and fetch.fetch_offset >= data.last_stable_offset
 
     def record_position(self, partition: ReadablePartition, fetch: PartitionFetch) -> None:
         """Nothing depends on the position of a consumer."""

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from moldau.base.ids import TopicPartition
 from moldau.spark.records.encode import EncodeColumns
@@ -40,10 +39,8 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, now_ms: int, include_times
     }
     stamps: npt.NDArray[np.int64] | int = now_ms
     if include_timestamp and "timestamp" in columns:
-        # Rounded down, as Spark does it, also before 1970; `divide` alone rounds towards zero.
-        whole = pc.floor_temporal(columns["timestamp"], unit="millisecond")
-        milliseconds = pc.divide(whole.cast(pa.int64()), 1000)
-        stamps = np.asarray(milliseconds.fill_null(now_ms))
+        # Rounded down, as Spark does it, also before 1970; Arrow's `divide` rounds towards zero.
+        stamps = np.asarray(columns["timestamp"].cast(pa.int64()).fill_null(now_ms * 1000)) // 1000
     return Rows(
         columns.get("key"),
         columns["value"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store
 from writing_producers import end, refused, send
 
-from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.log import layout, rebuild
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
@@ -136,3 +138,30 @@ def test_a_repeated_batch_that_cannot_be_searched_for_is_refused(files: MemoryFi
     _, log = open_again(files, 11)
     damage_batch(files, log, 5)
     assert refused(log, 7, is_transactional=True) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("config", [LogConfig(index_interval_bytes=250), LogConfig(index_interval_bytes=1)])
+@pytest.mark.parametrize("offset", range(2, 20))
+@pytest.mark.parametrize("damaged", [1, 7, 8, 13])
+def test_a_truncation_never_leaves_a_hole(config: LogConfig, offset: int, damaged: int) -> None:
+    """Whatever batch is damaged: the log is truncated to the offset, or takes no more records."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, replace(config, segment_bytes=500), NOW_MS)
+    for sequence in range(20):
+        send(log, sequence)
+    assert len(log.segments) > 2
+    segment = log.segments.at(log.segments.floor(damaged))
+    located = segment.locate(damaged)
+    assert located is not None
+    segment.file.pwrite(bytes(30), located[0])
+    size = log.size_bytes
+    try:
+        store.truncate(PARTITION, offset)
+    except MalformedData:
+        assert (log.end_offset, log.size_bytes) == (20, size), "nothing was truncated"
+    except StorageFault:
+        with pytest.raises(StorageFault):
+            send(log, 20, producer_id=-1)
+    else:
+        assert log.end_offset == offset

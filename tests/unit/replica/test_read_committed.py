@@ -11,6 +11,7 @@ from transactional_writes import append_as_producer, append_marker
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
+from moldau.log import rebuild
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
 from moldau.server.handlers.list_offsets import ListOffsets
@@ -177,6 +178,25 @@ def test_a_log_whose_transactions_cannot_be_read_ends_the_wait_and_not_the_appen
     append_as_producer(partition, 1, 1)
     node.timers.run_soon()
     assert partition_data(answer).error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def test_a_session_gets_its_records_although_the_last_stable_offset_is_still_searched_for(
+    node: InMemoryNode, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuild, "BATCHES_A_STEP", 2)
+    for sequence in range(10):
+        append_as_producer(partition, 1, sequence)
+        append_marker(partition, 1, commit=True)
+    # As after a restart of a leader whose followers are away: the producers' state is that of a snapshot at the end.
+    partition.log.producers.ended_known_from = partition.log.end_offset
+    partition.high_watermark = 6
+    opened = immediate(fetch_committed(node, {A: 0}, epoch=0))
+    fetches = 0
+    answer = opened
+    while not any(data.records for topic in answer.responses for data in topic.partitions):
+        fetches += 1
+        assert fetches < 20, "the session is never served"
+        answer = immediate(fetch_committed(node, session=opened.session_id, epoch=fetches))
 
 
 def test_one_of_two_open_transactions_ends(node: InMemoryNode, partition: Partition) -> None:

@@ -104,6 +104,12 @@ class TestColumns:
         assert rows_of(self.batch(), "c", 5, False).timestamps == 5
         assert np.array_equal(rows_of(self.batch(), "c", 5, True).timestamps, [1_700_000_000_123, 5])
 
+    def test_times_are_rounded_down_in_every_zone(self) -> None:
+        ambiguous_us = 1_698_539_400_000_001  # 2023-10-29 02:30 in Berlin, an hour that comes twice
+        stamps = pa.array([-1, ambiguous_us], pa.timestamp("us", "Europe/Berlin"))
+        batch = pa.record_batch({"value": pa.array(["x", "y"]), "timestamp": stamps})
+        assert np.array_equal(rows_of(batch, "c", 5, True).timestamps, [-1, ambiguous_us // 1000])
+
 
 def test_no_rows() -> None:
     assert gathered(Rows(None, pa.array([], pa.binary()), None, "a", None, 5)) == {}

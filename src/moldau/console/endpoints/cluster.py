@@ -298,7 +298,7 @@ def cancel_reassignments(call: Call) -> dict[str, Any]:
             raise ApiError(404, "NOT_FOUND", f"no partition{of_topics} is being moved")
         outcomes = admin.alter_reassignments(dict.fromkeys(moving))
     call.changed()
-    ended = [where for where, error in outcomes.items() if error is not None and error.code in ENDED_MEANWHILE]
+    ended = {where for where, error in outcomes.items() if error is not None and error.code in ENDED_MEANWHILE}
     _raise_first({where: error for where, error in outcomes.items() if where not in ended})
     return {"ok": True, "cancelled": len(outcomes) - len(ended)}
 
