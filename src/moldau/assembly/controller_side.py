@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from moldau.assembly.world import World
+from moldau.base.clock import Timers
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
 from moldau.base.counters import Counters
@@ -96,7 +97,7 @@ class ControllerSide:
         )
         self.controller.on_active(self.tokens)
         self.router = Router(counters=counters)
-        self._serve(current, cluster_id, world.rng, audit)
+        self._serve(current, cluster_id, world.rng, world.timers, audit)
 
     def connection_gone(self, address: str) -> None:
         """Called when a connection to a controller listener has ended. Connections to other listeners may have the same
@@ -119,13 +120,14 @@ class ControllerSide:
             return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
         return resolved(self._driver.answer(request, version))
 
-    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, audit: AuditLog) -> None:
+    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, timers: Timers, audit: AuditLog) -> None:
         quorum = quorum_handlers(self._driver)
         has_authorizer = self._settings.authorizer.is_enabled
-        forwarded = audited(forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer)), audit)
+        authorize = authorize_functions(current, rng, has_authorizer)
+        forwarded = audited(forwarded_handlers(self.ask, authorize, timers), audit, timers)
         self.router.serve(
             [
-                *audited(quorum, audit),
+                *audited(quorum, audit, timers),
                 *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
                 *report_handlers(self.ask, self.duties.heard_of),
                 Envelope(self.ask),

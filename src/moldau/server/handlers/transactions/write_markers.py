@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, split
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
@@ -23,7 +23,7 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
-from moldau.server.handlers.replies import TimeLimit, TurnItems, in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import TimeLimit, in_turns, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
