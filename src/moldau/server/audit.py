@@ -35,7 +35,7 @@ ADMIN_LINES_PER_SECOND_MAX: Final = 200
 FAILED_LINES_PER_SECOND_MAX: Final = 50
 """Of administrative requests that failed."""
 VALUE_LENGTH_MAX: Final = 300
-ACTIONS_A_TURN: Final = 500
+ACTIONS_A_TURN: Final = 100
 COMMIT_EVERY_MS: Final = 60_000
 """A consumer that assigns partitions itself commits like a tool that resets offsets: one line a minute is enough."""
 COMMITTERS_MAX: Final = 1000
