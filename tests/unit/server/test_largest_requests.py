@@ -19,8 +19,6 @@ from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
 TURN_OPERATIONS_MAX: Final = 200_000
 """Lines of Python: about 20 ms."""
 PRODUCE_BYTES: Final = 1 << 20
-OF_NODES: Final = {ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN}
-"""Only nodes have the right to send these; they send a few at a time."""
 
 
 class NoRights(Unrestricted):
@@ -49,9 +47,7 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
     bytes_max = min(route.bytes_max, PRODUCE_BYTES) if api is ApiKey.PRODUCE else route.bytes_max
     elements_max = REQUEST_ELEMENTS_MAX if api in LONG_APIS else ELEMENTS_MAX
     accesses: list[Access] = [NoRights(), UNRESTRICTED]
-    if api in OF_NODES:
-        del accesses[1]
-    elif DEPTH == 1:
+    if DEPTH == 1:
         del accesses[api % 2]  # half the APIs with each
     for name, frame in largest_requests(api, version, bytes_max, elements_max):
         for access in accesses:
