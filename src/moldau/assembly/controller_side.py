@@ -34,6 +34,7 @@ from moldau.server.handlers.controller.describe_cluster import DescribeControlle
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.handlers.controller.reports import report_handlers
 from moldau.server.handlers.describe_acls import DescribeAcls
+from moldau.server.handlers.describe_configs import DescribeConfigs
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.quorum import quorum_handlers
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
@@ -133,6 +134,7 @@ class ControllerSide:
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeAcls(current, has_authorizer),
+                DescribeConfigs(current, self._settings.node_id, self._static, timers),
                 SaslHandshake(),
                 SaslAuthenticate(),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),

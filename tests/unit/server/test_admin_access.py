@@ -6,6 +6,7 @@ Requests go from the frame to the response; what was denied must leave no record
 from __future__ import annotations
 
 import os
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -377,23 +378,24 @@ def test_configs_of_brokers_need_alter_configs_on_the_cluster(guarded: GuardedNo
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_describing_configs_needs_describe_configs(guarded: GuardedNode, version: int) -> None:
+def test_describing_configs_needs_describe_configs(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     for name in ("mine", "theirs"):
         guarded.node.create_topic(name)
     guarded.allow_topic(Op.DESCRIBE_CONFIGS, "mine")
     guarded.allow_topic(Op.DESCRIBE, "theirs")
     *known, unknown = CONFIG_RESOURCES
     request = DescribeConfigsRequest([DescribeConfigsResource(*key, None) for key in known])
-    *denied, mine = guarded.ask(ApiKey.DESCRIBE_CONFIGS, request, version).results
+    ask = partial(guarded.ask, ApiKey.DESCRIBE_CONFIGS, version=version, of_controller=of_controller)
+    *denied, mine = ask(request).results
     assert (mine.error_code, len(mine.configs) > 20) == (0, True)
     refused = DescribeConfigsRequest([DescribeConfigsResource(*unknown, None)])
-    assert guarded.ask(ApiKey.DESCRIBE_CONFIGS, refused, version).results[0].error_code == E.INVALID_REQUEST
+    assert ask(refused).results[0].error_code == E.INVALID_REQUEST
     found = [(each.error_code, each.error_message, each.resource_type, each.resource_name) for each in denied]
     assert found == CONFIG_ERRORS
     assert not any(each.configs for each in denied)
     guarded.allow_cluster(Op.DESCRIBE_CONFIGS)
     brokers = DescribeConfigsRequest([DescribeConfigsResource(BROKER, "1", None)])
-    assert guarded.ask(ApiKey.DESCRIBE_CONFIGS, brokers, version).results[0].error_code == E.NONE
+    assert ask(brokers).results[0].error_code == E.NONE
 
 
 # --- requests that need one permission of the cluster -------------------------------------------------------------
