@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S
 from spark_connector import rows
 
+from moldau.client import token_login
 from moldau.client.cluster import Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.delegation_tokens import DelegationTokens, TokenWithHmac
@@ -124,8 +125,8 @@ def test_a_stream_gives_a_new_token_to_later_batches(kafka: TestBroker, monkeypa
         first = planned.partitions(start, middle)
         write(kafka, ["later"])
         before = len(tokens(kafka))
-        now_ms = delegation._now_ms()
-        monkeypatch.setattr(delegation, "_now_ms", lambda: now_ms + DAY_MS * 5 // 8)
+        later_ms = token_login.now_ms() + DAY_MS * 5 // 8
+        monkeypatch.setattr(token_login, "now_ms", lambda: later_ms)
         end = planned.latestOffset(middle, planned.getDefaultReadLimit())
         second = planned.partitions(middle, end)
     assert len(tokens(kafka)) == before + 1

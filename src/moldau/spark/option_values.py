@@ -11,9 +11,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from moldau.security.sasl.client import ClientLogin
-from moldau.security.sasl.mechanism import OAUTHBEARER
-
 SHOWN_MAX: Final = 60
 UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SYNONYMS: Final = {
@@ -97,12 +94,3 @@ def duration_ms(name: str, text: str) -> int:
     if match is None:
         raise wrong(name, "a duration such as 500ms, 30s, 15m or 1h", text)
     return int(match[1]) * UNIT_MS[match[2] or "ms"]
-
-
-def check_password(login: ClientLogin | None) -> None:
-    """Raise ValueError for a driver that cannot make delegation tokens, or whose user is not known by name."""
-    if login is None or login.mechanism == OAUTHBEARER or login.by_token:
-        raise ValueError(
-            "delegationToken=true needs a driver that logs in with a password:"
-            " kafka.security.protocol=SASL_SSL and kafka.sasl.mechanism=SCRAM-SHA-512, for example"
-        )

@@ -17,10 +17,10 @@ from typing import Final, TypeVar
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, Offsets
 from moldau.client.properties import security
+from moldau.client.token_login import has_password
 from moldau.spark.offsets import parse_assignment, parse_offsets
 from moldau.spark.option_values import (
     boolean,
-    check_password,
     choice,
     did_you_mean,
     duration_ms,
@@ -240,8 +240,11 @@ def write_options(given: Mapping[str, str], is_stream: bool = False) -> WriteOpt
 
 def _delegation_token(options: Mapping[str, str], kafka: Mapping[str, str]) -> bool:
     is_wanted = _value(options, "delegationToken", boolean, False)
-    if is_wanted:
-        check_password(security(kafka).login)
+    if is_wanted and not has_password(kafka):
+        raise ValueError(
+            "delegationToken=true needs a driver that logs in with a password:"
+            " kafka.security.protocol=SASL_SSL and kafka.sasl.mechanism=SCRAM-SHA-512, for example"
+        )
     return is_wanted
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from moldau.client.delegation_tokens import TokenWithHmac
 from moldau.client.properties import security
+from moldau.client.token_login import is_fresh, is_own, with_token
 from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import Principal
 from moldau.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
-from moldau.spark.delegation import TaskLogin, is_fresh, is_own, with_token
+from moldau.spark.delegation import TaskLogin
 from moldau.spark.options import read_options, write_options
 
 ANN, BOB = Principal("User", "ann"), Principal("User", "bob")
