@@ -427,6 +427,16 @@ class TestMetadataQuorum:
         assert match, outcome
         assert json.loads(match[3]) == voters
 
+    def test_a_controller_describes_its_configs(self, tools: Tools) -> None:
+        status = re.fullmatch(self.STATUS, tools("metadata_quorum", "describe", "--status").out)
+        assert status
+        voter = next(each for each in json.loads(status[3]) if each["id"] == int(status[2]))
+        address = voter["endpoints"][0].partition("://")[2]
+        words = ("--describe", "--all", "--entity-type", "brokers", "--entity-name", str(voter["id"]))
+        outcome = tools("configs", "--bootstrap-controller", address, *words, address=False)
+        assert f"All configs for broker {voter['id']} are:" in outcome.out, outcome
+        assert f"  node.id={voter['id']} sensitive=false" in outcome.out
+
     def test_who_has_followed_how_far(self, tools: Tools) -> None:
         header, leader, *others = tools("metadata_quorum", "describe", "--replication").lines
         assert [cell.strip() for cell in header.split("\t")] == [

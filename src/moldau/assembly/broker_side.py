@@ -138,7 +138,7 @@ class BrokerSide:
         self.throttling = self._client_throttling()
         self.telemetry = Telemetry(settings.broker_layers())
         self.router = Router(self.throttling, world.run_codec or world.run_in_thread, counters)
-        self.handlers = audited(handlers(self._handler_dependencies(channel)), audit)
+        self.handlers = audited(handlers(self._handler_dependencies(channel)), audit, world.timers)
         self.router.serve(self.handlers)
         self._chunked_layout = ChunkedLayout(self._on_image, self._remove_some, world.timers)
         self._follow_images()

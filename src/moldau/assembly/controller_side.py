@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from moldau.assembly.world import World
+from moldau.base.clock import Timers
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
 from moldau.base.counters import Counters
@@ -33,6 +34,7 @@ from moldau.server.handlers.controller.broker_apis import broker_api_handlers
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.handlers.describe_acls import DescribeAcls
+from moldau.server.handlers.describe_configs import DescribeConfigs
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.handlers.quorum import quorum_handlers
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
@@ -99,7 +101,7 @@ class ControllerSide:
         )
         self.controller.add_duties(self.tokens)
         self.router = Router(counters=counters)
-        self._serve(current, cluster_id, world.rng, audit)
+        self._serve(current, cluster_id, world.rng, world.timers, audit)
 
     def connection_gone(self, address: str) -> None:
         """Called when a connection to a controller listener has ended. Connections to other listeners may have the same
@@ -122,18 +124,20 @@ class ControllerSide:
             return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
         return resolved(self._driver.answer(request, version))
 
-    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, audit: AuditLog) -> None:
+    def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, timers: Timers, audit: AuditLog) -> None:
         quorum = quorum_handlers(self._driver)
         has_authorizer = self._settings.authorizer.is_enabled
-        forwarded = audited(forwarded_handlers(self.ask, authorize_functions(current, rng, has_authorizer)), audit)
+        authorize = authorize_functions(current, rng, has_authorizer)
+        forwarded = audited(forwarded_handlers(self.ask, authorize, timers), audit, timers)
         self.router.serve(
             [
-                *audited(quorum, audit),
+                *audited(quorum, audit, timers),
                 *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
                 *broker_api_handlers(self.ask, self.duties.on_heartbeat),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeAcls(current, has_authorizer),
+                DescribeConfigs(current, self._settings.node_id, self._static, timers),
                 SaslHandshake(),
                 SaslAuthenticate(),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 R = TypeVar("R")
 T = TypeVar("T")
+U = TypeVar("U")
 Steps = Generator[None, None, R]
 """Work whose step ends at each `yield`, and what it returns in the end."""
 
@@ -24,3 +25,36 @@ def finish(steps: Steps[R]) -> R:
 def split(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
     """Return the items in parts of `count`."""
     return (items[first : first + count] for first in range(0, len(items), count))
+
+
+class TurnItems:
+    """Counts the items of a long request that are handled in one turn of the loop."""
+
+    __slots__ = ("_left", "items_a_turn")
+
+    def __init__(self, items_a_turn: int) -> None:
+        self.items_a_turn = self._left = items_a_turn
+
+    def is_over(self, count: int) -> bool:
+        """Count these items, at least one; return whether the turn must end."""
+        self._left -= max(1, count)
+        if self._left > 0:
+            return False
+        self._left = self.items_a_turn
+        return True
+
+
+def map_in_steps(turn: TurnItems, items: Sequence[T], change: Callable[[T], U]) -> Steps[list[U]]:
+    """Return `change(item)` of each item. The step ends whenever the turn is over."""
+    changed: list[U] = []
+    for some in split(items, turn.items_a_turn):
+        changed += map(change, some)
+        if turn.is_over(len(some)):
+            yield
+    return changed
+
+
+def no_steps(result: R) -> Steps[R]:
+    """Return a result that takes no work, for callers that expect steps."""
+    yield from ()
+    return result

@@ -5,8 +5,11 @@ Values of configs, passwords and hashes are never part of it: a config may be a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from moldau.base.acl_operations import AclOperation
@@ -27,12 +30,34 @@ class AdminAction(NamedTuple):
     resource: str
     """KIND:NAME"""
     error_code: int
-    detail: str = ""
+    detail: object = ""
+    """Its text is made only for a line that is written."""
+
+
+class _Lazy:
+    """A text that is made when it is needed."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+
+    def __str__(self) -> str:
+        return self._make()
 
 
 def _joined(items: Sequence[object]) -> str:
-    rest = f",+{len(items) - NAMES_MAX}" if len(items) > NAMES_MAX else ""
-    return ",".join(map(str, items[:NAMES_MAX])) + rest
+    return _first_joined(items, len(items))
+
+
+def _first_joined(items: Iterable[object], count: int) -> str:
+    """Join the first of `count` items."""
+    rest = f",+{count - NAMES_MAX}" if count > NAMES_MAX else ""
+    return ",".join(map(str, islice(items, NAMES_MAX))) + rest
+
+
+def _partition_count(topics: Sequence[Any]) -> int:
+    return sum(map(len, map(attrgetter("partitions"), topics)))
 
 
 def _create_topics(request: Any, response: Any) -> Iterator[AdminAction]:
@@ -69,17 +94,21 @@ def _create_partitions(request: Any, response: Any) -> Iterator[AdminAction]:
 
 def _alter_configs(request: Any, response: Any) -> Iterator[AdminAction]:
     """The names of the configs, not their values."""
-    changes: dict[tuple[int, str], str] = {}
-    for resource in request.resources:
-        names = [
-            f"{CONFIG_OPERATIONS.get(getattr(config, 'config_operation', 0), 'set')}:{config.name}"
-            for config in resource.configs
-        ]
-        changes[resource.resource_type, resource.resource_name] = _joined(names)
+    key = attrgetter("resource_type", "resource_name")
+    changes = dict(zip(map(key, request.resources), request.resources, strict=True))
     for result in response.responses:
         kind = _config_kind(result.resource_type)
-        detail = changes.get((result.resource_type, result.resource_name), "")
+        change = changes.get(key(result))
+        detail = "" if change is None else _Lazy(partial(_config_names, change))
         yield AdminAction(f"{kind}:{result.resource_name}", result.error_code, detail)
+
+
+def _config_names(resource: Any) -> str:
+    names = (
+        f"{CONFIG_OPERATIONS.get(getattr(config, 'config_operation', 0), 'set')}:{config.name}"
+        for config in resource.configs
+    )
+    return _first_joined(names, len(resource.configs))
 
 
 def _config_kind(code: int) -> str:
@@ -103,9 +132,18 @@ def _delete_acls(request: Any, response: Any) -> Iterator[AdminAction]:
 
 
 def _acl(acl: Any, pattern_type: int, error_code: int) -> AdminAction:
-    kind = ResourceType(acl.resource_type)
+    kind = _resource_kind(acl.resource_type)
+    return AdminAction(f"{kind}:{acl.resource_name}", error_code, _Lazy(partial(_acl_text, acl, pattern_type)))
+
+
+@cache
+def _resource_kind(code: int) -> str:
+    return ResourceType(code).name.lower()
+
+
+def _acl_text(acl: Any, pattern_type: int) -> str:
     binding = AclBinding(
-        kind,
+        ResourceType(acl.resource_type),
         acl.resource_name,
         PatternType(pattern_type),
         acl.principal,
@@ -113,29 +151,39 @@ def _acl(acl: Any, pattern_type: int, error_code: int) -> AdminAction:
         AclOperation(acl.operation),
         Permission(acl.permission_type),
     )
-    return AdminAction(f"{kind.name.lower()}:{acl.resource_name}", error_code, str(binding))
+    return str(binding)
 
 
 def _alter_scram(request: Any, response: Any) -> Iterator[AdminAction]:
-    changes: dict[str, list[str]] = {}
-    for verb, credentials in (("delete", request.deletions), ("set", request.upsertions)):
-        for each in credentials:
-            mechanism = SCRAM_MECHANISMS.get(each.mechanism, str(each.mechanism))
-            changes.setdefault(each.name, []).append(f"{verb}:{mechanism}")
+    changes: dict[str, list[Any]] = defaultdict(list)
+    for each in chain(request.deletions, request.upsertions):
+        changes[each.name].append(each)
     for result in response.results:
-        yield AdminAction(f"user:{result.user}", result.error_code, _joined(changes.get(result.user, [])))
+        detail = _Lazy(partial(_scram_changes, changes.get(result.user, ())))
+        yield AdminAction(f"user:{result.user}", result.error_code, detail)
+
+
+def _scram_changes(changes: Sequence[Any]) -> str:
+    names = (
+        f"{'set' if hasattr(each, 'salt') else 'delete'}:{SCRAM_MECHANISMS.get(each.mechanism, str(each.mechanism))}"
+        for each in changes
+    )
+    return _first_joined(names, len(changes))
 
 
 def _alter_quotas(request: Any, response: Any) -> Iterator[AdminAction]:
-    changes = {
-        _quota_entity(entry.entity): _joined(
-            [f"delete:{change.key}" if change.remove else f"{change.key}={change.value:g}" for change in entry.ops]
-        )
-        for entry in request.entries
-    }
+    part_key = attrgetter("entity_type", "entity_name")
+    changes = {frozenset(map(part_key, entry.entity)): entry.ops for entry in request.entries}
     for result in response.entries:
-        entity = _quota_entity(result.entity)
-        yield AdminAction(f"quota:{entity}", result.error_code, changes.get(entity, ""))
+        ops = changes.get(frozenset(map(part_key, result.entity)), ())
+        yield AdminAction(
+            f"quota:{_quota_entity(result.entity)}", result.error_code, _Lazy(partial(_quota_changes, ops))
+        )
+
+
+def _quota_changes(ops: Sequence[Any]) -> str:
+    changes = (f"delete:{change.key}" if change.remove else f"{change.key}={change.value:g}" for change in ops)
+    return _first_joined(changes, len(ops))
 
 
 def _quota_entity(parts: Sequence[Any]) -> str:
@@ -144,17 +192,17 @@ def _quota_entity(parts: Sequence[Any]) -> str:
 
 
 def _reassign(request: Any, response: Any) -> Iterator[AdminAction]:
-    wanted = {
-        (topic.name, each.partition_index): "cancel" if each.replicas is None else f"replicas={_joined(each.replicas)}"
-        for topic in request.topics
-        for each in topic.partitions
-    }
+    """The response has the partitions in the order of the request."""
     if response.error_code:
-        yield AdminAction("cluster:", response.error_code, f"partitions={len(wanted)}")
-    for topic in response.responses:
-        for each in topic.partitions:
-            detail = wanted.get((topic.name, each.partition_index), "")
+        yield AdminAction("cluster:", response.error_code, f"partitions={_partition_count(request.topics)}")
+    for requested, topic in zip(request.topics, response.responses, strict=False):
+        for wanted, each in zip(requested.partitions, topic.partitions, strict=False):
+            detail = "cancel" if wanted.replicas is None else _Lazy(partial(_replicas, wanted))
             yield AdminAction(f"partition:{topic.name}-{each.partition_index}", each.error_code, detail)
+
+
+def _replicas(partition: Any) -> str:
+    return f"replicas={_joined(partition.replicas)}"
 
 
 def _elect_leaders(request: Any, response: Any) -> Iterator[AdminAction]:
@@ -185,22 +233,25 @@ def _delete_groups(request: Any, response: Any) -> Iterator[AdminAction]:
 
 
 def _delete_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
-    names = [f"{topic.name}-{each.partition_index}" for topic in request.topics for each in topic.partitions]
-    yield AdminAction(f"group:{request.group_id}", response.error_code or first_error(response), _joined(names))
+    names = (f"{topic.name}-{each.partition_index}" for topic in request.topics for each in topic.partitions)
+    detail = _first_joined(names, _partition_count(request.topics))
+    yield AdminAction(f"group:{request.group_id}", response.error_code or first_error(response), detail)
 
 
 def _reset_offsets(request: Any, response: Any) -> Iterator[AdminAction]:
-    names = [
+    names = (
         f"{topic.name or topic.topic_id.hex()}-{each.partition_index}={each.committed_offset}"
         for topic in request.topics
         for each in topic.partitions
-    ]
-    yield AdminAction(f"group:{request.group_id}", first_error(response), _joined(names))
+    )
+    detail = _first_joined(names, _partition_count(request.topics))
+    yield AdminAction(f"group:{request.group_id}", first_error(response), detail)
 
 
 def first_error(response: Any) -> int:
     """Return the first error of a partition; 0 if there is none."""
-    return next((each.error_code for topic in response.topics for each in topic.partitions if each.error_code), 0)
+    codes = (map(attrgetter("error_code"), topic.partitions) for topic in response.topics)
+    return next(filter(None, chain.from_iterable(codes)), 0)
 
 
 def _delete_records(request: Any, response: Any) -> Iterator[AdminAction]:

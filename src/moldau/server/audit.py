@@ -10,16 +10,18 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from moldau.base.clock import Clock
+from moldau.base.clock import Clock, Timers
 from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, TurnItems
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
 from moldau.security.principals import Principal
 from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, first_error, is_administrative, result_name
 from moldau.server.conversation import LongReply
+from moldau.server.handlers.replies import run_steps
 from moldau.server.late_replies import map_long_reply
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import APIS, ApiKey
@@ -33,6 +35,7 @@ ADMIN_LINES_PER_SECOND_MAX: Final = 200
 FAILED_LINES_PER_SECOND_MAX: Final = 50
 """Of administrative requests that failed."""
 VALUE_LENGTH_MAX: Final = 300
+ACTIONS_A_TURN: Final = 100
 COMMIT_EVERY_MS: Final = 60_000
 """A consumer that assigns partitions itself commits like a tool that resets offsets: one line a minute is enough."""
 COMMITTERS_MAX: Final = 1000
@@ -67,13 +70,10 @@ class LineLimit:
             self._second, self._lines, self._suppressed = second, 0, 0
         self._lines += 1
         if self._lines > self._lines_max:
-            self.leave_out(1)
+            self._suppressed += 1
+            self._counters.add(AUDIT_LINES_DROPPED)
             return False
         return True
-
-    def leave_out(self, lines: int) -> None:
-        self._suppressed += lines
-        self._counters.add(AUDIT_LINES_DROPPED, lines)
 
 
 class AuditLog:
@@ -108,32 +108,25 @@ class AuditLog:
             *who, reason = map(quoted, failed._replace(reason=failed.reason.removeprefix("authentication failed: ")))
             log.info("login listener=%s host=%s mechanism=%s user=%s result=FAILED reason=%s", *who, reason)
 
-    def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> None:
-        """Log what an administrative request changed, or tried to change."""
+    def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> Steps[None]:
+        """Log what an administrative request changed, or tried to change. It may have changed thousands of things."""
         who = str(caller.access.principal)
         source = [
             quoted(each) for each in (who, caller.address.rpartition(":")[0], caller.client_id or "", APIS[api].name)
         ]
-        actions = iter(admin_actions(api, request, response))
-        failures_left_out: int | None = None  # None while they are written
-        for action in actions:
+        turn = TurnItems(ACTIONS_A_TURN)
+        for action in admin_actions(api, request, response):
+            if turn.is_over(1):
+                yield
             # What failed must not hide what was done: it has a limit of its own.
-            if action.error_code and failures_left_out is not None:
-                failures_left_out += 1
-                continue
             if not (self._failed_actions if action.error_code else self._actions).may_write():
-                if not action.error_code:
-                    self._actions.leave_out(sum(1 for _ in actions))
-                    break
-                failures_left_out = 0
                 continue
-            result = action.resource, result_name(action.error_code), action.detail
+            result = action.resource, result_name(action.error_code), str(action.detail)
             log.info(
                 "admin principal=%s host=%s client=%s action=%s resource=%s result=%s detail=%s",
                 *source,
                 *map(quoted, result),
             )
-        self._failed_actions.leave_out(failures_left_out or 0)
 
     def is_repeated_commit(self, principal: Principal, group_id: str, is_failed: bool = False) -> bool:
         """Whether there was a line shortly before about offsets of the group that the same principal committed, or
@@ -141,7 +134,7 @@ class AuditLog:
         last_ms = self._commits.get((principal[0], principal[1], group_id, is_failed))
         return last_ms is not None and self._clock.monotonic_ms() - last_ms < COMMIT_EVERY_MS
 
-    def committed(self, request: Any, response: Any, caller: Caller) -> None:
+    def committed(self, request: Any, response: Any, caller: Caller) -> Steps[None]:
         """Log a commit of offsets, unless it is a repeated one. One that failed must not hide the next one that did
         not."""
         principal, group_id, is_failed = caller.access.principal, request.group_id, bool(first_error(response))
@@ -154,18 +147,19 @@ class AuditLog:
         self._commits[key] = self._clock.monotonic_ms()
         if len(self._commits) > COMMITTERS_MAX:
             del self._commits[next(iter(self._commits))]
-        self.answered(ApiKey.OFFSET_COMMIT, request, response, caller)
+        yield from self.answered(ApiKey.OFFSET_COMMIT, request, response, caller)
 
 
 class AuditedHandler:
     """A handler whose answered requests go into the audit log."""
 
-    def __init__(self, handler: Handler, audit: AuditLog) -> None:
+    def __init__(self, handler: Handler, audit: AuditLog, timers: Timers) -> None:
         self.api = handler.api
         self.versions = handler.versions
         self.request_bytes_max: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
         self._handler = handler
         self._audit = audit
+        self._timers = timers
 
     def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
         reply = self._handler.answer(request, caller)
@@ -174,18 +168,21 @@ class AuditedHandler:
         if isinstance(reply, LongReply):
             return map_long_reply(reply, lambda response: self._logged(request, response, caller))
         if isinstance(reply, Promise):
-            return reply.map(lambda response: self._logged(request, response, caller))
+            return reply.and_then(lambda response: self._logged(request, response, caller))
         return self._logged(request, reply, caller)
 
-    def _logged(self, request: Any, response: Message, caller: Caller) -> Message:
+    def _logged(self, request: Any, response: Message, caller: Caller) -> Message | Promise[Message]:
+        return run_steps(self._timers, self._steps(request, response, caller))
+
+    def _steps(self, request: Any, response: Message, caller: Caller) -> Steps[Message | Promise[Message]]:
         try:
-            self._write(request, response, caller)
+            yield from self._write(request, response, caller)
         except Exception:  # a promise completes replies of several clients: a fault here must not stop the others
             INTERNAL_ERRORS.log(log, "the audit line of %s cannot be written", APIS[self.api].name)
         return response
 
-    def _write(self, request: Any, response: Message, caller: Caller) -> None:
-        self._audit.answered(self.api, request, response, caller)
+    def _write(self, request: Any, response: Message, caller: Caller) -> Steps[None]:
+        return self._audit.answered(self.api, request, response, caller)
 
 
 class AuditedCommits(AuditedHandler):
@@ -198,17 +195,17 @@ class AuditedCommits(AuditedHandler):
             return self._handler.answer(request, caller)
         return super().answer(request, caller)
 
-    def _write(self, request: Any, response: Message, caller: Caller) -> None:
-        self._audit.committed(request, response, caller)
+    def _write(self, request: Any, response: Message, caller: Caller) -> Steps[None]:
+        return self._audit.committed(request, response, caller)
 
 
-def audited(handlers: Iterable[Handler], audit: AuditLog) -> list[Handler]:
+def audited(handlers: Iterable[Handler], audit: AuditLog, timers: Timers) -> list[Handler]:
     """Return the same handlers; those of administrative APIs write to the audit log."""
-    return [_audited(each, audit) if each.api in ADMIN_ACTIONS else each for each in handlers]
+    return [_audited(each, audit, timers) if each.api in ADMIN_ACTIONS else each for each in handlers]
 
 
-def _audited(handler: Handler, audit: AuditLog) -> Handler:
-    return (AuditedCommits if handler.api is ApiKey.OFFSET_COMMIT else AuditedHandler)(handler, audit)
+def _audited(handler: Handler, audit: AuditLog, timers: Timers) -> Handler:
+    return (AuditedCommits if handler.api is ApiKey.OFFSET_COMMIT else AuditedHandler)(handler, audit, timers)
 
 
 def quoted(value: str) -> str:

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, Offsets
 from moldau.client.properties import security
+from moldau.client.token_login import has_password
 from moldau.spark.offsets import parse_assignment, parse_offsets
 from moldau.spark.option_values import (
     boolean,
@@ -62,6 +63,7 @@ SOURCE_OPTIONS: Final = frozenset(
         "includeHeaders",
         "where",
         "fields",
+        "delegationToken",
     ]
 )
 SUBSCRIPTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
@@ -76,6 +78,7 @@ SINK_OPTIONS: Final = frozenset(
         "stagingInlineBytes",
         "queryId",
         "batchId",
+        "delegationToken",
     ]
 )
 ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
@@ -128,6 +131,8 @@ class ReadOptions:
     read_committed: bool
     fetch_bytes_max: int
     partition_bytes_max: int
+    delegation_token: bool
+    """Whether tasks log in with a token of the driver's user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,8 @@ class WriteOptions:
     metadata_timeout_ms: int
     exactly_once: ExactlyOnce | None
     """None for at least once."""
+    delegation_token: bool
+    """Whether tasks log in with a token of the driver's user."""
 
 
 def check_options(given: Mapping[str, str]) -> None:
@@ -200,6 +207,7 @@ def read_options(given: Mapping[str, str], is_stream: bool | None) -> ReadOption
         read_committed=_isolation(kafka),
         fetch_bytes_max=_value(kafka, "fetch.max.bytes", positive, 16 << 20, KAFKA),
         partition_bytes_max=_value(kafka, "max.partition.fetch.bytes", positive, 4 << 20, KAFKA),
+        delegation_token=_delegation_token(options, kafka),
     )
 
 
@@ -226,7 +234,18 @@ def write_options(given: Mapping[str, str], is_stream: bool = False) -> WriteOpt
         delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", positive, 120_000, KAFKA),
         metadata_timeout_ms=_value(kafka, "max.block.ms", positive, 60_000, KAFKA),
         exactly_once=_exactly_once(options, kafka, is_stream, idempotent),
+        delegation_token=_delegation_token(options, kafka),
     )
+
+
+def _delegation_token(options: Mapping[str, str], kafka: Mapping[str, str]) -> bool:
+    is_wanted = _value(options, "delegationToken", boolean, False)
+    if is_wanted and not has_password(kafka):
+        raise ValueError(
+            "delegationToken=true needs a driver that logs in with a password:"
+            " kafka.security.protocol=SASL_SSL and kafka.sasl.mechanism=SCRAM-SHA-512, for example"
+        )
+    return is_wanted
 
 
 def _exactly_once(

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.spark.columns import check_sink, projection, source_schema
 from moldau.spark.connections import connected, views_in
+from moldau.spark.delegation import TaskLogin, delegated, in_task, is_login, task_login, without_login
 from moldau.spark.errors.untraced import untraced
 from moldau.spark.fetching import DataLoss, fetch
 from moldau.spark.offsets import Range, from_json, tasks, to_json
@@ -57,13 +58,20 @@ class MoldauSource(DataSource):
 
     @untraced(ValueError)
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TopicReader(read_options(self.options, is_stream=False), projection(schema))
+        return TopicReader(self._read_options(is_stream=False), projection(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            return TopicStreamReader(read_options(self.options, is_stream=True), projection(schema))
+            return TopicStreamReader(self._read_options(is_stream=True), projection(schema))
         except ValueError as error:
             return InvalidStream(error)
+
+    def _read_options(self, is_stream: bool) -> ReadOptions:
+        options = read_options(self.options, is_stream)
+        if options.delegation_token:
+            # PySpark sends this object to tasks, together with the reader.
+            self.options = {name: value for name, value in self.options.items() if not is_login(name)}
+        return options
 
     @untraced(ValueError)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -73,7 +81,7 @@ class MoldauSource(DataSource):
         if overwrite:
             raise ValueError("A topic cannot be overwritten; write with mode append")
         check_sink(schema, options.topic)
-        return TopicWriter(options)
+        return TopicWriter(delegated(options))
 
     @untraced(ValueError)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -81,7 +89,7 @@ class MoldauSource(DataSource):
 
         options = write_options(self.options, is_stream=True)
         check_sink(schema, options.topic)
-        return TopicStreamWriter(options)
+        return TopicStreamWriter(delegated(options))
 
 
 VIEW_HINTS: Final = {
@@ -92,23 +100,28 @@ VIEW_HINTS: Final = {
 
 
 class TaskRanges(InputPartition):
-    """The ranges that one task reads, and the views that it reads them from, by topic."""
+    """The ranges that one task reads, the views that it reads them from, by topic, and its login, if it has one of its
+    own."""
 
-    def __init__(self, ranges: Sequence[Range], views: Mapping[str, View]) -> None:
+    def __init__(self, ranges: Sequence[Range], views: Mapping[str, View], login: TaskLogin | None = None) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
+        self.login = login
         topics = {each.partition.topic for each in ranges}
         self.views = {topic: view for topic, view in views.items() if topic in topics}
 
 
 def _tasks(ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
-    views = views_in(connected(options))
-    return [TaskRanges(some, views) for some in tasks(ranges, options.partitions_min, options.records_per_task_max)]
+    views, login = views_in(connected(options)), task_login(options)
+    return [
+        TaskRanges(some, views, login) for some in tasks(ranges, options.partitions_min, options.records_per_task_max)
+    ]
 
 
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Read one partition in a task. A batch query without records has one partition that is no TaskRanges."""
     if isinstance(partition, TaskRanges):
+        options = in_task(options, partition.login)
         with untraced(DataLoss):
             cluster = connected(options, partition.views)
             try:
@@ -125,6 +138,9 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": without_login(self._options), "_schema": self._schema}
 
     @untraced(ValueError)
     def partitions(self) -> Sequence[InputPartition]:
@@ -148,7 +164,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_schema": self._schema, "_stream": None}
+        return {"_options": without_login(self._options), "_schema": self._schema, "_stream": None}
 
     @untraced(ValueError)
     def initialOffset(self) -> dict[str, Any]:

@@ -106,6 +106,15 @@ class FakeTimers:
         self._soon.popleft()()
         return True
 
+    def run_one_timer(self) -> None:
+        """Advance time to the next timer and fire it, without the `soon` calls that it adds."""
+        while True:
+            due_ms, _, timer = heappop(self._timers)
+            if timer.is_pending:
+                self.clock.move(max(0, due_ms - self.clock.monotonic_ms()))
+                timer.beat()
+                return
+
     def advance(self, by_ms: int) -> None:
         """Advance time by `by_ms`, firing every timer on the way."""
         end_ms = self.clock.monotonic_ms() + by_ms

@@ -123,7 +123,8 @@ def build_value_batch(values: Sequence[bytes], timestamp: int, leader_epoch: int
         offset_delta = small[delta] if delta < small_count else _encode_varint(delta)
         value_size = small[size] if size < small_count else _encode_varint(size)
         # Besides these: one byte each for the attributes, the timestamp delta, the missing key, and no headers.
-        record_size = _varint(4 + len(offset_delta) + len(value_size) + size)
+        size += 4 + len(offset_delta) + len(value_size)
+        record_size = small[size] if size < small_count else _encode_varint(size)
         batch += b"".join((record_size, b"\0\0", offset_delta, _NULL, value_size, value, b"\0"))
     BATCH_HEADER.pack_into(
         batch, 0, 0, len(batch) - LENGTH_PREFIX.size, leader_epoch, MAGIC, 0, 0, len(values) - 1,
@@ -215,8 +216,10 @@ def _varint(value: int) -> bytes:
 
 
 def _encode_varint(value: int) -> bytes:
-    out = bytearray()
     rest = (value << 1) ^ (value >> 63)
+    if 0x7F < rest < 0x4000:  # an offset delta in a long batch
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
+    out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7

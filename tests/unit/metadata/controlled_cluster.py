@@ -228,14 +228,14 @@ class ControlledCluster:
     def elect(self, kind: int, name: str, *indexes: int) -> list[int]:
         """Send ElectLeaders; return the error of each partition."""
         request = ElectLeadersRequest(kind, [TopicPartitions(name, indexes)])
-        response = self.do(decide_elect_leaders(self.image, request))
+        response = self.do(finish(decide_elect_leaders(self.image, request)))
         return [each.error_code for each in response.replica_election_results[0].partition_result]
 
     def reassign(self, name: str, target: Sequence[int] | None, index: int = 0, *, free_factor: bool = True) -> int:
         """Send AlterPartitionReassignments for one partition; None cancels the reassignment."""
         topic = ReassignableTopic(name, [ReassignablePartition(index, target)])
         request = AlterPartitionReassignmentsRequest(1000, free_factor, [topic])
-        response = self.do(decide_alter_reassignments(self.image, request, self.layers))
+        response = self.do(finish(decide_alter_reassignments(self.image, request, self.layers)))
         return response.responses[0].partitions[0].error_code
 
 

@@ -11,6 +11,7 @@ from clusters import applied
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import Uuid
+from moldau.base.steps import finish
 from moldau.metadata.apply import apply
 from moldau.metadata.controller import acls
 from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
@@ -52,13 +53,13 @@ def ids() -> Callable[[], Uuid]:
 def create(image: MetadataImage, *creations: AclCreation) -> tuple[MetadataImage, list[tuple[int, str | None]]]:
     first = len(image.acls)
     numbers = count(first + 1)
-    decision = decide_create_acls(image, CreateAclsRequest(creations), lambda: next(numbers).to_bytes(16))
+    decision = finish(decide_create_acls(image, CreateAclsRequest(creations), lambda: next(numbers).to_bytes(16)))
     results = [(each.error_code, each.error_message) for each in decision.response.results]
     return applied(image, decision.records), results
 
 
 def delete(image: MetadataImage, *filters: DeleteAclsFilter) -> tuple[MetadataImage, list[DeleteAclsFilterResult]]:
-    decision = decide_delete_acls(image, DeleteAclsRequest(filters))
+    decision = finish(decide_delete_acls(image, DeleteAclsRequest(filters)))
     return applied(image, decision.records), list(decision.response.filter_results)
 
 
@@ -85,7 +86,7 @@ def test_a_created_acl_is_in_the_image_by_id_and_by_binding() -> None:
 
 def test_an_existing_acl_is_created_again_without_a_record() -> None:
     image, _ = create(MetadataImage(), creation())
-    decision = decide_create_acls(image, CreateAclsRequest([creation(), creation("b"), creation("b")]), ids())
+    decision = finish(decide_create_acls(image, CreateAclsRequest([creation(), creation("b"), creation("b")]), ids()))
     assert [each.error_code for each in decision.response.results] == [0, 0, 0]
     assert [getattr(record, "resource_name", None) for record in decision.records] == ["b"]
 
@@ -222,7 +223,9 @@ def test_a_matching_acl_is_returned_with_all_its_parts() -> None:
 
 def test_an_acl_that_two_filters_match_is_reported_twice_and_removed_once() -> None:
     image = five_acls()
-    decision = decide_delete_acls(image, DeleteAclsRequest([acl_filter("ab"), acl_filter("b"), acl_filter("ab")]))
+    decision = finish(
+        decide_delete_acls(image, DeleteAclsRequest([acl_filter("ab"), acl_filter("b"), acl_filter("ab")]))
+    )
     assert [matched_names(each) for each in decision.response.filter_results] == [["ab", "ab"], ["b"], ["ab", "ab"]]
     assert len(decision.records) == 3
     assert names(applied(image, decision.records)) == ["*", "a"]
@@ -312,11 +315,13 @@ def test_a_snapshot_restores_the_acls() -> None:
 def test_the_changes_of_records_and_of_snapshots_keep_an_index_equal_to_the_image() -> None:
     """A node may see a deletion and a new creation of the same ACL in one batch of records."""
     old, _ = create(MetadataImage(), creation("a"), creation("b"))
-    created = decide_create_acls(old, CreateAclsRequest([creation("c")]), lambda: bytes([9]) * 16)
+    created = finish(decide_create_acls(old, CreateAclsRequest([creation("c")]), lambda: bytes([9]) * 16))
     both = [*created.records, RemoveAccessControlEntryRecord(bytes([9]) * 16)]
     binding_a = next(binding for binding in old.acl_ids if binding.pattern == "a")
     removed = [RemoveAccessControlEntryRecord(old.acl_ids[binding_a])]
-    again = decide_create_acls(applied(old, removed), CreateAclsRequest([creation("a")]), lambda: bytes([8]) * 16)
+    again = finish(
+        decide_create_acls(applied(old, removed), CreateAclsRequest([creation("a")]), lambda: bytes([8]) * 16)
+    )
     new, changes = apply(old, [*both, *removed, *again.records], 99, 1)
     for added, gone in [
         (changes.acls_added, changes.acls_removed),

@@ -62,7 +62,7 @@ def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignor
             key = "retention.ms" if kind == ConfigResource.TOPIC else "log.retention.ms"
             change = AlterableConfig(key, rng.randrange(2), str(rng.randrange(5)))
             alter = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, resource, [change])])
-            return decide_incremental_alter_configs(image, alter, layers(image))
+            return finish(decide_incremental_alter_configs(image, alter, layers(image)))
         case 4:
             record = RegisterBrokerRecord(
                 broker_id=rng.randint(1, 4),

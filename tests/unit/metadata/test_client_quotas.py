@@ -7,6 +7,7 @@ import math
 import pytest
 
 from moldau.base.errors import ErrorCode
+from moldau.base.steps import finish
 from moldau.metadata.apply import apply
 from moldau.metadata.controller import client_quotas
 from moldau.metadata.controller.client_quotas import decide_alter_client_quotas
@@ -32,7 +33,7 @@ def entry(parts: Parts, *changes: OpData) -> RequestEntryData:
 def alter(
     image: MetadataImage, *entries: RequestEntryData, validate_only: bool = False
 ) -> tuple[MetadataImage, list[tuple[int, str | None]]]:
-    decision = decide_alter_client_quotas(image, AlterClientQuotasRequest(list(entries), validate_only))
+    decision = finish(decide_alter_client_quotas(image, AlterClientQuotasRequest(list(entries), validate_only)))
     results = [(each.error_code, each.error_message) for each in decision.response.entries]
     records = [decode_record(encode_record(record)) for record in decision.records]
     return apply(image, records, image.offset + len(records), 1)[0], results

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.base.errors import ErrorCode
+from moldau.base.steps import finish
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.configs import (
     Operation,
@@ -42,7 +43,7 @@ def step(
         ],
         validate_only,
     )
-    decision = decide_incremental_alter_configs(image, request, layers(image))
+    decision = finish(decide_incremental_alter_configs(image, request, layers(image)))
     responses = decision.response.responses
     assert [(each.resource_type, each.resource_name) for each in responses] == [key for key, _ in resources]
     return (
@@ -65,7 +66,7 @@ def replace_all(
         ],
         validate_only,
     )
-    decision = decide_alter_configs(image, request, layers(image))
+    decision = finish(decide_alter_configs(image, request, layers(image)))
     return applied(image, decision.records), [each.error_code for each in decision.response.responses]
 
 
@@ -88,7 +89,7 @@ def test_an_unchanged_value_writes_no_record() -> None:
             )
         ]
     )
-    assert decide_incremental_alter_configs(START, request, layers()).records == ()
+    assert finish(decide_incremental_alter_configs(START, request, layers())).records == ()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def test_only_changes_are_written() -> None:
     request = alter_configs.AlterConfigsRequest(
         [alter_configs.AlterConfigsResource(*TOPIC, [alter_configs.AlterableConfig("retention.ms", "5")])]
     )
-    records = decide_alter_configs(START, request, layers()).records
+    records = finish(decide_alter_configs(START, request, layers())).records
     assert [isinstance(each, ConfigRecord) and (each.name, each.value) for each in records] == [
         ("max.message.bytes", None)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
+from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import (
     ELECTIONS_MAX,
@@ -57,7 +58,7 @@ def test_unknown_partitions_and_election_types_are_refused() -> None:
     cluster = after_a_failure()
     assert cluster.elect(PREFERRED, "nowhere", 0) == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.elect(PREFERRED, "a", 2, -1) == [E.UNKNOWN_TOPIC_OR_PARTITION] * 2
-    refused = decide_elect_leaders(cluster.image, ElectLeadersRequest(7, None))
+    refused = finish(decide_elect_leaders(cluster.image, ElectLeadersRequest(7, None)))
     assert (refused.response.error_code, refused.records) == (E.INVALID_REQUEST, ())
     results = refused.response.replica_election_results[0].partition_result
     assert [(each.error_code, each.error_message) for each in results] == [
@@ -69,7 +70,7 @@ def test_an_election_of_all_partitions_reports_only_those_that_needed_one() -> N
     cluster = after_a_failure()
     cluster.create("b", [3, 2])
     cluster.alter("a", [2, 3, 1])
-    response = cluster.do(decide_elect_leaders(cluster.image, ElectLeadersRequest(PREFERRED, None)))
+    response = cluster.do(finish(decide_elect_leaders(cluster.image, ElectLeadersRequest(PREFERRED, None))))
     assert [
         (topic.topic, [(each.partition_id, each.error_code) for each in topic.partition_result])
         for topic in response.replica_election_results

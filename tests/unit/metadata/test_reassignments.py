@@ -5,6 +5,7 @@ from __future__ import annotations
 from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
+from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.reassignments import decide_list_reassignments
 from moldau.metadata.records import ConfigRecord, ConfigResource
@@ -23,7 +24,7 @@ def five() -> ControlledCluster:
 def list_reassignments(
     cluster: ControlledCluster, request: list[ListPartitionReassignmentsTopics] | None
 ) -> list[object]:
-    response = decide_list_reassignments(cluster.image, ListPartitionReassignmentsRequest(0, request)).response
+    response = finish(decide_list_reassignments(cluster.image, ListPartitionReassignmentsRequest(0, request))).response
     return [
         (topic.name, each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
         for topic in response.topics

@@ -11,6 +11,7 @@ from moldau.base.broker_configs import cluster_default_configs, effective_broker
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode
 from moldau.base.own_configs import SCRAM_SECRET
+from moldau.base.steps import finish
 from moldau.metadata.apply import apply
 from moldau.metadata.controller.configs import decide_alter_configs, decide_incremental_alter_configs
 from moldau.metadata.controller.scram_credentials import (
@@ -47,7 +48,7 @@ def change(image: MetadataImage, *changes: Change) -> tuple[MetadataImage, dict[
         [each for each in changes if isinstance(each, ScramCredentialDeletion)],
         [each for each in changes if isinstance(each, ScramCredentialUpsertion)],
     )
-    decision = decide_alter_user_scram_credentials(image, request, lambda: SECRET)
+    decision = finish(decide_alter_user_scram_credentials(image, request, lambda: SECRET))
     changed, _ = apply(image, decision.records, image.offset + 1, 1)
     return changed, {each.user: (each.error_code, each.error_message) for each in decision.response.results}
 
@@ -108,7 +109,7 @@ def test_the_first_user_brings_the_secret_and_nothing_changes_it() -> None:
     image, _ = change(MetadataImage(), upsert("ann"))
     assert scram_secret(image) == SECRET
     request = AlterUserScramCredentialsRequest([], [upsert("bob")])
-    later = decide_alter_user_scram_credentials(image, request, lambda: "another")
+    later = finish(decide_alter_user_scram_credentials(image, request, lambda: "another"))
     image, _ = apply(image, later.records, 9, 1)
     assert scram_secret(image) == SECRET
     image, _ = change(image, ScramCredentialDeletion("ann", SHA_256), ScramCredentialDeletion("bob", SHA_256))
@@ -134,13 +135,13 @@ def test_clients_can_neither_set_nor_remove_the_secret() -> None:
     image, _ = change(MetadataImage(), upsert("ann"))
     everybody = (ConfigResource.BROKER, "")
     replacing = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(*everybody, [])])
-    assert decide_alter_configs(image, replacing, BrokerLayers()).records == ()
+    assert finish(decide_alter_configs(image, replacing, BrokerLayers())).records == ()
     for operation, value, error in ((0, "mine", ErrorCode.INVALID_REQUEST), (1, None, ErrorCode.NONE)):
         changes = [incremental_alter_configs.AlterableConfig(SCRAM_SECRET, operation, value)]
         resource = incremental_alter_configs.AlterConfigsResource(*everybody, changes)
         request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
         for before in (image, MetadataImage()):
-            decision = decide_incremental_alter_configs(before, request, BrokerLayers())
+            decision = finish(decide_incremental_alter_configs(before, request, BrokerLayers()))
             assert decision.records == ()
             assert decision.response.responses[0].error_code == error
 

@@ -6,6 +6,7 @@ Requests go from the frame to the response; what was denied must leave no record
 from __future__ import annotations
 
 import os
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from moldau.base.acl_operations import (
 )
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
+from moldau.base.steps import finish
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.security.acls.access import UNRESTRICTED, Unrestricted
 from moldau.security.acls.allowed_operations import allowed_bits
@@ -271,9 +273,9 @@ def test_the_order_depends_only_on_the_random_numbers_of_the_node(guarded: Guard
     orders = []
     for seed in (1, 1, 2):
         authorize = authorize_functions(guarded.node.current, Random(seed), has_authorizer=True)
-        allowed, complete = authorize[ApiKey.DELETE_TOPICS](request, access)
+        allowed, complete = finish(authorize[ApiKey.DELETE_TOPICS](request, access))
         assert allowed is None
-        response: Any = complete(DeleteTopicsResponse())
+        response: Any = finish(complete(DeleteTopicsResponse()))
         orders.append([each.name for each in response.responses])
     assert (orders[0] == orders[1], orders[0] == orders[2]) == (True, False)
 
@@ -284,10 +286,14 @@ def test_a_topic_that_only_the_controller_knows_is_not_deleted_unseen(guarded: G
     access = guarded.node.assembly.access(parse_principal(ALICE), HOST)
     topic_id = guarded.node.create_topic("new")
     guarded.allow_topic(Op.DESCRIBE, "new")
-    assert authorize(DeleteTopicsRequest([DeleteTopicState("new")]), access).request is None
+
+    def allowed(topic: DeleteTopicState) -> Message | None:
+        return finish(authorize(DeleteTopicsRequest([topic]), access)).request
+
+    assert allowed(DeleteTopicState("new")) is None
     guarded.allow_topic(Op.DELETE, "new")
-    assert authorize(DeleteTopicsRequest([DeleteTopicState(None, topic_id)]), access).request is None
-    assert authorize(DeleteTopicsRequest([DeleteTopicState("new")]), access).request is not None
+    assert allowed(DeleteTopicState(None, topic_id)) is None
+    assert allowed(DeleteTopicState("new")) is not None
 
 
 # --- CreatePartitions ---------------------------------------------------------------------------------------------
@@ -372,23 +378,24 @@ def test_configs_of_brokers_need_alter_configs_on_the_cluster(guarded: GuardedNo
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_describing_configs_needs_describe_configs(guarded: GuardedNode, version: int) -> None:
+def test_describing_configs_needs_describe_configs(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     for name in ("mine", "theirs"):
         guarded.node.create_topic(name)
     guarded.allow_topic(Op.DESCRIBE_CONFIGS, "mine")
     guarded.allow_topic(Op.DESCRIBE, "theirs")
     *known, unknown = CONFIG_RESOURCES
     request = DescribeConfigsRequest([DescribeConfigsResource(*key, None) for key in known])
-    *denied, mine = guarded.ask(ApiKey.DESCRIBE_CONFIGS, request, version).results
+    ask = partial(guarded.ask, ApiKey.DESCRIBE_CONFIGS, version=version, of_controller=of_controller)
+    *denied, mine = ask(request).results
     assert (mine.error_code, len(mine.configs) > 20) == (0, True)
     refused = DescribeConfigsRequest([DescribeConfigsResource(*unknown, None)])
-    assert guarded.ask(ApiKey.DESCRIBE_CONFIGS, refused, version).results[0].error_code == E.INVALID_REQUEST
+    assert ask(refused).results[0].error_code == E.INVALID_REQUEST
     found = [(each.error_code, each.error_message, each.resource_type, each.resource_name) for each in denied]
     assert found == CONFIG_ERRORS
     assert not any(each.configs for each in denied)
     guarded.allow_cluster(Op.DESCRIBE_CONFIGS)
     brokers = DescribeConfigsRequest([DescribeConfigsResource(BROKER, "1", None)])
-    assert guarded.ask(ApiKey.DESCRIBE_CONFIGS, brokers, version).results[0].error_code == E.NONE
+    assert ask(brokers).results[0].error_code == E.NONE
 
 
 # --- requests that need one permission of the cluster -------------------------------------------------------------
@@ -770,6 +777,6 @@ def test_an_allowed_request_is_not_copied(guarded: GuardedNode, api: ApiKey) -> 
     }
     request, response = filled.get(api) or request_class(api)(), CreateTopicsResponse()
     authorize = authorize_functions(guarded.node.current, Random(1), has_authorizer=True)
-    allowed, complete = authorize[api](request, Unrestricted(Principal("User", "alice")))
+    allowed, complete = finish(authorize[api](request, Unrestricted(Principal("User", "alice"))))
     assert allowed is request
-    assert complete(response) is response
+    assert finish(complete(response)) is response

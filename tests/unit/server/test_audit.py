@@ -12,6 +12,7 @@ from moldau.base.acl_operations import AclOperation
 from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
+from moldau.base.steps import finish
 from moldau.metadata.records import ConfigResource
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
@@ -20,7 +21,7 @@ from moldau.server import audit
 from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative
 from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.router import Caller
-from moldau.testing.clock import FakeClock
+from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
 from moldau.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -223,7 +224,7 @@ def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptur
         def answer(self, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
             return done
 
-    (handler,) = audit.audited([Commits()], audit.AuditLog(clock))
+    (handler,) = audit.audited([Commits()], audit.AuditLog(clock), FakeTimers(clock))
     # Without a generation a member id means nothing: the coordinator does not look at it.
     for group, generation, member_id in (("c", 3, "m"), ("a", -1, "m"), ("a", -1, ""), ("b", -1, ""), ("a", -1, "")):
         assert handler.answer(OffsetCommitRequest(group, generation, member_id, topics=[topic]), caller) is done
@@ -258,7 +259,7 @@ class ScriptedCommits:
 def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     commits = ScriptedCommits()
-    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()))
+    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
     caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
 
     def commit(*error_codes: int) -> list[str]:
@@ -278,7 +279,7 @@ def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCapt
 def test_commits_that_are_answered_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     commits = ScriptedCommits()
-    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()))
+    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
     for _ in range(3):
         handler.answer(OffsetCommitRequest("a", -1, ""), Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9))
     for _ in range(3):
@@ -293,7 +294,8 @@ def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest
     for _ in range(1000):
         log.denied("User:ann", "h", READ_TOPIC, "t", decide)
     result = DeleteGroupsResponse(results=[DeletableGroupResult("g", ErrorCode.NON_EMPTY_GROUP)])
-    log.answered(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(["g"]), result, Caller("", "10.0.0.1:5", None, 2))
+    caller = Caller("", "10.0.0.1:5", None, 2)
+    finish(log.answered(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(["g"]), result, caller))
     assert lines(caplog)[-1] == (
         'admin principal=User:ANONYMOUS host=10.0.0.1 client="" action=DeleteGroups resource=group:g'
         ' result=NON_EMPTY_GROUP detail=""'
@@ -312,7 +314,7 @@ def test_administrative_requests_that_are_refused_do_not_hide_those_that_are_not
         names = [f"t{number}" for number in range(count)]
         request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
         response = CreateTopicsResponse(topics=[CreatableTopicResult(name=name, error_code=code) for name in names])
-        audited.answered(ApiKey.CREATE_TOPICS, request, response, caller)
+        finish(audited.answered(ApiKey.CREATE_TOPICS, request, response, caller))
     assert len(lines(caplog)) == audit.FAILED_LINES_PER_SECOND_MAX + 1
     assert "resource=topic:t0 result=OK" in lines(caplog)[-1]
 

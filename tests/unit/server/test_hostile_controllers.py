@@ -45,6 +45,7 @@ OTHER_APIS = {
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.DESCRIBE_CLUSTER: (1, 2),
     ApiKey.DESCRIBE_ACLS: (1, 3),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.SASL_HANDSHAKE: (0, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
 }

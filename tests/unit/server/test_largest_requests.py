@@ -12,18 +12,13 @@ from turns_of_requests import turns_of
 
 from moldau.base.errors import MalformedData
 from moldau.security.acls.access import UNRESTRICTED, Access, Needs, Unrestricted
-from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.routes import ELEMENTS_MAX, LONG_APIS
 from moldau.wire.apis import ApiKey
 from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
 
 TURN_OPERATIONS_MAX: Final = 200_000
 """Lines of Python: about 20 ms."""
-FORWARDED_OPERATIONS_MAX: Final = 2_000_000
-"""What is sent to the controller is authorized at once, as it is decided at once."""
 PRODUCE_BYTES: Final = 1 << 20
-OF_NODES: Final = {ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN}
-"""Only nodes have the right to send these; they send a few at a time."""
 
 
 class NoRights(Unrestricted):
@@ -51,11 +46,8 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
     assert route is not None
     bytes_max = min(route.bytes_max, PRODUCE_BYTES) if api is ApiKey.PRODUCE else route.bytes_max
     elements_max = REQUEST_ELEMENTS_MAX if api in LONG_APIS else ELEMENTS_MAX
-    # The controller decides in one turn what a client with all rights asks of it.
     accesses: list[Access] = [NoRights(), UNRESTRICTED]
-    if api in FORWARDED or api in OF_NODES:
-        del accesses[1]
-    elif DEPTH == 1:
+    if DEPTH == 1:
         del accesses[api % 2]  # half the APIs with each
     for name, frame in largest_requests(api, version, bytes_max, elements_max):
         for access in accesses:
@@ -63,5 +55,4 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
                 turns, _ = turns_of(router, cluster.timers, frame, access=access)
             except MalformedData:
                 continue  # refused at once
-            most = FORWARDED_OPERATIONS_MAX if api in FORWARDED else TURN_OPERATIONS_MAX
-            assert max(turns) < most, (api.name, name, type(access).__name__, turns.index(max(turns)))
+            assert max(turns) < TURN_OPERATIONS_MAX, (api.name, name, type(access).__name__, turns.index(max(turns)))

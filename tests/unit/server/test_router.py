@@ -249,6 +249,7 @@ def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: i
         for each in forwarded_handlers(
             lambda api, request, version, client: node.admin.ask(api, request),
             authorize_functions(node.current, node.rng, has_authorizer=False),
+            node.timers,
         )
         if each.api == ApiKey.CREATE_TOPICS
     )

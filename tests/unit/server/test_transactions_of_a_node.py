@@ -16,6 +16,8 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TO
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
+from moldau.server.conversation import LongReply
+from moldau.server.handlers.transactions.write_markers import COMMIT_WAIT_MS
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -400,3 +402,43 @@ def test_deleting_the_offsets_topic_logs_a_warning(node: TransactionalNode, capl
     node.in_memory.delete_topic(CONSUMER_OFFSETS_TOPIC)
     assert "__consumer_offsets was deleted: offsets that groups have committed are lost" in caplog.text
     assert caplog.text.count("\n") == 1
+
+
+def test_markers_of_thousands_of_partitions_are_written_in_turns_and_in_order(node: TransactionalNode) -> None:
+    node.in_memory.create_topic("wide", 3_000, flush_messages="1")
+    every = WritableTxnMarkerTopic("wide", list(range(3_000)))
+    markers = [WritableTxnMarker(7, epoch, epoch == 2, [every, every], 0) for epoch in (1, 2)]
+    answer = node.begin(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers), 1)
+    assert isinstance(answer, LongReply)
+    log = node.in_memory.partition("wide", 2_999).log
+    end_offsets = []
+    while not answer.handled.done:
+        end_offsets.append(log.end_offset)
+        assert node.in_memory.timers.run_one_soon()
+    assert {0, 1} <= {*end_offsets}
+    node.run_until_idle()
+    results = [topic for marker in answer.value().markers for topic in marker.topics]
+    assert len(results) == 4
+    for topic in results:
+        assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(i, 0) for i in range(3_000)]
+    written = log.read(0, 1 << 20, log.end_offset)
+    assert written is not None
+    content = written.read()
+    size = len(content) // 2
+    kinds = [record.key for each in (content[:size], content[size:]) for record in decode_records(each)]
+    assert kinds == [b"\0\0\0\0", b"\0\0\0\1"], "an abort, then a commit"
+
+
+def test_a_marker_that_is_not_committed_in_time_is_reported_alone(node: TransactionalNode) -> None:
+    node.in_memory.create_topic("two", 2, flush_messages="1")
+    marker = WritableTxnMarker(7, 1, True, [WritableTxnMarkerTopic("two", [0, 1])], 0)
+    answer = node.begin(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker]), 1)
+    assert not answer.done
+    slow = node.in_memory.partition("two", 1).log
+    node.in_memory.flusher.flush(lambda flushed: flushed.log is not slow)
+    node.in_memory.timers.advance(COMMIT_WAIT_MS - 1)
+    assert not answer.done
+    node.in_memory.timers.advance(1)
+    (topic,) = answer.value().markers[0].topics
+    assert [each.error_code for each in topic.partitions] == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+    node.run_until_idle()

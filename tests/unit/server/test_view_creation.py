@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import ErrorCode
+from moldau.base.steps import finish
 from moldau.base.view_configs import VIEW_FROM
 from moldau.runtime.views import ports
 from moldau.security.acls.access import UNRESTRICTED
@@ -24,13 +25,15 @@ VIEW = CreatableTopic("big-orders", -1, -1, configs=[CreatableTopicConfig(VIEW_F
 
 def test_a_view_is_refused_and_the_other_topics_are_created() -> None:
     authorize = refusing_views(authorize_create_topics, lambda: "Install it.")
-    left, complete = authorize(CreateTopicsRequest([STORED, VIEW], 5), UNRESTRICTED)
+    left, complete = finish(authorize(CreateTopicsRequest([STORED, VIEW], 5), UNRESTRICTED))
     assert left == CreateTopicsRequest([STORED], 5)
-    created, refused = complete(CreateTopicsResponse(topics=[CreatableTopicResult("orders")])).topics  # type: ignore[attr-defined]
+    response = finish(complete(CreateTopicsResponse(topics=[CreatableTopicResult("orders")])))
+    assert isinstance(response, CreateTopicsResponse)
+    created, refused = response.topics
     assert (created.name, created.error_code) == ("orders", 0)
     assert (refused.name, refused.error_code) == ("big-orders", ErrorCode.POLICY_VIOLATION)
     assert refused.error_message == "Install it."
-    assert authorize(CreateTopicsRequest([VIEW]), UNRESTRICTED).request is None
+    assert finish(authorize(CreateTopicsRequest([VIEW]), UNRESTRICTED)).request is None
 
 
 def test_other_requests_stay_as_they_are() -> None:
@@ -38,9 +41,9 @@ def test_other_requests_stay_as_they_are() -> None:
         raise AssertionError("there is no view")
 
     request = CreateTopicsRequest([STORED])
-    assert refusing_views(authorize_create_topics, is_not_asked)(request, UNRESTRICTED).request is request
+    assert finish(refusing_views(authorize_create_topics, is_not_asked)(request, UNRESTRICTED)).request is request
     request = CreateTopicsRequest([STORED, VIEW])
-    assert refusing_views(authorize_create_topics, lambda: None)(request, UNRESTRICTED).request is request
+    assert finish(refusing_views(authorize_create_topics, lambda: None)(request, UNRESTRICTED)).request is request
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,6 @@ def turns_of(
         else:
             flush()
             if not timers._soon:
-                timers.advance(100)
+                turns.append(operations_of(timers.run_one_timer))
         assert len(turns) < TURNS_MAX, "the request is never answered"
     return turns, reply.value() if isinstance(reply, Promise) else reply

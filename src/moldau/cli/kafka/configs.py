@@ -298,13 +298,24 @@ class Command:
         if entity_type == "topics":
             return sorted(topic.name or "" for topic in self._metadata().topics)
         if entity_type in ("brokers", "broker-loggers"):
-            return [str(broker.node_id) for broker in self._metadata().brokers]
+            return list(self._nodes())
         return sorted(self.names_with_configs(entity_type) | (self._groups() if entity_type == "groups" else set()))
 
     def _metadata(self) -> MetadataResponse:
         from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
         return self.channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
+
+    def _nodes(self) -> dict[str, tuple[str, int]]:
+        """Return the addresses of the brokers, by id; on a controllers' listener, those of the controllers."""
+        if self.channel.offers(ApiKey.METADATA):
+            return {str(broker.node_id): (broker.host, broker.port) for broker in self._metadata().brokers}
+        from moldau.client.controllers import CONTROLLER_ENDPOINTS
+        from moldau.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+        request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
+        response = self.channel.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+        return {str(node.broker_id): (node.host, node.port) for node in response.brokers}
 
     def names_with_configs(self, entity_type: str) -> set[str]:
         from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -340,12 +351,11 @@ class Command:
         if entity_type not in ("brokers", "broker-loggers") or name == "":
             yield self.channel
             return
-        for broker in self._metadata().brokers:
-            if str(broker.node_id) == name:
-                with clients.channel_to(broker.host, broker.port, self.java_config) as channel:
-                    yield channel
-                return
-        raise clients.ResponseError(f"The broker '{name}' does not exist.")
+        address = self._nodes().get(name)
+        if address is None:
+            raise clients.ResponseError(f"The broker '{name}' does not exist.")
+        with clients.channel_to(*address, self.java_config) as channel:
+            yield channel
 
     def entries_of(self, entity_type: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
         from moldau.wire.messages.describe_configs import (

@@ -5,12 +5,14 @@ An ACL that exists already is created again without a record and without an erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import chain, compress
 from typing import Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import AccessControlEntryRecord, MetadataRecord, RemoveAccessControlEntryRecord
@@ -33,33 +35,34 @@ from moldau.wire.messages.delete_acls import (
 )
 from moldau.wire.messages.describe_acls import DescribeAclsRequest
 
+ACLS_A_TURN: Final = 500
 RECORDS_MAX: Final = 10_000
 """Of one request, as in Kafka."""
 COMPARISONS_MAX: Final = 100_000
-"""Of filters with ACLs in one request, which is decided without interruption, some tens of milliseconds. One filter is
-always allowed, and a filter that can match one ACL only is looked up instead."""
+"""Of filters with ACLs in one request: later requests to the controller wait for it. One filter is always allowed,
+and a filter that can match one ACL only is looked up instead."""
 MATCHES_MAX: Final = 100_000
 """ACLs in one response: several filters may match the same ACL."""
 
 
 def decide_create_acls(
     image: MetadataImage, request: CreateAclsRequest, new_id: Callable[[], Uuid]
-) -> Decision[CreateAclsResponse]:
-    bindings = [_binding(creation) for creation in request.creations]
-    if any(_is_of_filters_only(binding) for binding in bindings):
+) -> Steps[Decision[CreateAclsResponse]]:
+    turn = TurnItems(ACLS_A_TURN)
+    bindings = yield from map_in_steps(turn, request.creations, _binding)
+    if any((yield from map_in_steps(turn, bindings, _is_of_filters_only))):
         refusal = AclCreationResult(ErrorCode.UNKNOWN_SERVER_ERROR, None)
         return Decision(CreateAclsResponse(results=[refusal] * len(bindings)))
-    results = []
     added: dict[AclBinding, MetadataRecord] = {}
-    for binding in bindings:
-        try:
-            _check(binding)
-        except KafkaError as error:
-            results.append(AclCreationResult(error.code, error.message))
-            continue
+
+    def add(binding: AclBinding) -> AclCreationResult:
+        if (problem := _problem(binding)) is not None:
+            return AclCreationResult(ErrorCode.INVALID_REQUEST, problem)
         if binding not in image.acl_ids and binding not in added:
             added[binding] = AccessControlEntryRecord(new_id(), *binding)
-        results.append(AclCreationResult())
+        return AclCreationResult()
+
+    results = yield from map_in_steps(turn, bindings, add)
     if len(added) > RECORDS_MAX:
         refusal = AclCreationResult(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return Decision(CreateAclsResponse(results=[each if each.error_code else refusal for each in results]))
@@ -88,13 +91,8 @@ def _is_of_filters_only(binding: AclBinding) -> bool:
     )
 
 
-def _check(binding: AclBinding) -> None:
-    """Raise KafkaError INVALID_REQUEST if a part of the binding is invalid."""
-    if (problem := _problem(binding)) is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
-
-
 def _problem(binding: AclBinding) -> str | None:
+    """Return which part of the binding is invalid; None if none is."""
     if binding.resource_type is ResourceType.CLUSTER and binding.pattern != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not binding.pattern:
@@ -117,28 +115,42 @@ def _problem(binding: AclBinding) -> str | None:
     return None
 
 
-def decide_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
+def decide_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Steps[Decision[DeleteAclsResponse]]:
     """Either all filters are applied, or none of them: the removals are one batch."""
+    turn = TurnItems(ACLS_A_TURN)
     try:
-        matching_acls = _match_all(image, request)
+        matching_acls = yield from _match_all(image, request, turn)
     except KafkaError as error:
         refusal = DeleteAclsFilterResult(error.code, error.message)
         return Decision(DeleteAclsResponse(filter_results=[refusal] * len(request.filters)))
-    removed = {binding for each in matching_acls if not isinstance(each, KafkaError) for binding in each}
-    results = [
-        DeleteAclsFilterResult(each.code, each.message)
-        if isinstance(each, KafkaError)
-        else DeleteAclsFilterResult(0, None, [DeleteAclsMatchingAcl(0, None, *binding) for binding in each])
-        for each in matching_acls
-    ]
-    records = tuple(RemoveAccessControlEntryRecord(image.acl_ids[binding]) for binding in sorted(removed))
-    return Decision(DeleteAclsResponse(filter_results=results), records)
+    results: list[DeleteAclsFilterResult] = []
+    for each in matching_acls:
+        if turn.is_over(1):
+            yield
+        if isinstance(each, KafkaError):
+            results.append(DeleteAclsFilterResult(each.code, each.message))
+        else:
+            removed_acls = yield from map_in_steps(turn, each, _removed)
+            results.append(DeleteAclsFilterResult(0, None, removed_acls))
+    removed = dict.fromkeys(chain.from_iterable(each for each in matching_acls if not isinstance(each, KafkaError)))
+    records = yield from map_in_steps(
+        turn, list(removed), lambda binding: RemoveAccessControlEntryRecord(image.acl_ids[binding])
+    )
+    return Decision(DeleteAclsResponse(filter_results=results), tuple(records))
 
 
-def _match_all(image: MetadataImage, request: DeleteAclsRequest) -> list[list[AclBinding] | KafkaError]:
+def _removed(binding: AclBinding) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(0, None, *binding)
+
+
+def _match_all(
+    image: MetadataImage, request: DeleteAclsRequest, turn: TurnItems
+) -> Steps[list[list[AclBinding] | KafkaError]]:
     """Return for each filter the bindings that it matches, or its error. Raise KafkaError if that is too much."""
-    filters, bindings = [read_filter(each) for each in request.filters], sorted(image.acl_ids)
-    searches = sum(each.only_binding() is None for each in filters)
+    filters = yield from map_in_steps(turn, request.filters, read_filter)
+    only_bindings = yield from map_in_steps(turn, filters, AclFilter.only_binding)
+    searches = only_bindings.count(None)
+    bindings = list(image.acl_ids) if searches else []
     if searches > 1 and searches * len(bindings) > COMPARISONS_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -148,11 +160,16 @@ def _match_all(image: MetadataImage, request: DeleteAclsRequest) -> list[list[Ac
     results: list[list[AclBinding] | KafkaError] = []
     removed: set[AclBinding] = set()
     match_count = 0
-    for acl_filter in filters:
+    for acl_filter, only in zip(filters, only_bindings, strict=True):
+        if turn.is_over(1):
+            yield
         if (problem := _filter_problem(acl_filter)) is not None:
             results.append(KafkaError(ErrorCode.INVALID_REQUEST, problem))
             continue
-        matching = _matching(acl_filter, image, bindings)
+        if only is None:
+            matching = list(compress(bindings, (yield from map_in_steps(turn, bindings, acl_filter.matches))))
+        else:
+            matching = [only] if only in image.acl_ids else []
         results.append(matching)
         removed.update(matching)
         match_count += len(matching)
@@ -161,19 +178,13 @@ def _match_all(image: MetadataImage, request: DeleteAclsRequest) -> list[list[Ac
                 ErrorCode.INVALID_REQUEST,
                 f"Cannot remove more than {RECORDS_MAX} acls in a single delete operation.",
             )
+        matching.sort()
         if match_count > MATCHES_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"The filters match more than {MATCHES_MAX} times: send fewer filters that match the same ACLs.",
             )
     return results
-
-
-def _matching(acl_filter: AclFilter, image: MetadataImage, bindings: Sequence[AclBinding]) -> list[AclBinding]:
-    only = acl_filter.only_binding()
-    if only is not None:
-        return [only] if only in image.acl_ids else []
-    return [binding for binding in bindings if acl_filter.matches(binding)]
 
 
 def _filter_problem(acl_filter: AclFilter) -> str | None:

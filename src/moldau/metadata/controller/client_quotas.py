@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from ipaddress import ip_address
+from operator import itemgetter
 from typing import Final
 
 from moldau.base.config_def import INT_MAX, LONG_MAX
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ClientQuotaRecord, QuotaEntity
@@ -30,6 +32,9 @@ from moldau.wire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
+QUOTAS_A_TURN: Final = 500
+ENTITY_COST: Final = 3
+"""An entity takes as long to decide as so many of its quotas."""
 RECORDS_MAX: Final = 10_000
 """Of one request, as in Kafka."""
 FRACTION_MAX: Final = 1e-6
@@ -38,23 +43,28 @@ FRACTION_MAX: Final = 1e-6
 
 def decide_alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotasRequest
-) -> Decision[AlterClientQuotasResponse]:
+) -> Steps[Decision[AlterClientQuotasResponse]]:
+    turn = TurnItems(QUOTAS_A_TURN)
     if sum(len(entry.ops) for entry in request.entries) > RECORDS_MAX:
         refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} quotas in one request.")
-        refused = [_result(_entity(entry), refusal) for entry in request.entries]
+        refused: list[ResponseEntryData] = []
+        for entry in request.entries:
+            refused.append((yield from _result(turn, _entity(entry), refusal)))
         return Decision(AlterClientQuotasResponse(entries=refused))
     results: dict[Entity, ResponseEntryData] = {}
     records: list[ClientQuotaRecord] = []
     for entry in request.entries:
+        if turn.is_over(ENTITY_COST + len(entry.ops)):
+            yield
         entity = _entity(entry)
         try:
             if entity in results:
                 raise _invalid("The entity is there twice in the request.")
             changes = _check(entity, entry)
         except KafkaError as error:
-            results[entity] = _result(entity, error)
+            results[entity] = yield from _result(turn, entity, error)
             continue
-        results[entity] = _result(entity)
+        results[entity] = yield from _result(turn, entity)
         records += _records(entity, changes, image.client_quotas.get(entity, {}))
     response = AlterClientQuotasResponse(entries=list(results.values()))
     return Decision(response, () if request.validate_only else tuple(records))
@@ -131,8 +141,10 @@ def _records(entity: Entity, changes: Mapping[str, float | None], old: Mapping[s
     ]
 
 
-def _result(entity: Entity, error: KafkaError | None = None) -> ResponseEntryData:
-    parts = [ResponseEntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
+def _result(turn: TurnItems, entity: Entity, error: KafkaError | None = None) -> Steps[ResponseEntryData]:
+    """Return the result of an entity. One that is refused may have thousands of parts."""
+    sorted_parts = sorted(entity, key=itemgetter(0))
+    parts = yield from map_in_steps(turn, sorted_parts, lambda part: ResponseEntityData(*part))
     if error is None:
         return ResponseEntryData(0, None, parts)
     return ResponseEntryData(error.code, error.message, parts)

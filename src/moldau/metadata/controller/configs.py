@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from moldau.base import own_configs
 from moldau.base.broker_configs import broker_config, broker_value, check_dynamic_broker_configs
 from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS, check_client_metrics_configs
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_configs import TOPIC_CONFIGS, check_topic_configs, topic_config_values
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.controller.decision import Decision
@@ -34,6 +35,9 @@ Outcome = tuple[int, str | None, int, str]
 """Error code, message, resource type and resource name, as in both responses."""
 
 BROKER_ID_DIGITS_MAX = 10
+CONFIGS_A_TURN: Final = 500
+RESOURCE_COST: Final = 10
+"""A resource takes as long to decide as so many configs."""
 
 
 class Operation(IntEnum):
@@ -45,18 +49,20 @@ class Operation(IntEnum):
 
 def decide_alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, broker_configs: BrokerLayers
-) -> Decision[AlterConfigsResponse]:
+) -> Steps[Decision[AlterConfigsResponse]]:
     def new_configs(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
         return _check_no_nulls({config.name: config.value for config in resource.configs})
 
-    outcomes, records = _decide(image, request.resources, broker_configs, new_configs)
-    responses = [alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+    outcomes, records = yield from _decide(image, request.resources, broker_configs, new_configs)
+    responses = yield from map_in_steps(
+        TurnItems(CONFIGS_A_TURN), outcomes, lambda outcome: alter_configs.AlterConfigsResourceResponse(*outcome)
+    )
     return Decision(AlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
 def decide_incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, broker_configs: BrokerLayers
-) -> Decision[IncrementalAlterConfigsResponse]:
+) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
     def new_configs(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
         key = (resource.resource_type, resource.resource_name)
         configs = dict(image.configs_of(*key))
@@ -64,8 +70,12 @@ def decide_incremental_alter_configs(
             _apply_operation(configs, config, key, broker_configs)
         return configs
 
-    outcomes, records = _decide(image, request.resources, broker_configs, new_configs)
-    responses = [incremental_alter_configs.AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+    outcomes, records = yield from _decide(image, request.resources, broker_configs, new_configs)
+    responses = yield from map_in_steps(
+        TurnItems(CONFIGS_A_TURN),
+        outcomes,
+        lambda outcome: incremental_alter_configs.AlterConfigsResourceResponse(*outcome),
+    )
     return Decision(IncrementalAlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
@@ -74,12 +84,15 @@ def _decide(
     resources: Sequence[R],
     broker_configs: BrokerLayers,
     new_configs: Callable[[R], Mapping[str, str]],
-) -> tuple[list[Outcome], tuple[MetadataRecord, ...]]:
+) -> Steps[tuple[list[Outcome], tuple[MetadataRecord, ...]]]:
     """Return the outcome of each resource, and the records that give the valid ones their `new_configs`."""
     outcomes: list[Outcome] = []
     records: list[MetadataRecord] = []
     duplicates = _find_duplicates([(each.resource_type, each.resource_name) for each in resources])
+    turn = TurnItems(CONFIGS_A_TURN)
     for resource in resources:
+        if turn.is_over(RESOURCE_COST + len(resource.configs)):
+            yield
         key: tuple[int, str] = (resource.resource_type, resource.resource_name)
         error, message = 0, None
         try:

@@ -12,6 +12,7 @@ from typing import Final
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import Steps, TurnItems
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
 from moldau.metadata.controller.unclean_elections import unclean_allowed
@@ -25,6 +26,7 @@ from moldau.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
+PARTITIONS_A_TURN: Final = 500
 ELECTIONS_MAX: Final = 1000
 """Elections in one round that runs without a request; the next round continues with the rest."""
 
@@ -34,7 +36,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Steps[Decision[ElectLeadersResponse]]:
     """Elect leaders of the named partitions. If the request names none, all are meant, and the response omits those
     that need no election."""
     requested: list[tuple[str, Sequence[int]]] = (
@@ -44,9 +46,14 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> 
     )
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     results: list[ReplicaElectionResult] = []
+    turn = TurnItems(PARTITIONS_A_TURN)
     for name, indexes in requested:
+        if turn.is_over(1):
+            yield
         partitions: list[PartitionResult] = []
         for index in indexes:
+            if turn.is_over(1):
+                yield
             try:
                 records[name, index] = _election_record(image, name, index, request.election_type)
                 partitions.append(PartitionResult(index, 0, None))

@@ -7,9 +7,11 @@ the change of the ISR. Until then the reassignment can be cancelled (KIP-455) or
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.metadata.controller.assignments import check_assignment
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
@@ -31,15 +33,23 @@ from moldau.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
+PARTITIONS_A_TURN: Final = 500
+LISTED_A_TURN: Final = 2_000
+
 
 def decide_alter_reassignments(
     image: MetadataImage, request: AlterPartitionReassignmentsRequest, broker_configs: BrokerLayers
-) -> Decision[AlterPartitionReassignmentsResponse]:
+) -> Steps[Decision[AlterPartitionReassignmentsResponse]]:
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     topics: list[ReassignableTopicResponse] = []
+    turn = TurnItems(PARTITIONS_A_TURN)
     for requested_topic in request.topics:
+        if turn.is_over(1):
+            yield
         partitions: list[ReassignablePartitionResponse] = []
         for partition in requested_topic.partitions:
+            if turn.is_over(1):
+                yield
             key = (requested_topic.name, partition.partition_index)
             try:
                 if key in records:
@@ -128,7 +138,7 @@ def _cancelled_state(topic: TopicImage, index: int, is_unclean_allowed: bool) ->
 
 def decide_list_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
-) -> Decision[ListPartitionReassignmentsResponse]:
+) -> Steps[Decision[ListPartitionReassignmentsResponse]]:
     """List the ongoing reassignments of the named partitions, or of all."""
     requested: list[tuple[str, Sequence[int] | None]] = (
         [(name, None) for name in sorted(image.topics) if name not in image.views]
@@ -136,17 +146,24 @@ def decide_list_reassignments(
         else [(each.name, each.partition_indexes) for each in request.topics if each.name in image.topics]
     )
     topics: list[OngoingTopicReassignment] = []
+    turn = TurnItems(LISTED_A_TURN)
     for name, indexes in requested:
-        ongoing = _ongoing_reassignments(image.topics[name], indexes)
+        topic = image.topics[name]
+        ongoing: list[OngoingPartitionReassignment] = []
+        for some in split(range(len(topic.partitions)) if indexes is None else indexes, LISTED_A_TURN):
+            ongoing += _ongoing_reassignments(topic, some)
+            if turn.is_over(len(some)):
+                yield
+        if turn.is_over(1):
+            yield
         if ongoing:
             topics.append(OngoingTopicReassignment(name, ongoing))
     return Decision(ListPartitionReassignmentsResponse(error_message=None, topics=topics))
 
 
-def _ongoing_reassignments(topic: TopicImage, indexes: Sequence[int] | None) -> list[OngoingPartitionReassignment]:
-    requested = range(len(topic.partitions)) if indexes is None else indexes
+def _ongoing_reassignments(topic: TopicImage, indexes: Sequence[int]) -> list[OngoingPartitionReassignment]:
     return [
         OngoingPartitionReassignment(index, state.replicas, state.adding_replicas, state.removing_replicas)
-        for index in requested
+        for index in indexes
         if 0 <= index < len(topic.partitions) and (state := topic.partitions[index]).is_reassigning
     ]

@@ -164,6 +164,8 @@ class Controller:
                 values += map(encode_record, some)
             # The offset is known only after the append: the quorum may append records of its own between two steps.
             image, changes = yield from apply_in_steps(self._image, decision.records, self._image.offset, 0)
+            if len(values) > RECORDS_A_TURN:
+                yield  # a long batch takes a turn of its own
             submitted = self._submitted[0]
             try:
                 end_offset = self._writer.append(values)

@@ -39,7 +39,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopicConfigs
 from moldau.wire.schema import Message
 
-Decide = Callable[[MetadataImage, Any], Decision[Any]]
+Decide = Callable[[MetadataImage, Any], Decision[Any] | Steps[Decision[Any]]]
 DecideMutation = Callable[[MetadataImage, Any, Charge], Steps[Decision[Any]]]
 
 

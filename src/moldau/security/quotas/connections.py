@@ -56,9 +56,11 @@ class ConnectionQuotas:
         """Use other limits of addresses from now on; the rates go on."""
         limits: dict[str | None, float] = {}
         for entity, values in quotas.items():
-            for kind, name in entity:
-                if kind == IP and CONNECTION_CREATION_RATE in values:
-                    limits[None if name is None else canonical_address(name)] = values[CONNECTION_CREATION_RATE]
+            limit = values.get(CONNECTION_CREATION_RATE)
+            if limit is not None:
+                limits |= {
+                    None if name is None else canonical_address(name): limit for kind, name in entity if kind == IP
+                }
         self._address_limits = limits
 
     def has_slot(self, listener: str) -> bool:

@@ -6,6 +6,7 @@ Clients that share a quota share a rate. A client without a quota is not measure
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import chain
 from typing import Final
 
 from moldau.security.quotas.entities import CLIENT_KEYS, Quota, Quotas, find_quota, short_client_id
@@ -28,7 +29,7 @@ class ClientLimits:
     def set_quotas(self, quotas: Quotas) -> None:
         """Use other quotas from now on; the rates go on."""
         self._quotas = quotas
-        self._keys = frozenset(key for limits in quotas.values() for key in limits)
+        self._keys = frozenset(chain.from_iterable(quotas.values()))
         self._found.clear()
 
     def is_limited(self, key: str) -> bool:

@@ -157,5 +157,5 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         ListConfigResources(current),
         GetTelemetrySubscriptions(node.telemetry, node.clock, node.rng),
         PushTelemetry(node.telemetry, node.clock, node.run_in_thread),
-        *forwarded_handlers(channel.forward, authorize),
+        *forwarded_handlers(channel.forward, authorize, node.timers),
     ]

@@ -8,11 +8,11 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ALTER
-from moldau.server.handlers.replies import TurnItems, run_steps
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_replica_log_dirs import (

@@ -9,7 +9,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
@@ -17,7 +17,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
-from moldau.server.handlers.replies import TurnItems, run_steps
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_topic_partitions import (

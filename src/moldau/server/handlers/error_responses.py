@@ -4,9 +4,11 @@ sent."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
+from moldau.base.steps import Steps, TurnItems, finish, map_in_steps, no_steps
 from moldau.metadata.controller.delegation_tokens import refused_creation
 from moldau.security.principals import ANONYMOUS
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -71,107 +73,135 @@ from moldau.wire.messages.update_raft_voter import UpdateRaftVoterRequest, Updat
 from moldau.wire.messages.vote import VoteRequest, VoteResponse
 from moldau.wire.schema import Message
 
+RESULTS_A_TURN: Final = 1_000
+
 
 def error_response(request: Message, error: KafkaError) -> Message:
-    """Return the response that reports the error for everything in the request."""
+    """Return the response that reports the error for everything in the request, which is small."""
+    return finish(error_response_in_steps(request, error))
+
+
+def error_response_in_steps(request: Message, error: KafkaError) -> Steps[Message]:
+    """Like `error_response`, for a request that may name thousands of things."""
     return _ERROR_RESPONSES[request.__class__](request, error)
 
 
-def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    return CreateTopicsResponse(
-        topics=[
-            CreatableTopicResult(
-                name=topic.name,
-                error_code=error.code,
-                error_message=error.message,
-                num_partitions=-1,
-                replication_factor=-1,
-                configs=(),
-            )
-            for topic in request.topics
-        ]
+def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> Steps[CreateTopicsResponse]:
+    topics = yield from map_in_steps(
+        TurnItems(RESULTS_A_TURN),
+        request.topics,
+        lambda topic: CreatableTopicResult(
+            name=topic.name,
+            error_code=error.code,
+            error_message=error.message,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        ),
     )
+    return CreateTopicsResponse(topics=topics)
 
 
-def _delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
-    by_name = [DeletableTopicResult(name, error_code=error.code) for name in request.topic_names]
-    by_name_or_id = [
-        DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in request.topics
-    ]
+def _delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> Steps[DeleteTopicsResponse]:
+    turn = TurnItems(RESULTS_A_TURN)
+    by_name = yield from map_in_steps(
+        turn, request.topic_names, lambda name: DeletableTopicResult(name, error_code=error.code)
+    )
+    by_name_or_id = yield from map_in_steps(
+        turn,
+        request.topics,
+        lambda topic: DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message),
+    )
     return DeleteTopicsResponse(responses=by_name_or_id or by_name)
 
 
-def _create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
-    results = [CreatePartitionsTopicResult(topic.name, error.code, error.message) for topic in request.topics]
+def _create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> Steps[CreatePartitionsResponse]:
+    results = yield from map_in_steps(
+        TurnItems(RESULTS_A_TURN),
+        request.topics,
+        lambda topic: CreatePartitionsTopicResult(topic.name, error.code, error.message),
+    )
     return CreatePartitionsResponse(results=results)
 
 
-def _alter_configs(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(error.code, error.message, each.resource_type, each.resource_name)
-            for each in request.resources
-        ]
+def _alter_configs(request: AlterConfigsRequest, error: KafkaError) -> Steps[AlterConfigsResponse]:
+    responses = yield from map_in_steps(
+        TurnItems(RESULTS_A_TURN),
+        request.resources,
+        lambda each: AlterConfigsResourceResponse(error.code, error.message, each.resource_type, each.resource_name),
     )
+    return AlterConfigsResponse(responses=responses)
 
 
 def _incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalResourceResponse(error.code, error.message, each.resource_type, each.resource_name)
-            for each in request.resources
-        ]
+) -> Steps[IncrementalAlterConfigsResponse]:
+    responses = yield from map_in_steps(
+        TurnItems(RESULTS_A_TURN),
+        request.resources,
+        lambda each: IncrementalResourceResponse(error.code, error.message, each.resource_type, each.resource_name),
     )
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
-    results = [
-        ReplicaElectionResult(
-            each.topic, [PartitionResult(index, error.code, error.message) for index in each.partitions]
+def _elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> Steps[ElectLeadersResponse]:
+    turn = TurnItems(RESULTS_A_TURN)
+    results: list[ReplicaElectionResult] = []
+    for each in request.topic_partitions or ():
+        partitions = yield from map_in_steps(
+            turn, each.partitions, lambda index: PartitionResult(index, error.code, error.message)
         )
-        for each in request.topic_partitions or ()
-    ]
+        results.append(ReplicaElectionResult(each.topic, partitions))
+        if turn.is_over(1):
+            yield
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 
 def _alter_reassignments(
     request: AlterPartitionReassignmentsRequest, error: KafkaError
-) -> AlterPartitionReassignmentsResponse:
-    topics = [
-        ReassignableTopicResponse(
-            topic.name,
-            [
-                ReassignablePartitionResponse(each.partition_index, error.code, error.message)
-                for each in topic.partitions
-            ],
+) -> Steps[AlterPartitionReassignmentsResponse]:
+    turn = TurnItems(RESULTS_A_TURN)
+    topics: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        partitions = yield from map_in_steps(
+            turn,
+            topic.partitions,
+            lambda each: ReassignablePartitionResponse(each.partition_index, error.code, error.message),
         )
-        for topic in request.topics
-    ]
+        topics.append(ReassignableTopicResponse(topic.name, partitions))
+        if turn.is_over(1):
+            yield
     return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=topics)
 
 
 def _list_reassignments(
     request: ListPartitionReassignmentsRequest, error: KafkaError
-) -> ListPartitionReassignmentsResponse:
-    topics = [
-        OngoingTopicReassignment(topic.name, [OngoingPartitionReassignment(each) for each in topic.partition_indexes])
-        for topic in request.topics or ()
-    ]
+) -> Steps[ListPartitionReassignmentsResponse]:
+    turn = TurnItems(RESULTS_A_TURN)
+    topics: list[OngoingTopicReassignment] = []
+    for topic in request.topics or ():
+        partitions = yield from map_in_steps(turn, topic.partition_indexes, OngoingPartitionReassignment)
+        topics.append(OngoingTopicReassignment(topic.name, partitions))
+        if turn.is_over(1):
+            yield
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=topics)
 
 
-def _create_acls(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * len(request.creations))
+def _create_acls(request: CreateAclsRequest, error: KafkaError) -> Steps[CreateAclsResponse]:
+    count = len(request.creations)
+    if count > RESULTS_A_TURN:
+        yield  # so that the response is encoded in a thread
+    return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * count)
 
 
-def _delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
-    result = DeleteAclsFilterResult(error.code, error.message)
-    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
+def _delete_acls(request: DeleteAclsRequest, error: KafkaError) -> Steps[DeleteAclsResponse]:
+    count = len(request.filters)
+    if count > RESULTS_A_TURN:
+        yield  # so that the response is encoded in a thread
+    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error.code, error.message)] * count)
 
 
-def _fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
+def _fetch(request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
     """Up to v12, in which topics have names, each partition has the error too: before v7 it is the only place."""
     topics = [
         FetchableTopicResponse(
@@ -183,40 +213,45 @@ def _fetch(request: FetchRequest, error: KafkaError) -> FetchResponse:
         for topic in request.topics
         if topic.topic
     ]
-    return FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics)
+    return no_steps(FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics))
 
 
 def _alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, error: KafkaError
-) -> AlterUserScramCredentialsResponse:
-    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
-    results = [AlterUserScramCredentialsResult(user, error.code, error.message) for user in users]
+) -> Steps[AlterUserScramCredentialsResponse]:
+    name = attrgetter("name")
+    users = list(dict.fromkeys([*map(name, request.deletions), *map(name, request.upsertions)]))
+    results = yield from map_in_steps(
+        TurnItems(RESULTS_A_TURN),
+        users,
+        lambda user: AlterUserScramCredentialsResult(user, error.code, error.message),
+    )
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
+def _with_code(response: type[Any]) -> Callable[[Any, KafkaError], Steps[Message]]:
     """For APIs with one error code for the whole request."""
-    return lambda request, error: response(error_code=error.code)
+    return lambda request, error: no_steps(response(error_code=error.code))
 
 
-def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Message]:
-    return lambda request, error: response(error_code=error.code, error_message=error.message)
+def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Steps[Message]]:
+    return lambda request, error: no_steps(response(error_code=error.code, error_message=error.message))
 
 
-def _alter_client_quotas(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(
-        entries=[
-            ResponseEntryData(
-                error.code,
-                error.message,
-                [ResponseEntityData(part.entity_type, part.entity_name) for part in entry.entity],
-            )
-            for entry in request.entries
-        ]
-    )
+def _alter_client_quotas(request: AlterClientQuotasRequest, error: KafkaError) -> Steps[AlterClientQuotasResponse]:
+    turn = TurnItems(RESULTS_A_TURN)
+    entries: list[ResponseEntryData] = []
+    for entry in request.entries:
+        entity = yield from map_in_steps(
+            turn, entry.entity, lambda part: ResponseEntityData(part.entity_type, part.entity_name)
+        )
+        entries.append(ResponseEntryData(error.code, error.message, entity))
+        if turn.is_over(1):
+            yield
+    return AlterClientQuotasResponse(entries=entries)
 
 
-_ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]]] = {
+_ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Steps[Message]]]] = {
     CreateTopicsRequest: _create_topics,
     DeleteTopicsRequest: _delete_topics,
     CreatePartitionsRequest: _create_partitions,
@@ -240,7 +275,7 @@ _ERROR_RESPONSES: Final[dict[type[Message], Callable[[Any, KafkaError], Message]
     FetchSnapshotRequest: _with_code(FetchSnapshotResponse),
     UpdateRaftVoterRequest: _with_code(UpdateRaftVoterResponse),
     AlterUserScramCredentialsRequest: _alter_user_scram_credentials,
-    CreateDelegationTokenRequest: lambda request, error: refused_creation(request, ANONYMOUS, error.code),
+    CreateDelegationTokenRequest: lambda request, error: no_steps(refused_creation(request, ANONYMOUS, error.code)),
     RenewDelegationTokenRequest: _with_code(RenewDelegationTokenResponse),
     ExpireDelegationTokenRequest: _with_code(ExpireDelegationTokenResponse),
 }

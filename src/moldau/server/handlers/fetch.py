@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, finish, split
+from moldau.base.steps import Steps, TurnItems, finish, split
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
 from moldau.replica.reading import EMPTY, ConsumerReads, Reads, ReplicaReads, SameRack
@@ -32,7 +32,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
-from moldau.server.handlers.replies import TurnItems, item_count, partitions_in_turns, run_steps
+from moldau.server.handlers.replies import item_count, partitions_in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey

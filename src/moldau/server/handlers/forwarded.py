@@ -15,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.runtime.controller.channel import AskController
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.authorized_requests.authorized import Authorize
-from moldau.server.handlers.error_responses import error_response
+from moldau.server.handlers.error_responses import error_response_in_steps
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
-from moldau.wire.messages.create_topics import CreateTopicsRequest
 from moldau.wire.schema import Message
 
 FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
@@ -50,9 +52,6 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
 }
 
-TOPICS_ENCODED_ON_LOOP: Final = 100
-"""The response to CreateTopics has all configs of each topic: one for more topics is encoded in a thread."""
-
 
 class ForwardedHandler:
     """The handler of one forwarded API."""
@@ -60,29 +59,39 @@ class ForwardedHandler:
     request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
 
     def __init__(
-        self, api: ApiKey, versions: tuple[int, int], send_to_controller: AskController, authorize: Authorize
+        self,
+        api: ApiKey,
+        versions: tuple[int, int],
+        send_to_controller: AskController,
+        authorize: Authorize,
+        timers: Timers,
     ) -> None:
         self.api = api
         self.versions = versions
         self._send_to_controller = send_to_controller
         self._authorize = authorize
+        self._timers = timers
 
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
-        allowed, with_refused = self._authorize(request, caller.access)
+        return run_steps(self._timers, self._steps(request, caller))
+
+    def _steps(self, request: Message, caller: Caller) -> Steps[Message | Promise[Message]]:
+        allowed, with_refused = yield from self._authorize(request, caller.access)
         if allowed is None:
-            return with_refused(response_class(self.api)())
-        reply = self._send_to_controller(self.api, allowed, caller.version, caller.client).map(
-            lambda response: with_refused(
-                error_response(allowed, response) if isinstance(response, KafkaError) else response
-            )
-        )
-        if isinstance(allowed, CreateTopicsRequest) and len(allowed.topics) > TOPICS_ENCODED_ON_LOOP:
-            return _long(reply)
-        return reply
+            return (yield from with_refused(response_class(self.api)()))
+
+        def whole_response(response: Message | KafkaError) -> Steps[Message | Promise[Message]]:
+            if isinstance(response, KafkaError):
+                response = yield from error_response_in_steps(allowed, response)
+            return (yield from with_refused(response))
+
+        reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
+        return _long(reply.and_then(lambda response: run_steps(self._timers, whole_response(response))))
 
 
 def _long(reply: Promise[Message]) -> LongReply:
-    """Return a reply that is encoded in a thread. Later requests of the connection need not wait."""
+    """Return a reply that is encoded in a thread: the response may name all partitions of the cluster, or have all
+    configs of thousands of topics. Later requests of the connection need not wait."""
     long_reply = LongReply()
     long_reply.handled.complete(None)
     reply.then(long_reply.complete)
@@ -90,6 +99,9 @@ def _long(reply: Promise[Message]) -> LongReply:
 
 
 def forwarded_handlers(
-    send_to_controller: AskController, authorize: Mapping[ApiKey, Authorize]
+    send_to_controller: AskController, authorize: Mapping[ApiKey, Authorize], timers: Timers
 ) -> list[ForwardedHandler]:
-    return [ForwardedHandler(api, versions, send_to_controller, authorize[api]) for api, versions in FORWARDED.items()]
+    return [
+        ForwardedHandler(api, versions, send_to_controller, authorize[api], timers)
+        for api, versions in FORWARDED.items()
+    ]

@@ -15,7 +15,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise, resolved
-from moldau.base.steps import Steps, split
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
 
@@ -50,23 +50,6 @@ def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[
 def reply_when_ready(reply: Promise[R], error_response: Callable[[KafkaError], R]) -> Promise[R]:
     """Return the same promise with a KafkaError turned into `error_response(error)`."""
     return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
-
-
-class TurnItems:
-    """Counts the items of a long request that are handled in one turn of the loop."""
-
-    __slots__ = ("_items_a_turn", "_left")
-
-    def __init__(self, items_a_turn: int) -> None:
-        self._items_a_turn = self._left = items_a_turn
-
-    def is_over(self, count: int) -> bool:
-        """Count these items, at least one; return whether the turn must end."""
-        self._left -= max(1, count)
-        if self._left > 0:
-            return False
-        self._left = self._items_a_turn
-        return True
 
 
 def item_count(lists: Iterable[Sequence[object]]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import Steps, no_steps
 from moldau.security.acls.access import Access
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ALTER
@@ -13,8 +14,11 @@ from moldau.wire.messages.delete_acls import DeleteAclsRequest
 
 
 def authorize_acl_change(has_authorizer: bool) -> Authorize:
-    def authorize(request: CreateAclsRequest | DeleteAclsRequest, access: Access) -> Authorized:
+    def authorize(request: CreateAclsRequest | DeleteAclsRequest, access: Access) -> Steps[Authorized]:
         check_codes(request.creations if isinstance(request, CreateAclsRequest) else request.filters)
+        return no_steps(authorized(request, access))
+
+    def authorized(request: CreateAclsRequest | DeleteAclsRequest, access: Access) -> Authorized:
         if not access.allows(CLUSTER_ALTER):
             return refused(request, denied(CLUSTER_ALTER))
         if not has_authorizer:

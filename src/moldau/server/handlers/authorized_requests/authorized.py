@@ -1,56 +1,60 @@
-"""What is left of a request after authorization, and the functions that most APIs share."""
+"""What is left of a request after authorization, and the functions that most APIs share.
+
+A request may name thousands of resources: it is authorized in steps.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import compress
+from operator import not_
+from typing import Any, Final, NamedTuple, TypeVar
 
 from moldau.base.errors import KafkaError
+from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
 from moldau.security.acls.access import Access, Needs
 from moldau.security.acls.denials import denied
-from moldau.server.handlers.error_responses import error_response
+from moldau.server.handlers.error_responses import error_response_in_steps
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
+AUTHORIZED_A_TURN: Final = 500
 
 
 class Authorized(NamedTuple):
     request: Message | None
     """The part of the request that is allowed; None if nothing is left of it."""
-    with_refused: Callable[[Any], Message]
+    with_refused: Callable[[Any], Steps[Message]]
     """Returns the whole response from the one to the allowed part, or from an empty one if nothing is left."""
 
 
-Authorize = Callable[[Any, Access], Authorized]
+Authorize = Callable[[Any, Access], Steps[Authorized]]
 """Takes what the client may not do out of a request. A request that is allowed as a whole is not copied."""
 
 
-def unchanged(response: Message) -> Message:
-    return response
+def unchanged(response: Message) -> Steps[Message]:
+    return no_steps(response)
 
 
 def whole_request(needs: Needs) -> Authorize:
     """For APIs that need one permission, whatever the request contains."""
 
-    def authorize(request: Message, access: Access) -> Authorized:
-        return Authorized(request, unchanged) if access.allows(needs) else refused(request, denied(needs))
+    def authorize(request: Message, access: Access) -> Steps[Authorized]:
+        return no_steps(Authorized(request, unchanged) if access.allows(needs) else refused(request, denied(needs)))
 
     return authorize
 
 
 def refused(request: Message, error: KafkaError) -> Authorized:
-    return Authorized(None, lambda _: error_response(request, error))
+    return Authorized(None, lambda _: error_response_in_steps(request, error))
 
 
-def split(items: Iterable[T], is_allowed: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+def split(turn: TurnItems, items: Sequence[T], is_allowed: Callable[[T], bool]) -> Steps[tuple[list[T], list[T]]]:
     """Return the items that are allowed and those that are denied."""
-    allowed: list[T] = []
-    rest: list[T] = []
-    for item in items:
-        (allowed if is_allowed(item) else rest).append(item)
-    return allowed, rest
+    verdicts = yield from map_in_steps(turn, items, is_allowed)
+    return list(compress(items, verdicts)), list(compress(items, map(not_, verdicts)))
 
 
 def duplicates(keys: Iterable[H]) -> set[H]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.base.errors import ErrorCode
+from moldau.base.steps import Steps, no_steps
 from moldau.metadata.controller.delegation_tokens import NO_TIME, check_principals, owner_of, refused_creation
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import USER_CREATE_TOKENS
@@ -16,11 +17,11 @@ from moldau.wire.messages.create_delegation_token import CreateDelegationTokenRe
 from moldau.wire.schema import Message
 
 
-def authorize_create_token(request: CreateDelegationTokenRequest, access: Access) -> Authorized:
+def authorize_create_token(request: CreateDelegationTokenRequest, access: Access) -> Steps[Authorized]:
     refusal = _refusal(request, access)
     if refusal is None:
-        return Authorized(request, unchanged)
-    return Authorized(None, lambda _: refused_creation(request, access.principal, refusal))
+        return no_steps(Authorized(request, unchanged))
+    return no_steps(Authorized(None, lambda _: no_steps(refused_creation(request, access.principal, refusal))))
 
 
 def _refusal(request: CreateDelegationTokenRequest, access: Access) -> ErrorCode | None:
@@ -36,9 +37,10 @@ def _refusal(request: CreateDelegationTokenRequest, access: Access) -> ErrorCode
 def authorize_token_change(response: type[Any]) -> Authorize:
     """For RenewDelegationToken and ExpireDelegationToken."""
 
-    def authorize(request: Message, access: Access) -> Authorized:
+    def authorize(request: Message, access: Access) -> Steps[Authorized]:
         if may_use_tokens(access.principal):
-            return Authorized(request, unchanged)
-        return Authorized(None, lambda _: response(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIME))
+            return no_steps(Authorized(request, unchanged))
+        refusal = response(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIME)
+        return no_steps(Authorized(None, lambda _: no_steps(refusal)))
 
     return authorize

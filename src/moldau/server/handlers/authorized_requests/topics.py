@@ -6,10 +6,13 @@ no secret: an unknown id gets UNKNOWN_TOPIC_ID.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from random import Random
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
+from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.base.view_configs import VIEW_FROM
 from moldau.metadata.image import MetadataImage
@@ -25,7 +28,13 @@ from moldau.security.acls.requirements import (
     TOPIC_DESCRIBE_CONFIGS,
     TOPIC_READ,
 )
-from moldau.server.handlers.authorized_requests.authorized import Authorized, duplicates, split, unchanged
+from moldau.server.handlers.authorized_requests.authorized import (
+    AUTHORIZED_A_TURN,
+    Authorized,
+    duplicates,
+    split,
+    unchanged,
+)
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -44,32 +53,35 @@ from moldau.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
+_NAME: Final = attrgetter("name")
 
-def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Authorized:
+
+def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Steps[Authorized]:
     """Without DESCRIBE_CONFIGS a topic is created, but the response does not tell its configs. Who creates a view must
     be allowed to read its source: whoever may read the view needs no right on the source."""
-    unchecked = {METADATA_TOPIC, *duplicates(topic.name for topic in request.topics)}
+    turn = TurnItems(AUTHORIZED_A_TURN)
+    unchecked = {METADATA_TOPIC, *duplicates(map(_NAME, request.topics))}
     may_create_all = access.allows_quietly(CLUSTER_CREATE)
-    allowed, rest = split(
+    allowed, rest = yield from split(
+        turn,
         request.topics,
         lambda topic: (
             (may_create_all or topic.name in unchecked or access.allows(TOPIC_CREATE, topic.name))
             and _may_read_source(topic, access)
         ),
     )
-    undescribed = {topic.name for topic in allowed if not access.allows_quietly(TOPIC_DESCRIBE_CONFIGS, topic.name)}
+    _, hidden = yield from split(turn, allowed, lambda topic: access.allows_quietly(TOPIC_DESCRIBE_CONFIGS, topic.name))
+    undescribed = set(map(_NAME, hidden))
     if not rest and not undescribed:
         return Authorized(request, unchanged)
-    denials = [
-        CreatableTopicResult(topic.name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-        for topic in rest
-    ]
+    denials = yield from map_in_steps(turn, rest, _denied_topic)
 
-    def with_refused(response: CreateTopicsResponse) -> CreateTopicsResponse:
-        results = [
-            _without_configs(result) if result.name in undescribed and not result.error_code else result
-            for result in response.topics
-        ]
+    def with_refused(response: CreateTopicsResponse) -> Steps[CreateTopicsResponse]:
+        results = yield from map_in_steps(
+            TurnItems(AUTHORIZED_A_TURN),
+            response.topics,
+            lambda result: _without_configs(result) if result.name in undescribed and not result.error_code else result,
+        )
         return CreateTopicsResponse(response.throttle_time_ms, [*results, *denials])
 
     if not rest:
@@ -77,6 +89,11 @@ def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Aut
     return Authorized(
         CreateTopicsRequest(allowed, request.timeout_ms, request.validate_only) if allowed else None, with_refused
     )
+
+
+def _denied_topic(topic: CreatableTopic) -> CreatableTopicResult:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return CreatableTopicResult(topic.name, ZERO_UUID, code, "Authorization failed.")
 
 
 def _may_read_source(topic: CreatableTopic, access: Access) -> bool:
@@ -93,48 +110,50 @@ def _without_configs(result: CreatableTopicResult) -> CreatableTopicResult:
     )
 
 
-def authorize_create_partitions(request: CreatePartitionsRequest, access: Access) -> Authorized:
-    unchecked = duplicates(topic.name for topic in request.topics)
-    allowed, rest = split(
-        request.topics, lambda topic: topic.name in unchecked or access.allows(TOPIC_ALTER, topic.name)
+def authorize_create_partitions(request: CreatePartitionsRequest, access: Access) -> Steps[Authorized]:
+    turn = TurnItems(AUTHORIZED_A_TURN)
+    unchecked = duplicates(map(_NAME, request.topics))
+    allowed, rest = yield from split(
+        turn, request.topics, lambda topic: topic.name in unchecked or access.allows(TOPIC_ALTER, topic.name)
     )
     if not rest:
         return Authorized(request, unchanged)
-    denials = [CreatePartitionsTopicResult(topic.name, denied(TOPIC_ALTER).code, None) for topic in rest]
+    code = denied(TOPIC_ALTER).code
+    denials = yield from map_in_steps(turn, rest, lambda topic: CreatePartitionsTopicResult(topic.name, code, None))
     return Authorized(
         CreatePartitionsRequest(allowed, request.timeout_ms, request.validate_only) if allowed else None,
-        lambda response: CreatePartitionsResponse(response.throttle_time_ms, [*response.results, *denials]),
+        lambda response: no_steps(CreatePartitionsResponse(response.throttle_time_ms, [*response.results, *denials])),
     )
 
 
 def authorize_delete_topics(
     request: DeleteTopicsRequest, access: Access, image: MetadataImage, rng: Random
-) -> Authorized:
+) -> Steps[Authorized]:
     """Whatever is not surely allowed by this node's image is not sent to the controller, whose image may be newer.
 
     If something was denied, the results are shuffled: their positions must not tell which topics exist.
     """
     if access.allows_quietly(CLUSTER_DELETE):
         return Authorized(request, unchanged)
-    topics = request.topics or [DeleteTopicState(name) for name in request.topic_names]
-    unchecked = duplicates((topic.name, topic.topic_id) for topic in topics)
-    allowed: list[DeleteTopicState] = []
-    denials: list[DeletableTopicResult] = []
-    for topic in topics:
+    turn = TurnItems(AUTHORIZED_A_TURN)
+    topics = request.topics or (yield from map_in_steps(turn, request.topic_names, DeleteTopicState))
+    unchecked = duplicates(map(attrgetter("name", "topic_id"), topics))
+
+    def denial(topic: DeleteTopicState) -> DeletableTopicResult | None:
         is_invalid = (topic.name is None) == (topic.topic_id == ZERO_UUID)
         if is_invalid or (topic.name, topic.topic_id) in unchecked:
-            allowed.append(topic)  # the controller refuses it
-        elif (denial := _denial_of_deletion(topic, access, image)) is None:
-            allowed.append(topic)
-        else:
-            denials.append(denial)
+            return None  # the controller refuses it
+        return _denial_of_deletion(topic, access, image)
+
+    results = yield from map_in_steps(turn, topics, denial)
+    denials = [each for each in results if each is not None]
     if not denials:
         return Authorized(request, unchanged)
+    allowed = [topic for topic, result in zip(topics, results, strict=True) if result is None]
 
-    def with_refused(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
-        results = [*response.responses, *denials]
-        rng.shuffle(results)
-        return DeleteTopicsResponse(response.throttle_time_ms, results)
+    def with_refused(response: DeleteTopicsResponse) -> Steps[DeleteTopicsResponse]:
+        shuffled = sorted([*response.responses, *denials], key=lambda _: rng.random())
+        return no_steps(DeleteTopicsResponse(response.throttle_time_ms, shuffled))
 
     if not allowed:
         return Authorized(None, with_refused)

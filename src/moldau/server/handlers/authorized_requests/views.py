@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.view_configs import VIEW_FROM
 from moldau.security.acls.access import Access
-from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, split
+from moldau.server.handlers.authorized_requests.authorized import (
+    AUTHORIZED_A_TURN,
+    Authorize,
+    Authorized,
+    split,
+)
 from moldau.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -20,18 +26,21 @@ from moldau.wire.messages.create_topics import (
 def refusing_views(authorize: Authorize, missing: Callable[[], str | None]) -> Authorize:
     """`missing` says in one sentence what this broker needs for views; None if it has it."""
 
-    def authorize_and_refuse(request: CreateTopicsRequest, access: Access) -> Authorized:
-        authorized = authorize(request, access)
+    def authorize_and_refuse(request: CreateTopicsRequest, access: Access) -> Steps[Authorized]:
+        authorized = yield from authorize(request, access)
         if not isinstance(authorized.request, CreateTopicsRequest):
             return authorized
-        topics, views = split(authorized.request.topics, lambda topic: not _is_view(topic))
+        turn = TurnItems(AUTHORIZED_A_TURN)
+        topics, views = yield from split(turn, authorized.request.topics, lambda topic: not _is_view(topic))
         what = missing() if views else None
         if what is None:
             return authorized
-        refused = [CreatableTopicResult(view.name, ZERO_UUID, ErrorCode.POLICY_VIOLATION, what) for view in views]
+        refused = yield from map_in_steps(
+            turn, views, lambda view: CreatableTopicResult(view.name, ZERO_UUID, ErrorCode.POLICY_VIOLATION, what)
+        )
 
-        def with_refused(response: CreateTopicsResponse) -> CreateTopicsResponse:
-            others = authorized.with_refused(response)
+        def with_refused(response: CreateTopicsResponse) -> Steps[CreateTopicsResponse]:
+            others = yield from authorized.with_refused(response)
             assert isinstance(others, CreateTopicsResponse), "it returns what it was given"
             return CreateTopicsResponse(others.throttle_time_ms, [*others.topics, *refused])
 

@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, finish, split
+from moldau.base.steps import Steps, TurnItems, finish, split
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transaction import TV_0, TV_2
@@ -24,7 +24,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import TimeLimit, TurnItems, combine_replies, reply_or_error, run_steps
+from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

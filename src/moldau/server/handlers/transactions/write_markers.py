@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.counters import MARKERS_REFUSED, Counters
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, split
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
@@ -23,7 +23,7 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
-from moldau.server.handlers.replies import TimeLimit, TurnItems, in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
@@ -43,8 +43,10 @@ COMMIT_WAIT_MS = 5_000
 """A partition that lost its in-sync replicas may never commit its marker: other transactions must not wait for it."""
 MARKERS_A_TURN: Final = 100
 """Each marker is an append: some 50 microseconds."""
-DENIED_A_TURN: Final = 2_000
+RESULTS_A_TURN: Final = 2_000
 Code = ErrorCode | Promise[ErrorCode]
+Written = dict[TopicPartition, Code]
+"""The results of one marker; promises of those that are not committed yet."""
 
 
 class WriteTxnMarkers:
@@ -74,26 +76,36 @@ class WriteTxnMarkers:
         if not (caller.access.allows_quietly(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
             self._counters.add(MARKERS_REFUSED, len(request.markers))
             return run_steps(self._timers, _denied_steps(request))
-        requested = [(marker, _partitions(marker)) for marker in request.markers]
-        to_write = [(marker, each) for marker, partitions in requested for each in partitions]
+        return run_steps(self._timers, self._steps(request))
 
-        def make_response(all_codes: list[ErrorCode]) -> WriteTxnMarkersResponse:
-            remaining_codes = iter(all_codes)
-            return WriteTxnMarkersResponse(
-                [
-                    _result(marker, dict(zip(partitions, remaining_codes, strict=False)))
-                    for marker, partitions in requested
-                ]
-            )
+    def _steps(
+        self, request: WriteTxnMarkersRequest
+    ) -> Steps[WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]]:
+        """Write the markers in the order of the request, some in each turn."""
+        turn = TurnItems(MARKERS_A_TURN)
+        written: list[Written] = []
+        commits = _Commits()
+        for marker in request.markers:
+            codes: Written = {}
+            for topic in marker.topics:
+                for index in topic.partition_indexes:
+                    name = TopicPartition(topic.name, index)
+                    if name not in codes:
+                        codes[name] = commits.watched(self._write_or_error(marker, name))
+                    if turn.is_over(1):
+                        yield
+                if turn.is_over(1):
+                    yield
+            written.append(codes)
+            if turn.is_over(1):
+                yield
+        if not commits.missing:
+            return (yield from _response_steps(request, written))
+        commits.finish_within(self._timers, COMMIT_WAIT_MS)
+        return commits.done.and_then(lambda _: run_steps(self._timers, _response_steps(request, written)))
 
-        return in_turns(
-            self._timers,
-            to_write,
-            lambda each: reply_or_error(partial(self._write, *each), lambda error: _marker_error(error.code)),
-            make_response,
-            MARKERS_A_TURN,
-            TimeLimit(self._timers, COMMIT_WAIT_MS, lambda _: ErrorCode.REQUEST_TIMED_OUT),
-        )
+    def _write_or_error(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
+        return reply_or_error(partial(self._write, marker, name), lambda error: _marker_error(error.code))
 
     def _write(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
@@ -123,16 +135,14 @@ class WriteTxnMarkers:
 def _denied_steps(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
     """Refuse all markers, some partitions in each turn."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    turn = TurnItems(DENIED_A_TURN)
+    turn = TurnItems(RESULTS_A_TURN)
     results = []
     for marker in request.markers:
         topics = []
         for topic in marker.topics:
-            partitions: list[WritableTxnMarkerPartitionResult] = []
-            for some in split(topic.partition_indexes, DENIED_A_TURN):
-                partitions += [WritableTxnMarkerPartitionResult(index, code) for index in some]
-                if turn.is_over(len(some)):
-                    yield
+            partitions = yield from map_in_steps(
+                turn, topic.partition_indexes, lambda index: WritableTxnMarkerPartitionResult(index, code)
+            )
             topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
             if turn.is_over(1):
                 yield
@@ -142,25 +152,54 @@ def _denied_steps(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersRespo
     return WriteTxnMarkersResponse(results)
 
 
-def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
-    partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-    return list(dict.fromkeys(partitions))
-
-
 def _marker_error(code: ErrorCode) -> ErrorCode:
     """Return an error that the sender can handle: it knows partitions without a leader, but no group coordinators."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_NOT_READY else code
 
 
-def _result(marker: WritableTxnMarker, codes: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
-    topics = [
-        WritableTxnMarkerTopicResult(
-            topic.name,
-            [
-                WritableTxnMarkerPartitionResult(index, codes[TopicPartition(topic.name, index)])
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in marker.topics
-    ]
-    return WritableTxnMarkerResult(marker.producer_id, topics)
+class _Commits:
+    """The markers that are written and not committed yet."""
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self.done: Promise[None] = Promise()
+        """Completed after the last commit, or after the time limit."""
+        self._timer: Timer | None = None
+
+    def watched(self, code: Code) -> Code:
+        if isinstance(code, Promise) and not code.done:
+            self.missing += 1
+            code.then(self._on_commit)
+        return code
+
+    def finish_within(self, timers: Timers, wait_ms: int) -> None:
+        self._timer = timers.after_ms(wait_ms, lambda: self.done.complete(None))
+
+    def _on_commit(self, _: ErrorCode) -> None:
+        self.missing -= 1
+        if not self.missing and self._timer is not None and not self.done.done:
+            self._timer.cancel()
+            self.done.complete(None)
+
+
+def _response_steps(request: WriteTxnMarkersRequest, written: list[Written]) -> Steps[WriteTxnMarkersResponse]:
+    turn = TurnItems(RESULTS_A_TURN)
+    results: list[WritableTxnMarkerResult] = []
+    for marker, codes in zip(request.markers, written, strict=True):
+        topics: list[WritableTxnMarkerTopicResult] = []
+        for topic in marker.topics:
+            partitions = yield from map_in_steps(turn, topic.partition_indexes, partial(_result, topic.name, codes))
+            topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
+            if turn.is_over(1):
+                yield
+        results.append(WritableTxnMarkerResult(marker.producer_id, topics))
+        if turn.is_over(1):
+            yield
+    return WriteTxnMarkersResponse(results)
+
+
+def _result(topic: str, codes: Written, index: int) -> WritableTxnMarkerPartitionResult:
+    code = codes[TopicPartition(topic, index)]
+    if isinstance(code, Promise):
+        code = code.value() if code.done else ErrorCode.REQUEST_TIMED_OUT
+    return WritableTxnMarkerPartitionResult(index, code)
