@@ -21,6 +21,7 @@ from moldau.log.cleaning.pieces import Piece
 from moldau.views.definition import ViewDefinition
 from moldau.views.expressions import Column, walk
 from moldau.views.field_ranges import FieldKey, Value, constraints_of, indexed_fields
+from moldau.views.prepared import PreparedQueries
 from moldau.views.records import Records, header_column, text_column, timestamps, unchecked_texts
 from moldau.views.sql import Query, compile_queries
 
@@ -32,6 +33,8 @@ LONG_VALUE_BYTES: Final = 4 << 20
 value must not keep all others from being shown."""
 QUERIES_MAX: Final = 100
 """Compiled queries that are kept: views are deleted, and nobody tells a worker."""
+VALIDITY: Final = Query("coalesce(json_valid(value), TRUE)", "", ("value",), ())
+"""Whether a value is JSON."""
 NOT_FINITE_HINT: Final = r"(?i)[:,\[]-?(?:nan|inf)"
 NOT_FINITE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE | re.DOTALL)
 """A string, whatever is in it, or a number that JSON does not have."""
@@ -71,7 +74,7 @@ class Engine:
 
         csv.field_size_limit(FIELD_CHARACTERS_MAX)
         self._duckdb: Any = duckdb
-        self._connection = duckdb.connect(config=dict(_SETTINGS))
+        self._queries = PreparedQueries(duckdb.connect(config=dict(_SETTINGS)))
         self._compile = lru_cache(QUERIES_MAX)(compile_queries)
         self.is_fresh = True
         """Whether earlier work cannot be why there is no memory. Else a long value would be shown or not by chance."""
@@ -112,10 +115,10 @@ class Engine:
     def _read_result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
         table = source.table(query, rows)
         try:
-            return self._execute(query.sql, table)
+            return self._queries.execute(query, table)
         except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
             source.add_wrong(rows[self._invalid(table)])
-            return self._execute(query.sql, source.table(query, rows))
+            return self._queries.execute(query, source.table(query, rows))
 
     def _too_large(self, source: _Source, query: Query, rows: Numbers) -> Numbers:
         """The rows whose values need more memory than there is only to be parsed, whatever the view does with them."""
@@ -127,15 +130,11 @@ class Engine:
                 found.append(row)
         return np.array(found, rows.dtype)
 
-    def _execute(self, sql: str, table: pa.Table) -> pa.Table:
-        self._connection.register("records", table)
-        return self._connection.sql(sql).to_arrow_table()
-
     def _invalid(self, table: pa.Table) -> Mask:
         """Which values are no JSON."""
         if "value" not in table.column_names:
             return np.zeros(table.num_rows, np.bool_)
-        is_valid = self._execute("SELECT coalesce(json_valid(value), TRUE) FROM records", table).column(0)
+        is_valid = self._queries.execute(VALIDITY, table).column(0)
         is_invalid: Mask = ~is_valid.to_numpy()
         return is_invalid
 
