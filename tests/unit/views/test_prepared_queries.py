@@ -23,7 +23,7 @@ def table_of(*numbers: object, kind: pa.DataType | None = None) -> pa.Table:
 
 
 def results(queries: PreparedQueries, query: Query, table: pa.Table) -> list[object]:
-    found: list[object] = queries.execute(query, table).column(0).to_pylist()
+    found: list[object] = queries.table(query, table).column(0).to_pylist()
     return found
 
 
@@ -57,7 +57,7 @@ def test_a_failed_query_runs_again_with_other_records() -> None:
     whole = Query("CAST(n AS INTEGER) AS m", "", ("n",), ())
     assert results(queries, whole, table_of("1")) == [1]
     with pytest.raises(duckdb.ConversionException):
-        queries.execute(whole, table_of("1", "one"))
+        queries.table(whole, table_of("1", "one"))
     assert results(queries, whole, table_of("2")) == [2]
 
 
@@ -65,7 +65,7 @@ def test_a_query_that_cannot_be_planned_leaves_nothing() -> None:
     connection = duckdb.connect()
     queries = PreparedQueries(connection)
     with pytest.raises(duckdb.BinderException):
-        queries.execute(Query("other AS m", "", ("n",), ()), table_of(1))
+        queries.table(Query("other AS m", "", ("n",), ()), table_of(1))
     assert kept(connection) == (0, 0)
 
 
@@ -73,7 +73,7 @@ def test_records_are_not_kept() -> None:
     queries = PreparedQueries(duckdb.connect())
     table = table_of(1, 2)
     gone = weakref.ref(table)
-    queries.execute(ADDING, table)
+    queries.table(ADDING, table)
     del table
     gc.collect()
     assert gone() is None
