@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -64,7 +64,7 @@ class Shown(NamedTuple):
     rows: Numbers
     values: pa.Array | None
     unreadable: int
-    ranges: Ranges = {}
+    ranges: Mapping[FieldKey, tuple[Value, Value] | None] = {}
     """What the fields of the condition hold in all rows."""
 
 
