@@ -43,6 +43,16 @@ def test_each_table_has_its_own_result() -> None:
         assert results(queries, ADDING, table) == [number + 1 for number in numbers]
 
 
+def test_arrays_are_masked_where_a_result_is_null() -> None:
+    queries = PreparedQueries(duckdb.connect())
+    query = Query("n > 1 AS m, n AS x0", "", ("n",), ())
+    for numbers in ((1.5, 2.0), (None, 2.0, 1.0), (None, None), ()):
+        table = table_of(*numbers, kind=pa.float64())
+        arrays = queries.arrays(query, table)
+        assert arrays["x0"].tolist() == list(numbers)
+        assert arrays["m"].tolist() == [number and number > 1 for number in numbers]
+
+
 def test_a_table_of_other_types_gets_another_statement() -> None:
     connection = duckdb.connect()
     queries = PreparedQueries(connection)
