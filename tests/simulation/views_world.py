@@ -38,7 +38,7 @@ SIZES = {
 }
 SMALL = SIZES["small"]
 RUN_BYTES = 1_500
-"""Of the source, instead of 4 MiB: some batches."""
+"""Of the source, instead of 8 MiB: some batches."""
 KEPT_BYTES = 8_000
 """Results of a few runs: others are evicted."""
 FAILURES = 0.05

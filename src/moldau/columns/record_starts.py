@@ -21,6 +21,8 @@ MISSES_MAX: Final = 2
 """After this many stretches without a run, the rest of the batch is walked."""
 RUN_HOPED_FOR: Final = 512
 """With fewer records left, a walk takes no longer than the search for a run."""
+RUN_MIN: Final = 256
+"""Records of one size for which a run is worth more than walking the batch together with others."""
 WALK_MAX: Final = 1 << 16
 """Records walked at once; their positions are Python integers for a moment."""
 LENGTH_BYTES_MAX: Final = 5
@@ -47,6 +49,13 @@ def record_starts(body: Bytes, records: int) -> Numbers:
             position += run * size
         misses = 0 if run else misses + 1
     return np.concatenate(parts)
+
+
+def begins_with_run(body: Bytes) -> bool:
+    """Whether many of the first records are of one size, in a batch of more than RUN_HOPED_FOR. IndexError if they do
+    not fit into the body."""
+    walked = _walk(body, 0, STRETCH)
+    return _is_even(walked) and _run(body, int(walked[-2]), int(walked[-1]), RUN_MIN) == RUN_MIN
 
 
 def _is_even(positions: Numbers) -> bool:

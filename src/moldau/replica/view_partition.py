@@ -33,7 +33,7 @@ from moldau.views.jobs import Evaluated, EvaluatesViews, ViewFailed
 from moldau.views.markers import marker
 from moldau.views.shown_runs import ResultBudget, ShownPartition, ShownRecords
 
-RUN_BYTES: Final = 4 << 20
+RUN_BYTES: Final = 8 << 20
 """Bytes of the source that are evaluated at once, unless one batch is larger."""
 RUN_DIVISOR: Final = 4
 """Of a run that could not be evaluated, this part is tried next, down to one batch."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,10 +21,12 @@ from moldau.columns.varints import Mask, Numbers
 from moldau.log.cleaning.pieces import Piece
 from moldau.views.definition import ViewDefinition
 from moldau.views.expressions import Column, walk
-from moldau.views.field_ranges import FieldKey, Value, constraints_of, indexed_fields
+from moldau.views.field_ranges import FieldKey, Ranges, Value, constraints_of, indexed_fields
+from moldau.views.prepared import PreparedQueries
 from moldau.views.records import Records, header_column, text_column, timestamps, unchecked_texts
 from moldau.views.sql import Query, compile_queries
 
+T = TypeVar("T")
 MEMORY_MAX: Final = "512MB"
 FIELD_CHARACTERS_MAX: Final = 2**31 - 1
 """Of a quoted CSV field: no value is longer. Python's own limit would make long fields unreadable."""
@@ -32,6 +35,8 @@ LONG_VALUE_BYTES: Final = 4 << 20
 value must not keep all others from being shown."""
 QUERIES_MAX: Final = 100
 """Compiled queries that are kept: views are deleted, and nobody tells a worker."""
+VALIDITY: Final = Query("coalesce(json_valid(value), TRUE)", "", ("value",), ())
+"""Whether a value is JSON."""
 NOT_FINITE_HINT: Final = r"(?i)[:,\[]-?(?:nan|inf)"
 NOT_FINITE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:nan|inf(?:inity)?)', re.IGNORECASE | re.DOTALL)
 """A string, whatever is in it, or a number that JSON does not have."""
@@ -71,7 +76,7 @@ class Engine:
 
         csv.field_size_limit(FIELD_CHARACTERS_MAX)
         self._duckdb: Any = duckdb
-        self._connection = duckdb.connect(config=dict(_SETTINGS))
+        self._queries = PreparedQueries(duckdb.connect(config=dict(_SETTINGS)))
         self._compile = lru_cache(QUERIES_MAX)(compile_queries)
         self.is_fresh = True
         """Whether earlier work cannot be why there is no memory. Else a long value would be shown or not by chance."""
@@ -79,43 +84,49 @@ class Engine:
     def run(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> Shown:
         queries = self._compile(definition)
         source = _Source(definition, piece, records, partition)
-        rows = np.arange(records.offsets.size)
-        ranges: dict[FieldKey, tuple[Value, Value] | None] = {}
-        if queries.mask is not None and definition.where is not None:
-            result = self._result(queries.mask, source, rows)
-            for number, key in enumerate(indexed_fields(constraints_of(definition.where)), 1):
-                ranges[key] = _range(result.column(number))
-            rows = np.flatnonzero(result.column(0).to_numpy())
+        rows = source.rows
+        ranges: Ranges = {}
+        if queries.mask is not None:
+            is_shown, ranges = self._mask(queries.mask, source, indexed_fields(constraints_of(definition.where)))
+            rows = np.flatnonzero(is_shown)
         values = None
         if queries.values is not None:
-            values = self._result(queries.values, source, rows).column(0).combine_chunks()
+            values = self._result(queries.values, source, rows, self._queries.table).column(0).combine_chunks()
             values = _with_finite_numbers(values).cast(pa.binary())
         if source.is_wrong is None:
             return Shown(rows, values, 0, ranges)
         return _with_unreadable(rows, values, source.is_wrong, definition, records)._replace(ranges=ranges)
 
-    def _result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
+    def _mask(self, query: Query, source: _Source, keys: tuple[FieldKey, ...]) -> tuple[Mask, Ranges]:
+        """Which rows are shown, and what these fields hold in all rows."""
+        if any(key.is_text for key in keys):
+            table = self._result(query, source, source.rows, self._queries.table)
+            return table.column("m").to_numpy(), {key: _range(table.column(f"x{n}")) for n, key in enumerate(keys)}
+        arrays = self._result(query, source, source.rows, self._queries.arrays)
+        return arrays["m"], {key: _range_of_numbers(arrays[f"x{n}"]) for n, key in enumerate(keys)}
+
+    def _result(self, query: Query, source: _Source, rows: Numbers, execute: Callable[[Query, pa.Table], T]) -> T:
         """The query's columns for these rows, with null as the value where it cannot be read."""
         try:
             try:
-                return self._read_result(query, source, rows)
+                return self._read_result(query, source, rows, execute)
             except self._duckdb.OutOfMemoryException:
                 too_large = self._too_large(source, query, rows) if self.is_fresh else rows[:0]
                 if not too_large.size:
                     raise
                 source.add_wrong(too_large)
-                return self._read_result(query, source, rows)
+                return self._read_result(query, source, rows, execute)
         except self._duckdb.Error as failed:
             # Its text may quote values, which not everybody who sees the message may read.
             raise EngineFailed(f"the query of the view failed with {type(failed).__name__}") from None
 
-    def _read_result(self, query: Query, source: _Source, rows: Numbers) -> pa.Table:
+    def _read_result(self, query: Query, source: _Source, rows: Numbers, execute: Callable[[Query, pa.Table], T]) -> T:
         table = source.table(query, rows)
         try:
-            return self._execute(query.sql, table)
+            return execute(query, table)
         except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
             source.add_wrong(rows[self._invalid(table)])
-            return self._execute(query.sql, source.table(query, rows))
+            return execute(query, source.table(query, rows))
 
     def _too_large(self, source: _Source, query: Query, rows: Numbers) -> Numbers:
         """The rows whose values need more memory than there is only to be parsed, whatever the view does with them."""
@@ -127,15 +138,11 @@ class Engine:
                 found.append(row)
         return np.array(found, rows.dtype)
 
-    def _execute(self, sql: str, table: pa.Table) -> pa.Table:
-        self._connection.register("records", table)
-        return self._connection.sql(sql).to_arrow_table()
-
     def _invalid(self, table: pa.Table) -> Mask:
         """Which values are no JSON."""
         if "value" not in table.column_names:
             return np.zeros(table.num_rows, np.bool_)
-        is_valid = self._execute("SELECT coalesce(json_valid(value), TRUE) FROM records", table).column(0)
+        is_valid = self._queries.table(VALIDITY, table).column(0)
         is_invalid: Mask = ~is_valid.to_numpy()
         return is_invalid
 
@@ -158,10 +165,17 @@ def _range(column: pa.ChunkedArray) -> tuple[Value, Value] | None:
     return None if bounds["min"] is None else (bounds["min"], bounds["max"])
 
 
+def _range_of_numbers(column: npt.NDArray[Any]) -> tuple[Value, Value] | None:
+    numbers = column.compressed() if isinstance(column, np.ma.MaskedArray) else column
+    return (float(numbers.min()), float(numbers.max())) if numbers.size else None
+
+
 class _Source:
     """The columns of some records, each read when a query first uses it."""
 
     def __init__(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> None:
+        self.rows: Numbers = np.arange(records.offsets.size)
+        """All of them."""
         self._piece = piece
         self._records = records
         self._partition = partition

@@ -1,7 +1,7 @@
 """An index of what runs of batches hold: the least and the greatest value of the fields that conditions compare with a
 number or a text. A run in which nothing can match is skipped without being read, by every view of the source.
 
-It is learnt when a run is evaluated first, and small: a few numbers for 4 MiB of records.
+It is learnt when a run is evaluated first, and small: a few numbers for 8 MiB of records.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compiles a view's definition to queries of DuckDB over a table of records.
 
-The table `records` has `i` (the row), the columns of `expressions.COLUMNS`, `fields` (a list, for CSV values), and
-`h0`, `h1` … for the headers that are used. Every text of the
-author's becomes a literal or a quoted path: nothing of it is SQL. No expression raises an error for a value: what
-cannot be read is null, and so is a quotient by zero (a setting of the engine).
+The table has `i` (the row), the columns of `expressions.COLUMNS`, `fields` (a list, for CSV values), and `h0`, `h1` …
+for the headers that are used. Every text of the author's becomes a literal or a quoted path: nothing of it is SQL. No
+expression raises an error for a value: what cannot be read is null, and so is a quotient by zero (a setting of the
+engine).
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ SQL_CHARACTERS_MAX: Final = 1_000_000
 class Query:
     """One SELECT without a filter: DuckDB computes what its columns have in common once, but not in a WHERE."""
 
-    sql: str
+    results: str
+    """What it returns for a row."""
+    extraction: str
+    """The fields that these use, as columns of an inner SELECT; empty if they use none."""
     columns: tuple[str, ...]
     """The columns of the table that it uses, besides `i`."""
     headers: tuple[str, ...]
     """The names of the headers that are `h0`, `h1` …"""
-    reads_value: bool
-    """Whether it parses values."""
+
+    def sql(self, table: str) -> str:
+        return f"SELECT {self.results} FROM (SELECT *{self.extraction} FROM {table})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,7 @@ def _compile(
     if paths:
         used = used | {"value" if definition.csv_columns is None else "fields"}
     writer = _Writer(definition, headers, paths)
-    result = write(writer)
-    sql = f"SELECT {result} FROM (SELECT *{writer.extraction} FROM records)"
-    return Query(sql, tuple(sorted(used)), headers, bool(paths))
+    return Query(write(writer), writer.extraction, tuple(sorted(used)), headers)
 
 
 def literal(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import pytest
 from in_memory_node import InMemoryNode
@@ -173,3 +174,24 @@ def test_a_run_is_evaluated_ahead_only_if_its_result_can_be_kept(kept_bytes: int
     world.answer(Evaluated(0, 5, b"batch", (0,), (4,), 5, 1, 0, True))
     assert world.read() == b"batch"
     assert [piece.position // BATCH_BYTES for piece in world.pieces] == asked
+
+
+def truncate(world: ViewWorld) -> None:
+    world.log.generation += 1
+
+
+def elect_another_leader(world: ViewWorld) -> None:
+    world.view.source.state.leader_epoch += 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("change", [truncate, elect_another_leader])
+def test_results_of_before_a_truncation_are_not_shown_after_it(change: Callable[[ViewWorld], None]) -> None:
+    """Only an unclean election truncates what readers were shown."""
+    world = ViewWorld()
+    world.read()
+    world.answer(Evaluated(0, 10, b"before", (0,), (9,), 10, 10, 0, True))
+    assert world.read() == b"before"
+    change(world)
+    assert world.read() is None
+    world.answer(Evaluated(0, 10, b"after", (0,), (9,), 10, 10, 0, True))
+    assert world.read() == b"after"

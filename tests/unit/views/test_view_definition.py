@@ -67,8 +67,8 @@ def test_wrong_configs_name_the_config() -> None:
 def test_texts_of_the_author_never_become_sql() -> None:
     queries = compile_queries(view_definition({VIEW_WHERE: """"a' or 1" = 'b'' or 2'"""}))
     assert queries.mask is not None
-    assert """'$."a'' or 1"'""" in queries.mask.sql
-    assert """'b'' or 2'""" in queries.mask.sql
+    assert """'$."a'' or 1"'""" in queries.mask.extraction
+    assert """'b'' or 2'""" in queries.mask.results
 
 
 def test_comparisons_of_fields_cannot_grow_without_end() -> None:

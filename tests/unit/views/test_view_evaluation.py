@@ -27,6 +27,7 @@ from moldau.views.definition import view_definition
 from moldau.views.engine import QUERIES_MAX, Engine, EngineFailed
 from moldau.views.evaluation import Evaluated, evaluate
 from moldau.views.expressions import Field, walk
+from moldau.views.prepared import PreparedQueries
 from moldau.wire.batch import has_valid_crc, read_header, split_batches
 from moldau.wire.compression import Compression
 from moldau.wire.records import EndTxnMarker, Record, build_batch, decode_records, end_txn_batch
@@ -281,7 +282,7 @@ def test_messages_quote_no_values() -> None:
             raise duckdb.ConversionException("cannot convert 'secret'")
 
     engine = Engine()
-    engine._connection = Failing()
+    engine._queries = PreparedQueries(Failing())
     with pytest.raises(EngineFailed) as failed:
         evaluate(engine, view_definition({VIEW_WHERE: "a = 1"}), source_of(b"{}", b"{}"), 0)
     assert str(failed.value) == "the query of the view failed with ConversionException in offsets 0 to 1"

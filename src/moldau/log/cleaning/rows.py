@@ -5,13 +5,14 @@ Every length is checked against the bytes that are there; MalformedData is raise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from moldau.base.errors import MalformedData
-from moldau.columns.record_starts import RUN_HOPED_FOR, record_starts, walk_long, walk_short
+from moldau.columns.record_starts import RUN_HOPED_FOR, begins_with_run, record_starts
+from moldau.columns.side_by_side import starts_of_batches
 from moldau.columns.varints import BadRow, Bytes, Mask, Numbers, read, require, skip
 from moldau.log.cleaning.decompression import BatchBodies, DecompressionBuffer
 from moldau.log.cleaning.key_map import Keys
@@ -20,6 +21,8 @@ from moldau.wire.batch import BATCH_HEADER_BYTES, CODEC_MASK
 from moldau.wire.compression import Compression
 
 RECORD_BYTES_MIN: Final = 7
+SIDE_BY_SIDE_MAX: Final = 4096
+"""Records of a batch that is walked together with others, unless they are of one size."""
 _NULL: Final = 1
 """-1 as a zigzag varint."""
 
@@ -120,34 +123,11 @@ def _guess_starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends
         return begins
     starts = np.empty(int(counts.sum()), np.int64)
     is_small = counts <= RUN_HOPED_FOR
-    starts[np.repeat(is_small, counts)] = _walk_starts(content, data, begins[is_small], counts[is_small])
+    for index in np.flatnonzero((counts > RUN_HOPED_FOR) & (counts <= SIDE_BY_SIDE_MAX)).tolist():
+        is_small[index] = not begins_with_run(data[begins[index] : ends[index]])
+    starts[np.repeat(is_small, counts)] = starts_of_batches(content, data, begins[is_small], counts[is_small])
     first = np.cumsum(counts) - counts
     for index in np.flatnonzero(~is_small).tolist():
         begin, count, to = int(begins[index]), int(counts[index]), int(first[index])
         starts[to : to + count] = record_starts(data[begin : ends[index]], count) + begin
     return starts
-
-
-def _walk_starts(content: bytes | bytearray, data: Bytes, begins: Numbers, counts: Numbers) -> Numbers:
-    """Return the starts in many small batches. A Python loop is faster than a numpy call for each of them."""
-    try:
-        starts = _walk_all(content, begins, counts, walk_short)
-        is_long = (data[starts] >= 0x80) & (data[starts + 1] >= 0x80)
-    except IndexError:
-        is_long = np.ones(1, np.bool_)
-    return _walk_all(content, begins, counts, walk_long) if is_long.any() else starts
-
-
-def _walk_all(
-    content: bytes | bytearray,
-    begins: Numbers,
-    counts: Numbers,
-    walk: Callable[[bytes | bytearray, int, int], list[int]],
-) -> Numbers:
-    starts: list[int] = []
-    for begin, count in zip(begins.tolist(), counts.tolist(), strict=True):
-        if count:
-            starts.append(begin)
-            if count > 1:
-                starts += walk(content, begin, count - 1)
-    return np.array(starts, np.int64)

@@ -21,7 +21,7 @@ from moldau.views.jobs import Evaluated, ViewFailed
 NICENESS: Final = 5
 """Clients of the broker come first."""
 OOM_SCORE: Final = 500
-BUFFER_BYTES: Final = 5 << 20
+BUFFER_BYTES: Final = 9 << 20
 """Kept from one piece of work to the next: new memory would cost as much as the work."""
 
 
