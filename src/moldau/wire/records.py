@@ -215,8 +215,12 @@ def _varint(value: int) -> bytes:
 
 
 def _encode_varint(value: int) -> bytes:
-    out = bytearray()
     rest = (value << 1) ^ (value >> 63)
+    if 0x7F < rest < 1 << 14:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
+    if 0x7F < rest < 1 << 21:
+        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
+    out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7

@@ -80,6 +80,8 @@ def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Aut
 
 
 def _may_read_source(topic: CreatableTopic, access: Access) -> bool:
+    if not topic.configs:
+        return True
     sources = [config.value for config in topic.configs if config.name == VIEW_FROM]
     return all(access.allows(TOPIC_READ, source) for source in sources if source)
 
