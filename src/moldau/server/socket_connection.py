@@ -321,7 +321,7 @@ class SocketConnection:
             self._flush()
 
     def _pump(self) -> None:
-        """Send from the queue until the socket takes no more or a limit of this turn, in bytes or pieces, is reached."""
+        """Send from the queue until the socket takes no more or a limit of this turn (bytes, pieces) is reached."""
         left, pieces_left = self.TURN_BYTES, self.TURN_PIECES
         out = self._out
         try:

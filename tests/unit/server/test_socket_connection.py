@@ -17,10 +17,11 @@ from scripted_conversation import LATER, NOW, frame, reply_to, request, until
 
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.counters import CLOSED_MEMORY
-from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX, SEND_TURN_PIECES
+from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
 from moldau.server.conversation import Reply
+from moldau.server.tls_connection import GATHERED_PIECES_MAX
 from moldau.wire.codec import Outgoing
 
 
@@ -202,10 +203,12 @@ def test_records_of_thousands_of_partitions_are_sent_in_turns(line: MakeLine, mo
                 left.append(before - len(connection._out))
 
             monkeypatch.setattr(type(connection), "_pump", lambda _: counted())
+            # The socket of the test takes only some hundred pieces: the limit must be reached before.
+            monkeypatch.setattr(type(connection), "TURN_PIECES", 2)
             await this.send(frame(b"a"))
             assert await this.receive(len(wanted)) == wanted
-            assert max(left) <= 2 * SEND_TURN_PIECES
-            assert len(left) >= 2 * partitions / (2 * SEND_TURN_PIECES)
+            assert max(left) <= 2 * GATHERED_PIECES_MAX
+            assert len(left) >= partitions / GATHERED_PIECES_MAX
         os.close(descriptor)
 
     run(talk())
