@@ -1,7 +1,7 @@
 """Reads a .log file after a crash: batch by batch, up to the first that is incomplete or does not match its CRC.
 
 Recovery reads gigabytes of batches of a few hundred bytes. Most of them are like the one before: the same leader epoch,
-no control records. `VerifiedBatches.run` reads those in a loop that makes no objects for them, which takes a fourth of
+no control records. `VerifiedBatches.run` reads those in a loop that makes no objects for them, which takes a third of
 the time. Whatever it does not expect it leaves to the iterator, which alone decides where the log ends.
 """
 

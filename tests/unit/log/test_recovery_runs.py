@@ -204,7 +204,7 @@ def test_the_iterator_finds_the_same_batches(monkeypatch: pytest.MonkeyPatch, pi
 
 
 def test_small_batches_are_read_without_objects_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One batch after another made a header and half a dozen calls each, which took four times as long."""
+    """One batch after another made a header and half a dozen calls each, which took three times as long."""
     content = bytearray()
     for offset in range(10_000):
         batch = build_batch([Record(IN_LINE, NOW_MS + offset, None, bytes(100))])
