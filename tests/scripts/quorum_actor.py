@@ -270,6 +270,8 @@ class QuorumActor:
             for node_id, machine in self._machines.items():
                 if machine.quorum is None:
                     continue
+                for download in machine.quorum.take_received():
+                    machine.quorum.on_snapshot_checked(download, download.check())
                 if not machine.is_slow and machine.log.flushed_offset < machine.log.end_offset:
                     self._flush_one(node_id)
                     is_busy = True

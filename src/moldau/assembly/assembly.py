@@ -96,7 +96,9 @@ class Assembly:
         quorum = self._quorum(metadata_log)
         controller_peers = world.controller_peers or world.peers
         flusher = world.quorum_flusher or world.flusher
-        self.driver = QuorumDriver(quorum, controller_peers, world.clock, world.timers, flusher, world.on_fault)
+        self.driver = QuorumDriver(
+            quorum, controller_peers, world.clock, world.timers, flusher, world.run_in_thread, world.on_fault
+        )
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
             self.controller_side = ControllerSide(

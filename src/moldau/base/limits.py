@@ -67,6 +67,10 @@ SCRATCH_BYTES: Final = 256 << 10
 SEND_TURN_BYTES: Final = 8 << 20
 """What one connection may send before the others get their turn, for fairness."""
 
+SEND_TURN_PIECES: Final = 256
+"""Pieces of responses that one connection may send before the others get their turn: each piece is a system call, and a
+response with records of thousands of partitions has two for each."""
+
 UNSENT_PIECES_MAX: Final = 16
 """Pieces of responses that may wait for a slow client before its connection is no longer read."""
 

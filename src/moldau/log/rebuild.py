@@ -58,8 +58,13 @@ def replay_batch(producers: Producers, header: BatchHeader, read: Callable[[], B
         return producers.end_transaction(
             header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
         )
-    producers.record(header.producer_id, header.producer_epoch, _batch_metadata(header), header.is_transactional)
+    replay_data_batch(producers, header)
     return None
+
+
+def replay_data_batch(producers: Producers, header: BatchHeader) -> None:
+    """Apply a batch that has a producer id and no control records."""
+    producers.record(header.producer_id, header.producer_epoch, _batch_metadata(header), header.is_transactional)
 
 
 def _batch_metadata(header: BatchHeader) -> BatchMetadata:

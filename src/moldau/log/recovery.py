@@ -13,10 +13,8 @@ Recovery never destroys records because another file is damaged:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
@@ -33,16 +31,15 @@ from moldau.log.rebuild import (
     read_epochs,
     reload_producers,
     replay_batch,
+    replay_data_batch,
     snapshot_offsets,
     write_snapshot,
 )
 from moldau.log.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.txn_index import AbortedTxn
-from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_START, MAGIC, BatchHeader
-from moldau.wire.crc import crc32c
-
-PIECE_BYTES: Final = 1 << 20
+from moldau.log.verified_batches import PIECE_BYTES, VerifiedBatches
+from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, BatchHeader
 
 
 @dataclass(slots=True)
@@ -241,7 +238,8 @@ class _Recovery:
         next_offset = segment.base_offset
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
         aborted: list[AbortedTxn] = []
-        for position, header in verified_batches(file, 0, size):
+        batches = VerifiedBatches(file, 0, size)
+        for position, header in batches:
             base_offset, last_offset, epoch = header.base_offset, header.last_offset, header.leader_epoch
             # Epochs never decrease in a log: this batch had been truncated, and the crash undid the truncation.
             is_stale = epoch < self._epochs.latest
@@ -255,7 +253,14 @@ class _Recovery:
                 self._assign(epoch, next_offset, base_offset)
             if header.producer_id >= 0:
                 aborted += self._replay(segment, position, header)
-            next_offset = last_offset + 1
+            run = batches.run(
+                last_offset + 1, offset_max, epoch, segment.largest_timestamp,
+                segment.offset_index.last()[1], INDEX_INTERVAL_BYTES,
+            )  # fmt: skip
+            segment.record_run(run)
+            for each in run.producers:
+                replay_data_batch(self._producers, each)
+            next_offset = run.next_offset
         segment.txn_index.replace(aborted)
         if segment.size == size:
             return next_offset, True
@@ -301,36 +306,6 @@ class _Recovery:
             self._files.unlink(segment.path + suffix)
 
 
-def verified_batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch, up to the first that is incomplete or does not match its CRC."""
-    piece, piece_start = memoryview(b""), position
-    while end - position >= BATCH_HEADER_BYTES:
-        offset_in_piece = position - piece_start
-        if len(piece) - offset_in_piece < BATCH_HEADER_BYTES:
-            piece, piece_start, offset_in_piece = memoryview(file.pread(PIECE_BYTES, position)), position, 0
-            if len(piece) < BATCH_HEADER_BYTES:
-                return
-        header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, offset_in_piece))
-        size = header.size_in_bytes
-        if header.magic != MAGIC or not BATCH_HEADER_BYTES <= size <= end - position:
-            return
-        if offset_in_piece + size <= len(piece):
-            crc = crc32c(piece[offset_in_piece + CRC_START : offset_in_piece + size])
-        else:
-            crc = _crc_of_file(file, position + CRC_START, position + size)
-        if crc != header.crc:
-            return
-        yield position, header
-        position += size
-
-
-def _crc_of_file(file: File, start: int, end: int) -> int:
-    crc = 0
-    for position in range(start, end, PIECE_BYTES):
-        crc = crc32c(file.pread(min(PIECE_BYTES, end - position), position), crc)
-    return crc
-
-
 def _whole_batches_follow(file: File, position: int, end: int) -> bool:
     """Return whether a whole batch follows the damaged one at `position`. Its length field must be intact for this."""
     prefix = file.pread(BATCH_HEADER_BYTES, position)
@@ -339,4 +314,4 @@ def _whole_batches_follow(file: File, position: int, end: int) -> bool:
     size = BatchHeader._make(BATCH_HEADER.unpack(prefix)).size_in_bytes
     if size < BATCH_HEADER_BYTES:
         return False
-    return any(True for _ in verified_batches(file, position + size, end))
+    return any(True for _ in VerifiedBatches(file, position + size, end))

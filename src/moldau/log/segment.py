@@ -19,6 +19,7 @@ from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.log.time_index import TimeIndex, TimestampOffset
 from moldau.log.txn_index import TxnIndex
+from moldau.log.verified_batches import Run
 from moldau.log.walk import find_offset, walk_headers
 from moldau.wire.batch import CRC_POSITION, CRC_START
 from moldau.wire.crc import crc32c
@@ -241,6 +242,17 @@ class Segment:
             del positions[next(iter(positions))]
         positions[base_offset] = position
         self.size = position + size
+
+    def record_run(self, run: Run) -> None:
+        """Record and index the batches of a run, which begins at the end of what is recorded."""
+        for entry in run.entries:
+            self.offset_index.append(entry.last_offset, entry.position, entry.base_offset)
+            self.time_index.append(entry.largest.timestamp, entry.largest.offset)
+        self._index_bytes = max(len(self.offset_index.entries), len(self.time_index.entries))
+        self._largest_timestamp = run.largest
+        self._bytes_since_index = run.end - self.offset_index.last()[1]
+        self.hot.note(self.size, run.end - self.size)
+        self.size = run.end
 
     def should_roll(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig, jitter_ms: int

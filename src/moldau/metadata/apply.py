@@ -80,11 +80,17 @@ def apply_in_steps(
     image: MetadataImage, records: Iterable[MetadataRecord], offset: int, epoch: int
 ) -> Steps[tuple[MetadataImage, Changes]]:
     """Like `apply`, some hundred records in each step. The image that is passed in does not change meanwhile."""
-    overlay = _Overlay(image)
+    overlay, number = _Overlay(image), 0
     for number, record in enumerate(records):
         if number and not number % RECORDS_A_TURN:
             yield
         _APPLY[record.__class__](overlay, record)
+    for count, name in enumerate(overlay.partitions):
+        if count and not count % RECORDS_A_TURN:
+            yield
+        overlay.replace_topic(name)
+    if number >= RECORDS_A_TURN:
+        yield  # large maps are distributed anew in the last step
     return overlay.image(offset, epoch), overlay.changes
 
 
@@ -111,8 +117,8 @@ class _Overlay:
         self.changes = Changes()
 
     def changing_partitions(self, name: str, index: int) -> list[PartitionState]:
-        """Note that a partition changes. Return the topic's partitions as a mutable list; `image` turns it into a tuple
-        at the end."""
+        """Note that a partition changes. Return the topic's partitions as a mutable list; `replace_topic` turns it into
+        a tuple at the end."""
         partitions = self.partitions.get(name)
         if partitions is None:
             partitions = self.partitions[name] = list(self.topics[name].partitions)
@@ -127,9 +133,11 @@ class _Overlay:
             views[name] = source_id
         return views.finish()
 
+    def replace_topic(self, name: str) -> None:
+        """Give a topic its changed partitions, after all records."""
+        self.topics[name] = TopicImage(name, self.topics[name].id, tuple(self.partitions[name]))
+
     def image(self, offset: int, epoch: int) -> MetadataImage:
-        for name, partitions in self.partitions.items():
-            self.topics[name] = TopicImage(name, self.topics[name].id, tuple(partitions))
         if self.views:
             self._follow_sources()
         return MetadataImage(

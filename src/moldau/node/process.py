@@ -15,7 +15,7 @@ from moldau import __version__
 from moldau.base.errors import StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.node.node import Node
-from moldau.platforms.open_files import raise_open_files_limit
+from moldau.platforms.open_files import open_files_limit, raise_open_files_limit, reserve_descriptors
 from moldau.runtime.garbage import GarbageCollector
 from moldau.settings import Settings
 
@@ -33,6 +33,7 @@ def run(settings: Settings, *, announce: Announce) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status. Raise what prevents the start. The caller configures
     logging."""
     raise_open_files_limit()
+    reserve_descriptors(open_files_limit())
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_run(settings, announce))

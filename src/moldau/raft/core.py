@@ -20,7 +20,7 @@ from moldau.raft.election import Tally, election_timeout_ms
 from moldau.raft.history import VoterHistory
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
-from moldau.raft.ports import QuorumStateStore, RaftLog
+from moldau.raft.ports import QuorumStateStore, RaftLog, SnapshotDownload
 from moldau.raft.progress import Progress
 from moldau.raft.quorum_state import NOBODY, QuorumState
 from moldau.raft.roles import (
@@ -70,6 +70,10 @@ class Core:
         self.news: list[News] = []
         self.outgoing: list[OutgoingRequest] = []
         self.replies: list[tuple[Promise[Any], Message]] = []
+        self.received: list[SnapshotDownload] = []
+        self.checking: SnapshotDownload | None = None
+        """The snapshot that is complete and being checked beside the loop. Nothing is fetched meanwhile: the next
+        download must not write to the same files."""
         self._store = store
 
     @property
@@ -242,7 +246,7 @@ class Core:
         if is_durable:
             self._write_state(role)
         self.role = role
-        if isinstance(old, Follower) and old.download is not None:
+        if isinstance(old, Follower) and old.download is not None and old.download is not self.checking:
             old.download.abandon()
         if isinstance(old, Leader):
             self.news.append(NoLongerLeading())

@@ -14,7 +14,7 @@ from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft import requests
 from moldau.raft.core import Core
 from moldau.raft.parsing import leader_endpoint, learn_from
-from moldau.raft.ports import EpochEnd
+from moldau.raft.ports import EpochEnd, SnapshotDownload
 from moldau.raft.responses import PARTITION
 from moldau.raft.roles import Follower, OutgoingRequest, Unattached
 from moldau.raft.snapshots import SnapshotId
@@ -32,7 +32,7 @@ def fetch(core: Core) -> None:
     role = core.role
     assert isinstance(role, Follower | Unattached)
     is_fetching = any(fetches for _, fetches in role.in_flight)
-    if is_fetching or core.log.flushed_offset < core.log.end_offset:
+    if is_fetching or core.checking is not None or core.log.flushed_offset < core.log.end_offset:
         return
     if isinstance(role, Follower) and core.may_send(role.leader_id, fetches=True):
         _fetch_from_leader(core, role)
@@ -215,7 +215,8 @@ def on_snapshot_response(core: Core, sent: OutgoingRequest, response: FetchSnaps
 
 
 def _append_piece(core: Core, role: Follower, partition: ResponsePartitionSnapshot) -> bool:
-    """Append the piece to the download; return False if it is not the next piece, or the whole snapshot is corrupt."""
+    """Append the piece to the download, and have it checked once it is complete; return False if it is not the next
+    piece."""
     download, snapshot_id = role.download, partition.snapshot_id
     if download is None or snapshot_id is None or (snapshot_id.end_offset, snapshot_id.epoch) != role.downloading:
         return False
@@ -224,13 +225,22 @@ def _append_piece(core: Core, role: Follower, partition: ResponsePartitionSnapsh
         return False
     download.append(piece)
     if download.size == partition.size:
-        try:
-            download.freeze()
-        except MalformedData:
-            return False
-        role.download = role.downloading = None
-        _adopt_snapshot(core)
+        core.checking = download
+        core.received.append(download)
     return True
+
+
+def on_snapshot_checked(core: Core, download: SnapshotDownload, is_sound: bool) -> None:
+    core.checking = None
+    role = core.role
+    if isinstance(role, Follower) and role.download is download:
+        role.download = role.downloading = None
+        if is_sound:
+            download.freeze()
+            _adopt_snapshot(core)
+            return
+    # It is corrupt, or the role changed meanwhile: the next leader names a snapshot if one is needed.
+    download.abandon()
 
 
 def _drop_download(role: Follower) -> None:

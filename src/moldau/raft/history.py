@@ -78,7 +78,7 @@ class VoterHistory:
         snapshot = log.latest_snapshot()
         from_offset = log.start_offset
         if snapshot is not None:
-            for header, batch in log.snapshot_batches(snapshot):
+            for header, batch in log.snapshot_control_batches(snapshot):
                 self.read_batch(header, batch, at=snapshot.end_offset - 1)
             from_offset = max(from_offset, snapshot.end_offset)
         for header, batch in log.batches(from_offset, log.end_offset):

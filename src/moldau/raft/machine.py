@@ -1,7 +1,8 @@
 """One replica of the metadata log in its quorum: KRaft (KIP-595, 853, 996) as plain calls, without network or timers.
 
-Input comes by `answer`, `on_response`, `flushed`, `append` and `poll`. After each of them the caller carries out the
-output of `take_outgoing`, `take_replies` and `take_news`; `deadline_ms` says when to call `poll` at the latest.
+Input comes by `answer`, `on_response`, `flushed`, `on_snapshot_checked`, `append` and `poll`. After each of them the
+caller carries out the output of `take_outgoing`, `take_received`, `take_replies` and `take_news`; `deadline_ms` says
+when to call `poll` at the latest.
 A quorum of one elects itself within `start`.
 """
 
@@ -18,7 +19,7 @@ from moldau.raft import describing, following, leading, membership, terms, votin
 from moldau.raft.core import Core
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.news import News
-from moldau.raft.ports import QuorumStateStore, RaftLog
+from moldau.raft.ports import QuorumStateStore, RaftLog, SnapshotDownload
 from moldau.raft.roles import (
     NEVER_MS,
     Candidate,
@@ -189,6 +190,11 @@ class Quorum:
         """Note that more of the log is on disk."""
         self.poll()
 
+    def on_snapshot_checked(self, download: SnapshotDownload, is_sound: bool) -> None:
+        """Note what the `check` of a snapshot from `take_received` returned."""
+        following.on_snapshot_checked(self._core, download, is_sound)
+        self.poll()
+
     def resign(self) -> None:
         """Resign as leader, and do not stand for election again."""
         core = self._core
@@ -226,6 +232,12 @@ class Quorum:
         core = self._core
         outgoing, core.outgoing = core.outgoing, []
         return outgoing
+
+    def take_received(self) -> list[SnapshotDownload]:
+        """Return the snapshots that are to be checked, in a thread: they may be large."""
+        core = self._core
+        received, core.received = core.received, []
+        return received
 
     def take_replies(self) -> list[tuple[Promise[Any], Message]]:
         core = self._core
@@ -280,7 +292,7 @@ def _poll_leader(core: Core, role: Leader) -> None:
 
 
 def _poll_follower(core: Core, role: Follower) -> None:
-    if not core.may_stand:
+    if not core.may_stand or core.checking is not None:
         role.fetch_by_ms = NEVER_MS
     elif role.fetch_by_ms == NEVER_MS:
         role.fetch_by_ms = core.now_ms + core.settings.fetch_timeout_ms

@@ -71,7 +71,9 @@ class RaftLog(Protocol):
 
     def snapshot_bytes(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Records: ...
 
-    def snapshot_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]: ...
+    def snapshot_control_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield its control batches, which are few; the others are not read."""
+        ...
 
     def receive_snapshot(self, snapshot: SnapshotId) -> SnapshotDownload:
         """Begin to download a snapshot from the leader."""
@@ -83,18 +85,24 @@ class RaftLog(Protocol):
 
 
 class SnapshotDownload(Protocol):
-    """A snapshot that is being downloaded from the leader; the log has it only after `freeze`."""
+    """A snapshot that is being downloaded from the leader; the log has it only after `check` and `freeze`."""
 
     @property
     def size(self) -> int: ...
 
     def append(self, piece: bytes | memoryview) -> None: ...
 
-    def freeze(self) -> None:
-        """Check the complete snapshot and add it to the log durably. Raise MalformedData if it is corrupt."""
+    def check(self) -> bool:
+        """Read the complete snapshot and put it on disk, in a thread; return False if it is corrupt."""
         ...
 
-    def abandon(self) -> None: ...
+    def freeze(self) -> None:
+        """Add the snapshot, which `check` found sound, to the log."""
+        ...
+
+    def abandon(self) -> None:
+        """Remove what was downloaded; never while `check` runs."""
+        ...
 
 
 class QuorumStateStore(Protocol):

@@ -77,6 +77,8 @@ def _create_topics(request: Any, response: Any) -> Iterator[AdminAction]:
 
 def _view_source(topic: Any) -> str | None:
     """Return the source of a view, None for other topics. Its readers see what is in the source."""
+    if not topic.configs:
+        return None
     return next((config.value for config in topic.configs if config.name == VIEW_FROM), None)
 
 

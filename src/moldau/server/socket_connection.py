@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from moldau.base.counters import CLOSED_MALFORMED, CLOSED_MEMORY, READING_PAUSED
 from moldau.base.errors import MalformedData
-from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, UNSENT_PIECES_MAX
+from moldau.base.limits import SEND_FILE_BYTES, SEND_TURN_BYTES, SEND_TURN_PIECES, UNSENT_PIECES_MAX
 from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
 from moldau.log.reading import Slice
 from moldau.platforms import page_cache
@@ -29,6 +29,7 @@ from moldau.wire.codec import Outgoing
 
 class SocketConnection:
     TURN_BYTES: ClassVar = SEND_TURN_BYTES
+    TURN_PIECES: ClassVar = SEND_TURN_PIECES
 
     __slots__ = (
         "_budget", "_cached_to", "_closed", "_conversation", "_fd", "_fetching", "_loop", "_muted", "_on_close",
@@ -297,8 +298,7 @@ class SocketConnection:
         elif not reply:
             self.close(reply.refusal)
             return
-        view = memoryview(reply)
-        start = 0
+        view, start = memoryview(reply), 0
         for position, records in reply.slices:
             if position > start:
                 self._out.append(view[start:position])
@@ -321,18 +321,18 @@ class SocketConnection:
             self._flush()
 
     def _pump(self) -> None:
-        """Send from the queue until the socket takes no more or the byte limit of this turn is reached."""
-        left = self.TURN_BYTES
+        """Send from the queue until the socket takes no more or a limit of this turn (bytes, pieces) is reached."""
+        left, pieces_left = self.TURN_BYTES, self.TURN_PIECES
         out = self._out
         try:
             while out:
-                if left <= 0:
+                if left <= 0 or pieces_left <= 0:
                     self._await_writable()
                     return
                 head = out[0]
                 if isinstance(head, Slice) and not (head.is_hot or self._is_cached(head)):
                     return
-                left -= self._send_head()
+                left, pieces_left = left - self._send_head(), pieces_left - 1
         except (BlockingIOError, InterruptedError):
             self._on_blocked(self.TURN_BYTES - left)
             return

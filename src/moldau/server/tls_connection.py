@@ -44,6 +44,8 @@ from moldau.wire.codec import Outgoing
 HANDSHAKE_RECORD: Final = b"\x16"
 """The first byte of every TLS connection."""
 READS_PER_TURN_MAX: Final = TLS_TURN_BYTES // SCRATCH_BYTES
+GATHERED_PIECES_MAX: Final = 64
+"""Pieces that are encrypted together: records of each partition are read from a file of their own."""
 
 Answer = Callable[[memoryview], Reply]
 
@@ -71,6 +73,7 @@ class ServerHandshake(NamedTuple):
 
 class TlsConnection(SocketConnection):
     TURN_BYTES: ClassVar = TLS_TURN_BYTES
+    TURN_PIECES: ClassVar = TLS_TURN_BYTES // TLS_SEND_BYTES
 
     __slots__ = (
         "_frame_bytes_max",
@@ -312,7 +315,7 @@ class TlsConnection(SocketConnection):
             return memoryview(head)
         pieces: list[Outgoing | memoryview | bytes] = []
         size = 0
-        while out and size < TLS_SEND_BYTES:
+        while out and size < TLS_SEND_BYTES and len(pieces) < GATHERED_PIECES_MAX:
             head = out[0]
             if isinstance(head, Slice):
                 if pieces and not (head.is_hot or head.position < self._cached_to or _is_cached(head)):

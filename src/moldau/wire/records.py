@@ -217,14 +217,15 @@ def _varint(value: int) -> bytes:
 
 def _encode_varint(value: int) -> bytes:
     rest = (value << 1) ^ (value >> 63)
-    if 0x7F < rest < 0x4000:  # an offset delta in a long batch
+    if 0x7F < rest < 1 << 14:
         return bytes((rest & 0x7F | 0x80, rest >> 7))
+    if 0x7F < rest < 1 << 21:
+        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return bytes((*out, rest))
 
 
 _SMALL_VARINTS_COUNT: Final = 1_024

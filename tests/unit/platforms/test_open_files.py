@@ -109,3 +109,28 @@ def test_the_limit_is_raised_as_on_macos() -> None:
     assert files_per_process_max() is None
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert raise_limit_as_on("darwin") == (OPEN_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_MAX))
+
+
+RESERVING = """
+import sys
+from moldau.platforms.open_files import reserve_descriptors
+def table_size():
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("FDSize")))
+before = table_size()
+reserve_descriptors(int(sys.argv[1]))
+print(before, table_size())
+with open("/dev/null") as file:
+    print(file.fileno())
+"""
+
+
+@linux_only
+def test_the_table_of_open_files_grows_before_the_files_are_opened() -> None:
+    run = subprocess.run([sys.executable, "-c", RESERVING, "900"], capture_output=True, text=True, check=True)
+    before, after, next_file = map(int, run.stdout.split())
+    assert before < 900 <= after
+    assert next_file < 20, "no file stays open"
+
+
+def test_a_table_that_the_limit_does_not_allow_is_no_error() -> None:
+    open_files.reserve_descriptors(1 << 40)

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from random import Random
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.raft.ports import EpochEnd
 from moldau.raft.quorum_state import QuorumState
 from moldau.raft.snapshots import SnapshotId, check_snapshot, snapshot_batches, snapshot_values
@@ -116,11 +116,11 @@ class MemoryRaftLog:
     def snapshot_bytes(self, snapshot: SnapshotId, position: int, max_bytes: int) -> bytes:
         return self.snapshots[snapshot][position : position + max_bytes]
 
-    def snapshot_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
-        return split_batches(memoryview(self.snapshots[snapshot]))
+    def snapshot_control_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
+        return (each for each in split_batches(memoryview(self.snapshots[snapshot])) if each[0].is_control)
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
-        return snapshot_values(self.snapshot_batches(snapshot))
+        return snapshot_values(split_batches(memoryview(self.snapshots[snapshot])))
 
     def write_snapshot(
         self,
@@ -176,8 +176,14 @@ class MemoryDownload:
     def append(self, piece: bytes | memoryview) -> None:
         self._bytes += piece
 
+    def check(self) -> bool:
+        try:
+            check_snapshot(split_batches(memoryview(self._bytes)))
+        except MalformedData:
+            return False
+        return True
+
     def freeze(self) -> None:
-        check_snapshot(split_batches(memoryview(self._bytes)))
         self._log.snapshots[self._snapshot] = bytes(self._bytes)
 
     def abandon(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from memory_raft_log import MemoryRaftLog, MemoryStateStore
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
@@ -117,7 +117,8 @@ class Node:
             clock,
             world.settings,
         )
-        self.driver = QuorumDriver(quorum, _Peers(self, node_timers), clock, node_timers, _Disk(self, node_timers))
+        disk = _Disk(self, node_timers)
+        self.driver = QuorumDriver(quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread)
         self.driver.add_listener(self)
         self.driver.start()
 
@@ -201,12 +202,22 @@ class _NodeTimers:
 
 
 class _Disk:
-    """A flusher with a slow disk."""
+    """A flusher and threads with a slow disk."""
 
     def __init__(self, node: Node, node_timers: _NodeTimers) -> None:
         self._node = node
         self._timers = node_timers
         self._is_requested = False
+
+    def run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
+        done: Promise[StorageFault | None] = Promise()
+
+        def run() -> None:
+            work()
+            done.complete(None)
+
+        self._timers.after_ms(self._node.world.flush_delay_ms(), run)
+        return done
 
     def request(self, log: Any) -> None:
         if not self._is_requested:

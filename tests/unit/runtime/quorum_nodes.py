@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.promise import Promise
 from moldau.base.topic_names import METADATA_TOPIC
@@ -57,6 +57,8 @@ class QuorumNode:
         self.happened: list[str] = []
         self.flush_delay_ms = 1
         self.store_fails = False
+        self.held: list[Callable[[], None]] | None = None
+        """Work of threads that the test runs itself; None to run it at once."""
 
     def prepare(self, snapshot: bytes) -> None:
         """Write what the storage tool writes before the first start."""
@@ -76,7 +78,7 @@ class QuorumNode:
         state = QuorumStateFile(self.files, log.directory)
         rng = Random(self.cluster.rng.random())
         quorum = Quorum(me, self.cluster.static, bootstrap, self.metadata_log, state, rng, clock, SETTINGS)
-        self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self)
+        self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self, self._run_in_thread)
         self.driver.add_listener(self)
         self.driver.start()
         return self.driver
@@ -89,6 +91,20 @@ class QuorumNode:
         self.cluster.break_connections(self.id)
 
     # --- the disk -----------------------------------------------------------------------------------------------
+
+    def _run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
+        """Run the work at once, or when the test calls what is in `held`."""
+        done: Promise[StorageFault | None] = Promise()
+
+        def run() -> None:
+            work()
+            done.complete(None)
+
+        if self.held is None:
+            run()
+        else:
+            self.held.append(run)
+        return done
 
     def request(self, log: Any) -> None:
         self.cluster.timers.after_ms(self.flush_delay_ms, lambda: self._flush(log))

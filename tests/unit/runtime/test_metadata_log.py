@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 
-from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.errors import KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.raft.ports import EpochEnd
 from moldau.raft.snapshots import SnapshotId, snapshot_batches
+from moldau.raft.voters import static_voters
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.testing.files import MemoryFiles, PowerLoss
 from moldau.wire.records import Record, build_batch, decode_records
@@ -161,8 +162,7 @@ def test_an_incomplete_received_snapshot_is_refused(spoil: str) -> None:
         del content[-80:]
     download = log.receive_snapshot(SnapshotId(30, 2))
     download.append(content)
-    with pytest.raises(MalformedData):
-        download.freeze()
+    assert not download.check()
     assert log.latest_snapshot() is None
     assert open_metadata_log(files.restart()).latest_snapshot() is None
 
@@ -175,6 +175,7 @@ def test_after_a_received_snapshot_the_log_continues_at_its_end() -> None:
     content = snapshot_content(500, 7)
     for position in range(0, len(content), 1_000):
         download.append(content[position : position + 1_000])
+    assert download.check()
     download.freeze()
     log.truncate_to_snapshot()
     assert (log.start_offset, log.end_offset, log.last_epoch) == (500, 500, 7)
@@ -185,6 +186,33 @@ def test_after_a_received_snapshot_the_log_continues_at_its_end() -> None:
     assert log.end_of_epoch(8) == EpochEnd(8, 503)
 
 
+def test_a_snapshot_is_in_the_log_only_after_it_was_checked_and_frozen() -> None:
+    files = MemoryFiles()
+    log = open_metadata_log(files)
+    download = log.receive_snapshot(SnapshotId(500, 7))
+    download.append(snapshot_content(500, 7))
+    with pytest.raises(AssertionError, match="only a snapshot that was checked"):
+        download.freeze()
+    assert download.check()
+    assert log.latest_snapshot() is None
+    download.abandon()
+    assert not [name for name in files.names(log.log.directory) if "checkpoint" in name], "nothing is left of it"
+
+
+def test_control_batches_of_a_snapshot_are_read_without_the_others() -> None:
+    log = open_metadata_log(MemoryFiles())
+    voters = static_voters({1: ("one", 9093)}, "CONTROLLER")
+    values = [bytes(100_000)] * 60
+    content = b"".join(snapshot_batches(7, values, last_contained_ms=0, now_ms=NOW_MS, kraft_version=1, voters=voters))
+    download = log.receive_snapshot(SnapshotId(500, 7))
+    download.append(content)
+    assert download.check()
+    download.freeze()
+    read = list(log.snapshot_control_batches(SnapshotId(500, 7)))
+    assert [header.is_control for header, _ in read] == [True, True]
+    assert b"".join(bytes(batch) for _, batch in read) == content[: len(read[0][1])] + content[-len(read[1][1]) :]
+
+
 def test_a_snapshot_of_a_later_epoch_replaces_the_log() -> None:
     """The log is longer, but its last batches were never committed."""
     log = open_metadata_log(MemoryFiles())
@@ -192,6 +220,7 @@ def test_a_snapshot_of_a_later_epoch_replaces_the_log() -> None:
     log.log.flush()
     download = log.receive_snapshot(SnapshotId(500, 7))
     download.append(snapshot_content(500, 7))
+    assert download.check()
     download.freeze()
     log.truncate_to_snapshot()
     assert (log.start_offset, log.end_offset, log.last_epoch, log.flushed_offset) == (500, 500, 7, 500)
@@ -209,6 +238,7 @@ def test_power_lost_anywhere_while_a_snapshot_is_taken_over_leaves_the_old_log_o
     try:
         download = log.receive_snapshot(SnapshotId(300, 4))
         download.append(snapshot_content(300, 4))
+        assert download.check()
         download.freeze()
         log.truncate_to_snapshot()
         append(log, 5, 3)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
 from moldau.server.conversation import Reply
+from moldau.server.tls_connection import GATHERED_PIECES_MAX
 from moldau.wire.codec import Outgoing
 
 
@@ -168,6 +170,46 @@ def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(line: 
             await this.send(frame(b"a") + frame(b"b"))
             assert await this.receive(2 * len(wanted)) == wanted * 2
         os.close(file.fileno())
+
+    run(talk())
+
+
+def test_records_of_thousands_of_partitions_are_sent_in_turns(line: MakeLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them takes two system calls: all in one turn held everybody else up for 200 ms."""
+
+    async def talk() -> None:
+        partitions, size = 4_000, 100
+        descriptor = os.memfd_create("segment")
+        os.write(descriptor, bytes(range(256)))
+        file = SimpleNamespace(fileno=lambda: descriptor)
+
+        def answer(_: memoryview) -> Reply:
+            out, slices = Outgoing(), []
+            for number in range(partitions):
+                out += b"%05d" % number
+                slices.append((len(out), Slice(file, number % 100, size, True)))
+            out.slices = slices
+            return out
+
+        content = bytes(range(256))
+        wanted = b"".join(b"%05d" % each + content[each % 100 : each % 100 + size] for each in range(partitions))
+        with line(answer) as this:
+            connection, left = this.connection, []
+            pump = connection._pump
+
+            def counted() -> None:
+                before = len(connection._out)
+                pump()
+                left.append(before - len(connection._out))
+
+            monkeypatch.setattr(type(connection), "_pump", lambda _: counted())
+            # The socket of the test takes only some hundred pieces: the limit must be reached before.
+            monkeypatch.setattr(type(connection), "TURN_PIECES", 2)
+            await this.send(frame(b"a"))
+            assert await this.receive(len(wanted)) == wanted
+            assert max(left) <= 2 * GATHERED_PIECES_MAX
+            assert len(left) >= partitions / GATHERED_PIECES_MAX
+        os.close(descriptor)
 
     run(talk())
 

@@ -222,6 +222,22 @@ def test_many_topics_are_created_and_deleted_in_turns() -> None:
         node.settle()
 
 
+def test_an_image_with_thousands_of_new_topics_is_made_and_published_in_turns() -> None:
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    names = [f"topic-{number}" for number in range(3_000)]
+    publishing: list[int] = []
+    turns, reply = turns_of(
+        router_of(node),
+        node.timers,
+        stall_requests.create_topics(names, 1),
+        lambda: publishing.append(operations_of(node.flush)),
+    )
+    assert reply
+    assert max(turns) < METADATA_LINES_A_TURN
+    assert max(publishing) < LINES_A_TURN
+    assert set(names) <= set(node.current.image.topics)
+
+
 def test_a_long_request_keeps_its_memory_until_it_is_handled() -> None:
     long = LongReply()
     budget = ConnectionBudget(1_000, ConnectionLimits())

@@ -41,12 +41,12 @@ class ChunkedLayout:
         for topic in changes.removed:
             for index in range(len(topic.partitions)):
                 self._pending.pop((topic.name, index), None)
-        shown: dict[str, set[int]] = {name: set() for name in changes.topics}
+        shown: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
         room = PARTITIONS_A_TURN
         for name in sorted(changes.topics):
             for index in sorted(changes.topics[name]):
                 if room and (name, index) not in self._pending:
-                    shown[name].add(index)
+                    shown.setdefault(name, set()).add(index)
                     room -= 1
                 else:
                     self._pending[name, index] = None

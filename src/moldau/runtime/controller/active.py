@@ -165,7 +165,7 @@ class Controller:
             # The offset is known only after the append: the quorum may append records of its own between two steps.
             image, changes = yield from apply_in_steps(self._image, decision.records, self._image.offset, 0)
             if len(values) > RECORDS_A_TURN:
-                yield  # a long batch takes a turn of its own
+                yield  # the batch of all records is built in the last step
             submitted = self._submitted[0]
             try:
                 end_offset = self._writer.append(values)
@@ -218,4 +218,9 @@ class Controller:
             parked = self._parked.popleft()
             if parked.changes is not None:
                 self._current.publish(parked.image, parked.changes)
+                if len(parked.changes.topics) > RECORDS_A_TURN:
+                    # Whoever waits for the response looks at each topic again.
+                    self._timers.soon(partial(parked.answer.complete, parked.response))
+                    self._timers.soon(self._release)
+                    return
             parked.answer.complete(parked.response)

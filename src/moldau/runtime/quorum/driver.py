@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.client.peers import Peers
 from moldau.log.log import Log
@@ -19,6 +20,7 @@ from moldau.raft.commit_times import CommitTimes
 from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
+from moldau.raft.ports import SnapshotDownload
 from moldau.raft.roles import NEVER_MS, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
@@ -39,6 +41,7 @@ class QuorumDriver:
         clock: Clock,
         timers: Timers,
         flusher: Flusher,
+        run_in_thread: RunInThread,
         on_fault: Callable[[StorageFault], None] | None = None,
     ) -> None:
         """`on_fault` is called with storage faults in timers and responses, which have no caller to raise them to."""
@@ -48,6 +51,7 @@ class QuorumDriver:
         self._clock = clock
         self._timers = timers
         self._flusher = flusher
+        self._run_in_thread = run_in_thread
         self._on_fault = on_fault
         self._listeners: list[QuorumListener] = []
         self._timer: Timer | None = None
@@ -212,13 +216,16 @@ class QuorumDriver:
     def _drain(self) -> bool:
         quorum = self._quorum
         outgoing, replies, news = quorum.take_outgoing(), quorum.take_replies(), quorum.take_news()
+        received = quorum.take_received()
         for call in outgoing:
             self._send(call)
+        for download in received:
+            self._check(download)
         for promise, response in replies:
             self._timers.soon(partial(promise.complete, response))
         for each in news:
             self._notify(each)
-        return bool(outgoing or replies or news)
+        return bool(outgoing or received or replies or news)
 
     def _send(self, call: OutgoingRequest) -> None:
         if not self._is_running:
@@ -232,6 +239,17 @@ class QuorumDriver:
         self.responses += not isinstance(response, KafkaError)
         if self._is_running:
             self._guarded(lambda: self._quorum.on_response(call, response))
+
+    def _check(self, download: SnapshotDownload) -> None:
+        verdict: list[bool] = []
+
+        def checked(fault: StorageFault | None) -> None:
+            if fault is not None:
+                self._report(fault)
+            elif self._is_running:
+                self._guarded(lambda: self._quorum.on_snapshot_checked(download, verdict == [True]))
+
+        self._run_in_thread(lambda: verdict.append(download.check())).then(checked)
 
     def _notify(self, news: News) -> None:
         if isinstance(news, Committed):
@@ -284,6 +302,9 @@ class QuorumDriver:
             step()
             self._process_output()
         except StorageFault as fault:
-            if self._on_fault is None:
-                raise
-            self._on_fault(fault)
+            self._report(fault)
+
+    def _report(self, fault: StorageFault) -> None:
+        if self._on_fault is None:
+            raise fault
+        self._on_fault(fault)

@@ -18,7 +18,7 @@ from moldau.log.log import Log
 from moldau.log.reading import Slice
 from moldau.log.store import LogStore
 from moldau.log.validate import Origin
-from moldau.log.walk import walk_batches
+from moldau.log.walk import walk_batches, walk_headers
 from moldau.raft.ports import EpochEnd
 from moldau.raft.snapshots import SnapshotId, check_snapshot, snapshot_batches, snapshot_values
 from moldau.raft.voters import VoterSet
@@ -117,13 +117,16 @@ class MetadataLog:
     def snapshot_bytes(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Slice:
         return Slice(self._files.open(self._path(snapshot)), position, max_bytes)
 
-    def snapshot_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
+    def snapshot_control_batches(self, snapshot: SnapshotId) -> Iterator[tuple[BatchHeader, memoryview]]:
         file = self._files.open(self._path(snapshot))
-        return walk_batches(file, 0, file.size())
+        for position, header in walk_headers(file, 0, file.size()):
+            if header.is_control:
+                yield header, memoryview(file.pread(header.size_in_bytes, position))
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
         """Yield the values of its metadata records in order. Raise MalformedData if the file is damaged."""
-        return snapshot_values(self.snapshot_batches(snapshot))
+        file = self._files.open(self._path(snapshot))
+        return snapshot_values(walk_batches(file, 0, file.size()))
 
     def begin_snapshot(
         self,
@@ -226,29 +229,35 @@ class _Download:
         self._file: File = files.open(self._path, create=True)
         self._file.truncate(0)
         self.size = 0
+        self._is_complete = False
 
     def append(self, chunk: bytes | bytearray | memoryview) -> None:
         write_all(self._file, chunk, self.size)
         self.size += len(chunk)
 
+    def check(self) -> bool:
+        """Complete the file, if it is a whole snapshot; may run in a thread. Raise StorageFault."""
+        try:
+            self.complete()
+        except MalformedData:
+            return False
+        return True
+
     def freeze(self) -> None:
-        """Complete the file and add the snapshot to the log. Raise MalformedData if the snapshot is damaged."""
-        self.complete()
+        """Add the snapshot, whose file is complete, to the log."""
+        assert self._is_complete, "only a snapshot that was checked is added to the log"
         self._owner.snapshot_frozen(self._snapshot)
 
     def complete(self) -> None:
         """Check and sync the file, then give it its final name. Raise MalformedData if the snapshot is damaged."""
-        try:
-            check_snapshot(walk_batches(self._file, 0, self.size))
-        except MalformedData:
-            self.abandon()
-            raise
+        check_snapshot(walk_batches(self._file, 0, self.size))
         self._file.sync()
         self._files.rename(self._path, self._path.removesuffix(PARTIAL))
         self._files.sync_directory(self._owner.log.directory)
+        self._is_complete = True
 
     def abandon(self) -> None:
-        self._files.unlink(self._path)
+        self._files.unlink(self._path.removesuffix(PARTIAL) if self._is_complete else self._path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ def _denied_topic(topic: CreatableTopic) -> CreatableTopicResult:
 
 
 def _may_read_source(topic: CreatableTopic, access: Access) -> bool:
+    if not topic.configs:
+        return True
     sources = [config.value for config in topic.configs if config.name == VIEW_FROM]
     return all(access.allows(TOPIC_READ, source) for source in sources if source)
 
