@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.connection.nodes import all_metadata, node_addresses
 from moldau.cli.kafka.tool import ToolFailed, run, trace
 from moldau.client.secret_properties import is_secret
 from moldau.wire.apis import ApiKey
@@ -22,7 +23,6 @@ from moldau.wire.apis import ApiKey
 if TYPE_CHECKING:
     from moldau.client.channel import Channel
     from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
-    from moldau.wire.messages.metadata import MetadataResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,26 +296,10 @@ class Command:
 
     def _existing(self, entity_type: str) -> list[str]:
         if entity_type == "topics":
-            return sorted(topic.name or "" for topic in self._metadata().topics)
+            return sorted(topic.name or "" for topic in all_metadata(self.channel).topics)
         if entity_type in ("brokers", "broker-loggers"):
-            return list(self._nodes())
+            return list(node_addresses(self.channel))
         return sorted(self.names_with_configs(entity_type) | (self._groups() if entity_type == "groups" else set()))
-
-    def _metadata(self) -> MetadataResponse:
-        from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
-
-        return self.channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
-
-    def _nodes(self) -> dict[str, tuple[str, int]]:
-        """Return the addresses of the brokers, by id; on a controllers' listener, those of the controllers."""
-        if self.channel.offers(ApiKey.METADATA):
-            return {str(broker.node_id): (broker.host, broker.port) for broker in self._metadata().brokers}
-        from moldau.client.controllers import CONTROLLER_ENDPOINTS
-        from moldau.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
-        request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
-        response = self.channel.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
-        return {str(node.broker_id): (node.host, node.port) for node in response.brokers}
 
     def names_with_configs(self, entity_type: str) -> set[str]:
         from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -351,7 +335,7 @@ class Command:
         if entity_type not in ("brokers", "broker-loggers") or name == "":
             yield self.channel
             return
-        address = self._nodes().get(name)
+        address = node_addresses(self.channel).get(name)
         if address is None:
             raise clients.ResponseError(f"The broker '{name}' does not exist.")
         with clients.channel_to(*address, self.java_config) as channel:
