@@ -100,7 +100,7 @@ class ControllerSide:
             self.controller, settings.delegation_tokens, world.clock, world.timers, world.rng
         )
         self.controller.add_duties(self.tokens)
-        self.router = Router(counters=counters)
+        self.router = Router(None, world.run_codec or world.run_in_thread, counters)
         self._serve(current, cluster_id, world.rng, world.timers, audit)
 
     def connection_gone(self, address: str) -> None:

@@ -73,7 +73,7 @@ def fresh_token(bootstrap: str, properties: Mapping[str, str]) -> TokenWithHmac:
         own = [each for each in tokens.describe([user]) if is_own(each.token, user)]
         fresh = [each for each in own if is_fresh(each.token, now_ms())]
         token = max(fresh, key=lambda each: each.token.expires_ms) if fresh else tokens.create()
-    if now_ms() - token.token.issued_ms < NEW_MS:
+    if not fresh or now_ms() - token.token.issued_ms < NEW_MS:
         _wait_until_known(bootstrap, with_token(properties, token))
     return token
 

@@ -41,6 +41,15 @@ def problems_of(state: ClusterState) -> list[Problem]:
 def _unreadable(state: ClusterState) -> Iterator[Problem]:
     if state.read_error:
         yield Problem("error", "The cluster cannot be read", f"{state.read_error}. What is shown was read before.")
+        return
+    for step, reason in sorted(state.failures.lasting().items()):
+        what = step.replace("_", " ")
+        yield Problem(
+            "warning",
+            f"The {what} cannot be read",
+            f"{reason}. What is shown of them was read before; see whether this console reaches all brokers.",
+            "/cluster",
+        )
 
 
 def _brokers(state: ClusterState) -> Iterator[Problem]:
@@ -56,7 +65,9 @@ def _brokers(state: ClusterState) -> Iterator[Problem]:
             [f"broker {each}" for each in gone],
         )
     for broker in sorted(state.silent & state.alive):
-        node = state.nodes[broker]
+        node = state.nodes.get(broker)
+        if node is None:
+            continue  # read a moment later than those that are alive
         yield Problem(
             "warning",
             f"Broker {broker} does not answer",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from moldau.console.metrics_text import Sample
@@ -15,6 +16,8 @@ from moldau.metrics.clients import PREFIX
 VALUES_MAX: Final = 20_000
 CHARACTERS_MAX: Final = 8_000_000
 """Of the names and labels of all values."""
+MISSING_MAX: Final = 1000
+"""How many clients of brokers that do not answer are remembered."""
 INSTANCE_ID: Final = "client_instance_id"
 CLIENT_ID: Final = "client_id"
 SOFTWARE_NAME: Final = "client_software_name"
@@ -126,7 +129,9 @@ class LastPushes:
     def merged(self, telemetries: Mapping[str, Telemetry]) -> Telemetry:
         """Return the clients of all brokers. `telemetries` are by the address of the broker."""
         self._readings += 1
-        seen: dict[tuple[str, str], tuple[PushingClient, int]] = {}
+        # What a broker had that does not answer this time is not new when it answers again.
+        missing = ((key, entry) for key, entry in self._seen.items() if key[0] not in telemetries)
+        seen = dict(islice(missing, MISSING_MAX))
         newest: dict[str, tuple[PushingClient, int]] = {}
         for address, telemetry in telemetries.items():
             for instance_id, client in telemetry.clients.items():

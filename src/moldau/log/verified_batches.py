@@ -91,8 +91,11 @@ class VerifiedBatches:
 
     def _read_piece(self) -> int:
         """Read a piece that begins at the position; return 0, the place of the position in it."""
+        bytes_left = self._end - self._position  # below zero behind a batch that is torn off
+        if bytes_left < BATCH_HEADER_BYTES:
+            raise StopIteration
         self._piece_start = self._position
-        self._piece = self._file.pread(min(PIECE_BYTES, self._end - self._position), self._position)
+        self._piece = self._file.pread(min(PIECE_BYTES, bytes_left), self._position)
         if len(self._piece) < BATCH_HEADER_BYTES:
             raise StopIteration
         return 0

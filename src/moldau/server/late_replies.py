@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.limits import SCRATCH_BYTES
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
@@ -64,11 +64,35 @@ def complete_long(reply: LongReply, result: Any, nothing: Callable[[], Any] = la
         reply.complete(nothing() if result is None else result)
 
 
+def pass_on(result: Any, reply: LongReply) -> None:
+    """Complete a long reply with a result, now or when it is there. If that took several turns too, their time is added
+    to that of the reply."""
+
+    def complete(value: Any) -> None:
+        if isinstance(result, LongReply):
+            reply.took_s += result.took_s
+        reply.complete(value)
+
+    if isinstance(result, Promise):
+        result.then(complete)
+    else:
+        complete(result)
+
+
 def map_long_reply(reply: LongReply, change: Callable[[Any], Any]) -> LongReply:
     """Return a long reply with what `change` returns for the value of this one, now or later."""
     changed = LongReply()
     reply.handled.then(changed.handled.complete)
-    reply.and_then(change).then(changed.complete)
+
+    def on_value(value: Any) -> None:
+        changed.took_s += reply.took_s
+        try:
+            result = change(value)
+        except KafkaError as error:
+            result = error
+        pass_on(result, changed)
+
+    reply.then(on_value)
     return changed
 
 

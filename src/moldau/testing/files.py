@@ -87,6 +87,8 @@ class MemoryFile:
         return allowed
 
     def pread(self, length: int, position: int) -> bytes:
+        if length < 0 or position < 0:
+            raise _fault(self.path, errno.EINVAL)  # as the kernel does
         return bytes(self._inode.data[position : position + length])
 
     def size(self) -> int:

@@ -103,6 +103,17 @@ def test_an_outage_is_said_and_noted_nowhere(
     assert len(after["history"]["times_ms"]) == 2
 
 
+def test_a_part_that_cannot_be_read_for_long_is_a_problem(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = collector._read_groups
+    monkeypatch.setattr(collector, "_read_groups", refuse)
+    titles = [[each["title"] for each in round_of(collector)["problems"]] for _ in range(3)]
+    assert ["The groups cannot be read" in each for each in titles] == [False, False, True]
+    monkeypatch.setattr(collector, "_read_groups", working)
+    assert "The groups cannot be read" not in [each["title"] for each in round_of(collector)["problems"]]
+
+
 def test_one_group_with_an_error_hides_no_other(collector: Collector) -> None:
     offsets = {TopicPartition("orders", 0): Committed(7)}
     refused = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -123,5 +123,7 @@ def test_of_two_brokers_the_one_whose_values_changed_last_counts() -> None:
     assert value(a=old, b=new) == 2.0
     assert value(a=old, b=new) == 2.0
     assert value(b=newer, a=old) == 3.0
+    assert value(b=newer) == 3.0
+    assert value(a=old, b=newer) == 3.0, "a did not answer once: its values are not new"
     assert value(a=old) == 1.0, "the only one that is left"
     assert last_pushes.merged({}).clients == {}

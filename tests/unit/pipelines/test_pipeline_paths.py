@@ -160,7 +160,9 @@ def test_a_schema_file_is_a_file(folder: Path, name: str) -> None:
     assert problems(folder, text) == [f"'{name}' is not a file"]
 
 
-@pytest.mark.parametrize("path", ["file:{folder}/t", "file://{folder}/x/../t", "{folder}/t/"])
+@pytest.mark.parametrize(
+    "path", ["file:{folder}/t", "file://{folder}/x/../t", "{folder}/t/", "FILE://localhost{folder}/%74"]
+)
 def test_a_table_is_the_same_by_a_path_and_by_a_url(tmp_path: Path, path: str) -> None:
     sinks = "".join(
         f"  - {{name: {name}, from: orders, table: '{table}', format: delta, mode: complete}}\n"

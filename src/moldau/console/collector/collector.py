@@ -202,6 +202,7 @@ class Collector:
             self._on_refusal(step, error)
         except (OSError, MalformedData) as error:
             self._cluster.close()
+            self.state.failures.note(step, str(error))
             if step != "brokers":  # one broker does not answer; whether another one does is asked next
                 self._pace.postpone(step, time.monotonic() + PERIODS[step])
                 self._pace.hurry("brokers")
@@ -213,6 +214,7 @@ class Collector:
             log.exception("the console failed to read %s; it tries again", step)
             self._pace.postpone(step, time.monotonic() + REFUSED_SECONDS)
         else:
+            self.state.failures.forget(step)
             self.state.read.add(step)
             self.state.read_ms = _now_ms()
             self._pace.done(step, time.monotonic(), time.thread_time() - begin, self._is_resting())

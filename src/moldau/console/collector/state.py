@@ -17,6 +17,7 @@ from moldau.client.group_values import Member
 
 UNKNOWN: Final = -1
 RATE_WINDOW_SECONDS: Final = 5.0
+LASTING_FAILURES: Final = 3
 Partitions = tuple["array[int]", "array[int]"]
 """Partition indexes and, at the same places, offsets."""
 
@@ -138,6 +139,24 @@ class Reader:
     lag_seconds: float | None
 
 
+class StepFailures:
+    """Why the collector's steps failed the last times. One failure is no news: a broker may just have died."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, tuple[int, str]] = {}
+
+    def note(self, step: str, reason: str) -> None:
+        times, _ = self._failures.get(step, (0, ""))
+        self._failures[step] = times + 1, reason
+
+    def forget(self, step: str) -> None:
+        self._failures.pop(step, None)
+
+    def lasting(self) -> dict[str, str]:
+        """Return the steps that failed several times in a row, and why."""
+        return {step: reason for step, (times, reason) in self._failures.copy().items() if times >= LASTING_FAILURES}
+
+
 @dataclass(slots=True)
 class Layout:
     """Counts over all partitions, made once for each change of the topics."""
@@ -238,4 +257,5 @@ class ClusterState:
     """The steps that succeeded at least once."""
     read_ms: int = 0
     read_error: str | None = None
+    failures: StepFailures = field(default_factory=StepFailures)
     version: int = 0

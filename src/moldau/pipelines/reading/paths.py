@@ -72,12 +72,17 @@ class Folder:
         return f"no file matches {quoted(written)}{literal}"
 
 
+def is_url(path: str) -> bool:
+    return _URL.match(path) is not None
+
+
 def local_path(path: str) -> str | None:
     """Return the path on this machine; None for a URL of another file system or host."""
     if not _URL.match(path):
         return path
     scheme, _, rest = path.partition(":")
-    if scheme != "file" or (rest.startswith("//") and not rest.startswith("///")):
+    rest = "//" + rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest
+    if scheme.lower() != "file" or (rest.startswith("//") and not rest.startswith("///")):
         return None
     return "/" + rest.lstrip("/")
 

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ports import RunInThread
-from moldau.base.promise import Promise, resolved
+from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
+from moldau.server.late_replies import pass_on
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -146,7 +147,7 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
             awaited = measured_step()
         except StopIteration as done:
             long_reply.handled.complete(None)
-            resolved(done.value).then(long_reply.complete)
+            pass_on(done.value, long_reply)
         except MalformedData as error:
             long_reply.handled.complete(None)
             long_reply.complete(error)

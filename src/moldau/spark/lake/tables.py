@@ -23,7 +23,7 @@ KINDS = ("parquet", "delta", "iceberg")
 SPLIT_BYTES = 16 << 20
 INSTALL_LAKE = "pip install 'moldau[lake]'"
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -116,7 +116,7 @@ def local_path(path: str) -> str:
     """Return an absolute path. Raises LakeError for anything but a local or shared directory."""
     if not path:
         raise LakeError("a table needs the option path, a local or shared directory")
-    if not _SCHEME.match(path) and not path.startswith("file:"):
+    if not _SCHEME.match(path) and not path.lower().startswith("file:"):
         return os.path.abspath(path)
     parts = urlsplit(path)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):

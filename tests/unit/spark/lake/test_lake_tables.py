@@ -246,6 +246,8 @@ def test_files_of_other_writers_are_not_mixed_with(tmp_path: Path, kind: str) ->
 def test_places_and_formats_that_there_are_not(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="s3://bucket/x: tables are written to local or shared directories"):
         append("s3://bucket/x", "delta", numbers(1))
+    with pytest.raises(LakeError, match="s3:/bucket/x: tables are written to local or shared directories"):
+        append("s3:/bucket/x", "delta", numbers(1))
     with pytest.raises(LakeError, match="tables are written to local"):
         append("file://elsewhere/x", "delta", numbers(1))
     with pytest.raises(LakeError, match="the format 'orc' is not known; it is one of parquet, delta, iceberg"):

@@ -52,7 +52,9 @@ class Patterns:
         `used`."""
         for pattern in [pattern for pattern in self._topics if pattern not in used]:
             del self._topics[pattern], self._matchers[pattern]
-        deleted = {topic.name for topic in changes.removed} - changes.topics.keys()
+        # A topic that was made again may be missing in these changes: those of thousands come in parts.
+        topics = self._current.image.topics
+        deleted = {topic.name for topic in changes.removed if topic.name not in topics}
         affected = set()
         for pattern, before in self._topics.items():
             matcher = self._matchers[pattern]
