@@ -1,0 +1,28 @@
+"""Replies of several turns: what is done to them, and the time that is charged for them."""
+
+from __future__ import annotations
+
+from moldau.server.conversation import LongReply
+from moldau.server.late_replies import map_long_reply
+
+
+def test_the_time_of_all_turns_counts() -> None:
+    first, second = LongReply(), LongReply()
+    first.took_s, second.took_s = 1.0, 2.0
+    changed = map_long_reply(first, lambda value: second)
+    first.handled.complete(None)
+    first.complete("response")
+    assert not changed.done
+    second.took_s += 0.5
+    second.complete("audited")
+    assert (changed.value(), changed.took_s) == ("audited", 3.5)
+    assert changed.handled.done
+
+
+def test_a_value_that_is_there_at_once() -> None:
+    reply = LongReply()
+    changed = map_long_reply(reply, str.upper)
+    reply.took_s = 1.0
+    reply.complete("response")
+    assert (changed.value(), changed.took_s) == ("RESPONSE", 1.0)
+    assert not changed.handled.done
