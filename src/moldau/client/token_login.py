@@ -1,7 +1,7 @@
 """Logs programs on other machines in with a delegation token instead of a user's password.
 
 A token is not renewed: when half of its life is over, another one takes its place, and the old one expires by itself. A
-process first looks for a token that an earlier one made: brokers tell users their own tokens.
+process first looks for a token that an earlier one made: DescribeDelegationToken returns a user's own tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_MS: Final = 30_000
 NEW_MS: Final = 10_000
 """A token of this age may not be known to all brokers yet."""
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
-"""Of tokens, if the user does not log in with SCRAM; Spark's own connector has the same."""
+"""The mechanism for a token if the user's own login is not SCRAM; Spark's own connector has the same default."""
 
 
 def has_password(properties: Mapping[str, str]) -> bool:

@@ -1,7 +1,7 @@
 """Finds the start of each record in many batches at once: one step of numpy goes to the next record in all of them.
 
-A step costs the same for ten batches as for a hundred. The last few of a group are walked one by one. As in
-`record_starts`, the result is a guess until callers have verified it.
+A step costs the same for ten batches as for a hundred. When fewer than BATCHES_MIN still have records, those are walked
+one by one. As in `record_starts`, the result is a guess until callers have verified it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moldau.columns.record_starts import walk_long, walk_short
 from moldau.columns.varints import Bytes, Numbers
 
 BATCHES_MIN: Final = 12
-"""To walk fewer in Python takes no longer than a step of numpy."""
+"""Below this many batches, walking each in Python is as fast as steps of numpy."""
 
 
 def _steps() -> npt.NDArray[np.int32]:
@@ -49,25 +49,27 @@ def _walk(content: bytes | bytearray, data: Bytes, begins: Numbers, counts: Numb
     """Return the starts, if no length takes more than two bytes (up to 8191)."""
     starts = np.empty(int(counts.sum()), np.int64)
     by_count = np.argsort(-counts, kind="stable")
-    left = counts[by_count]
-    to = (np.cumsum(counts) - counts)[by_count]
+    sorted_counts = counts[by_count]
+    first_row = (np.cumsum(counts) - counts)[by_count]
     """Where the starts of each batch go."""
     at = begins[by_count]
     two_bytes: npt.NDArray[np.uint16] = np.ndarray((data.size - 1,), "<u2", data, strides=(1,))
     walked = 0
-    batches = int(np.count_nonzero(left))
+    batches = int(np.count_nonzero(sorted_counts))
     while batches >= BATCHES_MIN:
-        # So many records has each of these batches at least.
-        steps = int(left[batches - 1]) - walked
+        # Each of these batches has at least this many records left.
+        steps = int(sorted_counts[batches - 1]) - walked
         at = at[:batches]
         found = np.empty((steps, batches), np.int64)
         for step in range(steps):
             found[step] = at
             at = at + _STEPS.take(two_bytes[at])
-        starts[to[:batches] + np.arange(walked, walked + steps)[:, None]] = found
+        starts[first_row[:batches] + np.arange(walked, walked + steps)[:, None]] = found
         walked += steps
-        batches = int(np.count_nonzero(left > walked))
-    for place, begin, count in zip(to[:batches].tolist(), at[:batches].tolist(), left[:batches].tolist(), strict=True):
+        batches = int(np.count_nonzero(sorted_counts > walked))
+    for place, begin, count in zip(
+        first_row[:batches].tolist(), at[:batches].tolist(), sorted_counts[:batches].tolist(), strict=True
+    ):
         starts[place + walked] = begin
         starts[place + walked + 1 : place + count] = walk_short(content, begin, count - walked - 1)
     return starts

@@ -25,7 +25,7 @@ SOFTWARE_VERSION: Final = "client_software_version"
 SOURCE_ADDRESS: Final = "client_source_address"
 IDENTITY: Final = (INSTANCE_ID, CLIENT_ID, SOFTWARE_NAME, SOFTWARE_VERSION, SOURCE_ADDRESS)
 LATENCY: Final = "_node_request_latency_avg"
-"""How a client calls the mean time between a request to a node and its response, in milliseconds."""
+"""What clients call the mean time between a request to a node and its response, in milliseconds."""
 KINDS: Final = ("producer", "consumer", "admin")
 
 
@@ -118,8 +118,8 @@ def _client(identity: Mapping[str, str], values: list[Measured]) -> PushingClien
 
 
 class LastPushes:
-    """Which broker has the newest values of a client. One that pushed to another broker before is known to both for a
-    while, and `/metrics` has no times: what changed last is the newest."""
+    """Which broker has the newest values of a client. A client that changed its broker is known to both for a while,
+    and `/metrics` has no times: what changed last is the newest."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[PushingClient, int]] = {}

@@ -91,7 +91,7 @@ class VerifiedBatches:
 
     def _read_piece(self) -> int:
         """Read a piece that begins at the position; return 0, the place of the position in it."""
-        bytes_left = self._end - self._position  # below zero behind a batch that is torn off
+        bytes_left = self._end - self._position  # negative behind a batch whose length reaches beyond the file
         if bytes_left < BATCH_HEADER_BYTES:
             raise StopIteration
         self._piece_start = self._position

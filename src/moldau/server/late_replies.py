@@ -58,15 +58,12 @@ def complete_long(reply: LongReply, result: Any, nothing: Callable[[], Any] = la
         result.handled.then(reply.handled.complete)
     else:
         reply.handled.complete(None)
-    if isinstance(result, Promise):
-        result.then(reply.complete)
-    else:
-        reply.complete(nothing() if result is None else result)
+    pass_on(nothing() if result is None else result, reply)
 
 
 def pass_on(result: Any, reply: LongReply) -> None:
-    """Complete a long reply with a result, now or when it is there. If that took several turns too, their time is added
-    to that of the reply."""
+    """Complete a long reply with a result, now or when it is there; its `handled` is left to the caller. If the result
+    is a LongReply too, the time that it took is added."""
 
     def complete(value: Any) -> None:
         if isinstance(result, LongReply):

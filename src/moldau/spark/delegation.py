@@ -19,13 +19,13 @@ _tokens: dict[tuple[str, tuple[tuple[str, str], ...]], TokenWithHmac] = {}
 
 @dataclass(frozen=True, slots=True)
 class TaskLogin:
-    """The client properties of a task. They are not in its text: Spark shows the fields of what it sends to tasks."""
+    """The client properties of a task. They are not in its repr: Spark shows the fields of what it sends to tasks."""
 
     properties: Mapping[str, str] = field(repr=False)
 
 
 def task_login(options: ReadOptions) -> TaskLogin | None:
-    """Return the login of the tasks of a batch; None if they have the driver's."""
+    """Return the login of the tasks of a batch; None if tasks use the driver's own."""
     return TaskLogin(_task_properties(options.bootstrap, options.properties)) if options.delegation_token else None
 
 

@@ -1,4 +1,4 @@
-"""Queries as prepared statements of DuckDB: to plan a query takes it as long as to run it over some thousand records.
+"""Queries as prepared statements: DuckDB needs as long to plan a query as to run it over some thousand records.
 
 Only workers import this module.
 """
@@ -40,7 +40,7 @@ class _Statement(NamedTuple):
 
 
 class PreparedQueries:
-    """The statements that were used last. Views are deleted, and nobody tells a worker."""
+    """The statements that were used last. Workers are not told when a view is deleted, so old ones must go."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -53,8 +53,8 @@ class PreparedQueries:
             return self._connection.sql(f"EXECUTE {name}").to_arrow_table()
 
     def arrays(self, query: Query, records: pa.Table) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the same by column, masked where it is null: sooner if there are only numbers, but texts become
-        objects of Python."""
+        """Return the same by column, masked where it is null: faster if all columns are numbers; texts become Python
+        objects."""
         with self._statement(query, records) as name:
             found: Mapping[str, npt.NDArray[Any]] = self._connection.execute(f"EXECUTE {name}").fetchnumpy()
             return found

@@ -147,7 +147,9 @@ def test_hostile_patterns_match_nothing(tmp_path: Path, pattern: str) -> None:
     assert str(Folder(tmp_path).files_problem(pattern)).startswith("no file matches")
 
 
-@pytest.mark.parametrize("pattern", ["{a,b}" * 60, "{" * 3_000 + "}" * 3_000])
+@pytest.mark.parametrize(
+    "pattern", ["{a,b}" * 60, "{" * 3_000 + "}" * 3_000, "{" + "," * 100_000 + "}" + "x" * 100_000]
+)
 def test_too_many_alternatives_are_left_to_spark(tmp_path: Path, pattern: str) -> None:
     assert Folder(tmp_path).files_problem(pattern) is None
 

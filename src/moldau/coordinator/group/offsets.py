@@ -15,7 +15,7 @@ from moldau.coordinator.group import offset_fetch, offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.commit_draft import CommitDraft, T
 from moldau.coordinator.group.commit_records import (
-    EMPTY_METADATA,
+    EMPTY_METADATA_LENGTH,
     VALUE_VERSION,
     key_prefix,
     pack_partition,
@@ -134,7 +134,7 @@ class Offsets:
             value = OffsetCommitValue(offset, epoch, metadata, now_ms, expire_ms, topic_id)
             records.append(new_coordinator_record((OffsetCommitKey(group_id, image.name, index), value)))
             if encoded is not None and not metadata and expire_ms == NO_TIME:
-                value_bytes = pack_value(VALUE_VERSION, offset, epoch, EMPTY_METADATA, now_ms) + tags
+                value_bytes = pack_value(VALUE_VERSION, offset, epoch, EMPTY_METADATA_LENGTH, now_ms) + tags
                 encoded.append((prefix + pack_partition(index), value_bytes))
             else:
                 draft.encode_new()

@@ -154,8 +154,8 @@ def _matches(pattern: str) -> bool:
 
 
 def _alternatives(pattern: str) -> list[str] | None:
-    """Return the patterns without braces that a pattern with braces stands for, of nested braces some several times;
-    None after too many steps."""
+    """Return the patterns without braces that a pattern with braces stands for; with nested braces, some occur more
+    than once. None if there are too many."""
     pending = [pattern]
     expanded: list[str] = []
     for _ in range(EXPANSIONS_MAX):
@@ -167,7 +167,10 @@ def _alternatives(pattern: str) -> list[str] | None:
             expanded.append(current)
         else:
             before, after = current[: braces.start()], current[braces.end() :]
-            pending += [before + each + after for each in _COMMA.split(braces[1])]
+            parts = _COMMA.split(braces[1])
+            if len(pending) + len(parts) > EXPANSIONS_MAX:
+                return None
+            pending += [before + each + after for each in parts]
     return None
 
 

@@ -25,6 +25,7 @@ from moldau.server.conversation import LongReply
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response_in_steps
 from moldau.server.handlers.replies import run_steps
+from moldau.server.late_replies import pass_on
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message
@@ -86,16 +87,12 @@ class ForwardedHandler:
             return (yield from with_refused(response))
 
         reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
-        return _long(reply.and_then(lambda response: run_steps(self._timers, whole_response(response))))
-
-
-def _long(reply: Promise[Message]) -> LongReply:
-    """Return a reply that is encoded in a thread: the response may name all partitions of the cluster, or have all
-    configs of thousands of topics. Later requests of the connection need not wait."""
-    long_reply = LongReply()
-    long_reply.handled.complete(None)
-    reply.then(long_reply.complete)
-    return long_reply
+        # Encoded in a thread: the response may name all partitions of the cluster, or have all configs of thousands of
+        # topics. Later requests of the connection are handled meanwhile.
+        long_reply = LongReply()
+        long_reply.handled.complete(None)
+        reply.then(lambda response: pass_on(run_steps(self._timers, whole_response(response)), long_reply))
+        return long_reply
 
 
 def forwarded_handlers(

@@ -76,9 +76,21 @@ def test_unused_patterns_are_dropped() -> None:
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
     changes = Changes(topics={"a2": {0}, "b1": {0}})
-    assert patterns.apply_changes(changes, {"a.*"}) == {"a.*"}
+    assert patterns.apply_changes(shard.current.image, changes, {"a.*"}) == {"a.*"}
     assert patterns.topics("a.*") == {"a1", "a2"}
     assert patterns.topics("b.*") == frozenset(), "matched again, against the image"
+
+
+@pytest.mark.needs_re2
+def test_a_topic_that_was_made_again_is_never_missing() -> None:
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    patterns = Patterns(shard.current)
+    assert patterns.topics("a.*") == {"a1"}
+    removed = [shard.current.image.topics["a1"]]
+    part = Changes(removed=removed)  # of many changes, the part with its partitions comes later
+    assert patterns.apply_changes(shard.current.image, part, {"a.*"}) == set()
+    assert patterns.topics("a.*") == {"a1"}
 
 
 def test_a_pattern_that_only_another_broker_accepts_matches_nothing() -> None:

@@ -211,7 +211,7 @@ class ConsumerGroups:
         affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.apply_changes(changes, self._subscribed_groups.by_pattern):
+        for pattern in self.patterns.apply_changes(image, changes, self._subscribed_groups.by_pattern):
             affected |= self._subscribed_groups.by_pattern[pattern]
         for group_id in affected:
             group = self._state.groups.get(group_id)

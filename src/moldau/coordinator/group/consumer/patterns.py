@@ -13,6 +13,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.pattern import compile_pattern
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage
 
 PATTERNS_MAX: Final = 10_000
 
@@ -47,14 +48,13 @@ class Patterns:
             self._topics[pattern] = topics
         return topics
 
-    def apply_changes(self, changes: Changes, used: Container[str]) -> set[str]:
+    def apply_changes(self, image: MetadataImage, changes: Changes, used: Container[str]) -> set[str]:
         """Update the matching topics, and return the patterns for which they changed. Drop patterns that are not in
         `used`."""
         for pattern in [pattern for pattern in self._topics if pattern not in used]:
             del self._topics[pattern], self._matchers[pattern]
         # A topic that was made again may be missing in these changes: those of thousands come in parts.
-        topics = self._current.image.topics
-        deleted = {topic.name for topic in changes.removed if topic.name not in topics}
+        deleted = {topic.name for topic in changes.removed if topic.name not in image.topics}
         affected = set()
         for pattern, before in self._topics.items():
             matcher = self._matchers[pattern]
