@@ -1,8 +1,8 @@
 """Ten open pages of the web console: how much longer do a producer's requests take?
 
 One broker, one console, and a producer that sends a small request every few milliseconds. In every round there are
-three turns: without a console, with one that nobody looks at, and with ten pages open, as a browser holds them: a live
-stream each, two of which show the producer's records.
+four turns: without a console, with one that nobody looks at, with ten pages open, as a browser holds them: a live
+stream each, and with ten of which two show the producer's records.
 
     python -m bench.open_pages
     python -m bench.open_pages --seconds 5 --rounds 2
@@ -11,13 +11,10 @@ stream each, two of which show the producer's records.
 from __future__ import annotations
 
 import argparse
-import http.client
 import re
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,17 +24,21 @@ from bench import options, procfs
 from bench.servers import MoldauProcess
 from bench.steady_producer import TOPIC, SteadyProducer, percentile
 
-PAGES = (
-    *("/api/live/overview",) * 3,
-    *("/api/live/cluster",) * 2,
+NUMBERS = (
+    *("/api/live/overview",) * 4,
+    *("/api/live/cluster",) * 3,
     *(f"/api/live/topics/{TOPIC}",) * 3,
-    *(f"/api/live/records/{TOPIC}?from=end",) * 2,
 )
-TURNS: dict[str, Sequence[str] | None] = {"no console": None, "no page": (), f"{len(PAGES)} pages": PAGES}
+WITH_RECORDS = (*NUMBERS[:8], *(f"/api/live/records/{TOPIC}?from=end",) * 2)
+TURNS: dict[str, Sequence[str] | None] = {
+    "no console": None,
+    "no page": (),
+    "ten pages": NUMBERS,
+    "ten pages, two with the producer's records": WITH_RECORDS,
+}
 EVERY_S = 0.005
 SETTLE_S = 3.0
 """The console reads everything once when it starts."""
-START_TIMEOUT_S = 60.0
 ADDRESS = re.compile(r"is at http://localhost:(\d+)/")
 Turn = tuple[list[float], float]
 """The producer's latencies in milliseconds, and the console's share of a core in percent."""
@@ -60,52 +61,22 @@ def console(bootstrap: str) -> Iterator[tuple[int, int]]:
             process.wait()
 
 
-class OpenPages:
-    """Reads the streams until it is closed, and counts their bytes."""
-
-    def __init__(self, port: int, paths: Sequence[str]) -> None:
-        self.received = [0] * len(paths)
-        self._is_closed = False
-        self._connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in paths]
-        self._threads = [threading.Thread(target=self._read, args=(number, path)) for number, path in enumerate(paths)]
-        for thread in self._threads:
-            thread.start()
-
-    def _read(self, number: int, path: str) -> None:
-        connection = self._connections[number]
-        connection.request("GET", path, headers={"Accept": "text/event-stream"})
-        response = connection.getresponse()
-        assert response.status == 200, (path, response.status, response.read())
-        try:
-            while piece := response.read1(65_536):
-                self.received[number] += len(piece)
-        except (OSError, http.client.IncompleteRead):
-            if not self._is_closed:
-                raise
-
-    def close(self) -> None:
-        self._is_closed = True
-        for connection in self._connections:
-            if connection.sock is not None:
-                connection.sock.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-
-
 @contextmanager
-def opened(port: int, paths: Sequence[str]) -> Iterator[OpenPages]:
-    pages = OpenPages(port, paths)
-    try:
-        deadline_s = time.monotonic() + 60
-        while not all(pages.received):
-            if time.monotonic() > deadline_s:
-                sys.exit(
-                    f"these pages sent nothing: {[p for p, n in zip(paths, pages.received, strict=True) if not n]}"
-                )
-            time.sleep(0.01)
-        yield pages
-    finally:
-        pages.close()
+def opened(port: int, paths: Sequence[str]) -> Iterator[None]:
+    """Hold these pages open in another process."""
+    if not paths:
+        yield
+        return
+    words = [sys.executable, "-m", "bench.page_reader", str(port), *paths]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        if reader.stdout.readline() != "ready\n":
+            sys.exit("the pages cannot be read")
+        try:
+            yield
+        finally:
+            assert reader.stdin is not None
+            reader.stdin.close()
 
 
 def measure(producing: SteadyProducer, bootstrap: str, paths: Sequence[str] | None, seconds: float) -> Turn:
