@@ -15,7 +15,7 @@ from console_process import NodeProcesses, console, create_topics, node_processe
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 from playwright.sync_api import BrowserContext, Page, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)
@@ -49,6 +49,8 @@ def seen_after(page: Page, words: str, killed_at: float) -> float:
 def test_a_killed_broker_is_seen_on_open_pages(context: BrowserContext, tmp_path: Path, is_controller: bool) -> None:
     with node_processes(tmp_path / "cluster") as nodes, console(nodes.bootstrap_servers) as address:
         create_topics(nodes.bootstrap_servers, {"orders": 6}, replicas=3)
+        topic = f"{address}/api/topics/orders/partitions"
+        wait_until(lambda: context.request.get(topic).ok, "the console has read the topic")
         overview, cluster = (watched(context, address, path) for path in ("/", "/cluster?topic=orders"))
         expect(cluster.page.locator(".matrix .cell.leader")).to_have_count(6)
         expect(overview.page.get_by_text("All is well")).to_be_visible()
