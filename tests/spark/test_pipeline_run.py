@@ -250,15 +250,15 @@ def test_a_run_that_is_behind_says_so(spark: SparkSession, write: Callable[..., 
     from moldau.pipelines.planning.compiling import Mode
 
     pipeline = write(PIPELINE.replace("dead_letter: drop", "dead_letter: drop\n    max_per_trigger: 5"))
-    produce(pipeline, *"x" * 40)
+    produce(pipeline, *"x" * 2000)  # of 400 batches, a fast machine makes some before the first look
     stop = Stop()
     status = run(pipeline, spark, stop, StopAfterABatch(stop), mode=Mode.CONTINUOUS)
     (query,) = status.queries
-    assert query.lag_records == 40 - query.rows_in > 0, status
+    assert query.lag_records == 2000 - query.rows_in > 0, status
     produce(pipeline, "y")
     looking = [sys.executable, "-m", "moldau", "pipeline", "status", str(pipeline.file), "--format", "json"]
     seen = json.loads(subprocess.run(looking, capture_output=True, text=True, check=True).stdout)
-    assert seen["queries"][0]["lag_records"] == 41 - query.rows_in
+    assert seen["queries"][0]["lag_records"] == 2001 - query.rows_in
 
 
 SHARED = """\
