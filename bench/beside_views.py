@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import options, procfs
-from bench.connection import BrokerRefused, Connection, Producing
-from bench.frames import produce_frame, record_batch
+from bench.connection import BrokerRefused
 from bench.servers import MoldauProcess, Server
+from bench.steady_producer import SteadyProducer, percentile
 from bench.views import create, fill, worker_seconds
 
-SOURCE, ORDERS = "source", "orders"
+SOURCE = "source"
 PADDING = 930
 TURNS: Mapping[str, tuple[str, ...] | None] = {
     "nobody": None,
@@ -46,8 +46,7 @@ class Turn:
     workers_percent: list[float] = field(default_factory=list)
 
     def percentile(self, percent: float) -> float:
-        ordered = sorted(self.latencies_ms)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+        return percentile(self.latencies_ms, percent)
 
 
 @contextmanager
@@ -69,21 +68,9 @@ def reader(server: Server, records: int, condition: tuple[str, ...] | None) -> I
         client.stdout.close()
 
 
-def latencies_ms(producer: Producing, seconds: float, every_s: float) -> list[float]:
-    found: list[float] = []
-    begun = due = time.perf_counter()
-    while due - begun < seconds:
-        time.sleep(max(0.0, due - time.perf_counter()))
-        sent = time.perf_counter()
-        producer.run(1)
-        found.append((time.perf_counter() - sent) * 1000)
-        due = max(due + every_s, time.perf_counter())
-    return found
-
-
-def measure(turn: Turn, server: Server, producer: Producing, given: argparse.Namespace) -> None:
+def measure(turn: Turn, server: Server, producer: SteadyProducer, given: argparse.Namespace) -> None:
     broker_s, workers_s, begun = procfs.cpu_seconds(server.pid), worker_seconds(server), time.perf_counter()
-    turn.latencies_ms += latencies_ms(producer, given.seconds, given.every_ms / 1000)
+    turn.latencies_ms += producer.run(given.seconds, given.every_ms / 1000)
     elapsed_s = time.perf_counter() - begun
     turn.broker_percent.append(100 * (procfs.cpu_seconds(server.pid) - broker_s) / elapsed_s)
     turn.workers_percent.append(100 * (worker_seconds(server) - workers_s) / elapsed_s)
@@ -113,12 +100,9 @@ def main() -> None:
     with ExitStack() as cleanup:
         server = cleanup.enter_context(MoldauProcess()).start()
         create(server, SOURCE)
-        create(server, ORDERS)
         fill(server, SOURCE, given.records, PADDING)
-        connection = cleanup.enter_context(Connection(server.address))
-        producer = Producing(connection, produce_frame(ORDERS, 0, record_batch(1, 100)), 1)
-        producer.wait_until_writable()
-        latencies_ms(producer, 2.0, given.every_ms / 1000)
+        producer = SteadyProducer(server.address, cleanup)
+        producer.run(2.0, given.every_ms / 1000)
         for number in range(given.rounds):
             for name, condition in TURNS.items():
                 with reader(server, given.records, condition):

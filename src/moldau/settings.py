@@ -1,8 +1,8 @@
 """The settings of a node, with Kafka's property names: file, environment and command line become one frozen Settings.
 
-Later sources override earlier ones: defaults, server.properties, `KAFKA_*` variables, `--override`. An invalid value
-ends the start with one line that names key, value and source; `warnings` names keys without effect. This module opens
-no listeners and does not touch the data directory.
+Later sources override earlier ones: defaults, server.properties, `KAFKA_*` variables, `--override`, other options of
+the command. An invalid value ends the start with one line that names key, value and source; `warnings` names keys
+without effect. This module opens no listeners and does not touch the data directory.
 """
 
 from __future__ import annotations

@@ -355,6 +355,7 @@ def test_a_session_with_a_lifetime_goes_on(tmp_path: Path, monkeypatch: pytest.M
         while time.monotonic() < began + lifetime_s + 1:
             producer.produce("t", b"x", on_delivery=lambda error, _: delivered.append(error))
             producer.flush(PATIENCE_S)
+            producer.poll(0.1)
         assert set(delivered) == {None}
         assert not errors
     finally:

@@ -5,6 +5,7 @@ Markers for `__consumer_offsets` go through the group shards: they make the offs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -75,7 +76,7 @@ class WriteTxnMarkers:
     ) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
         if not (caller.access.allows_quietly(CLUSTER_ALTER) or caller.access.allows(CLUSTER_ACTION)):
             self._counters.add(MARKERS_REFUSED, len(request.markers))
-            return run_steps(self._timers, _denied_steps(request))
+            return run_steps(self._timers, _response_steps(request, _denied))
         return run_steps(self._timers, self._steps(request))
 
     def _steps(
@@ -99,10 +100,14 @@ class WriteTxnMarkers:
             written.append(codes)
             if turn.is_over(1):
                 yield
+
+        def code_of(number: int, partition: TopicPartition) -> ErrorCode:
+            return _outcome(written[number][partition])
+
         if not commits.missing:
-            return (yield from _response_steps(request, written))
+            return (yield from _response_steps(request, code_of))
         commits.finish_within(self._timers, COMMIT_WAIT_MS)
-        return commits.done.and_then(lambda _: run_steps(self._timers, _response_steps(request, written)))
+        return commits.done.and_then(lambda _: run_steps(self._timers, _response_steps(request, code_of)))
 
     def _write_or_error(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
         return reply_or_error(partial(self._write, marker, name), lambda error: _marker_error(error.code))
@@ -130,26 +135,6 @@ class WriteTxnMarkers:
         )
         self._verifications.finish(partition, marker.producer_id)
         return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
-
-
-def _denied_steps(request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
-    """Refuse all markers, some partitions in each turn."""
-    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    turn = TurnItems(RESULTS_A_TURN)
-    results = []
-    for marker in request.markers:
-        topics = []
-        for topic in marker.topics:
-            partitions = yield from map_in_steps(
-                turn, topic.partition_indexes, lambda index: WritableTxnMarkerPartitionResult(index, code)
-            )
-            topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
-            if turn.is_over(1):
-                yield
-        results.append(WritableTxnMarkerResult(marker.producer_id, topics))
-        if turn.is_over(1):
-            yield
-    return WriteTxnMarkersResponse(results)
 
 
 def _marker_error(code: ErrorCode) -> ErrorCode:
@@ -182,13 +167,17 @@ class _Commits:
             self.done.complete(None)
 
 
-def _response_steps(request: WriteTxnMarkersRequest, written: list[Written]) -> Steps[WriteTxnMarkersResponse]:
+def _response_steps(
+    request: WriteTxnMarkersRequest, code_of: Callable[[int, TopicPartition], ErrorCode]
+) -> Steps[WriteTxnMarkersResponse]:
+    """`code_of` gets the place of a marker in the request, and a partition."""
     turn = TurnItems(RESULTS_A_TURN)
     results: list[WritableTxnMarkerResult] = []
-    for marker, codes in zip(request.markers, written, strict=True):
+    for number, marker in enumerate(request.markers):
         topics: list[WritableTxnMarkerTopicResult] = []
         for topic in marker.topics:
-            partitions = yield from map_in_steps(turn, topic.partition_indexes, partial(_result, topic.name, codes))
+            result = partial(_result, code_of, number, topic.name)
+            partitions = yield from map_in_steps(turn, topic.partition_indexes, result)
             topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
             if turn.is_over(1):
                 yield
@@ -198,8 +187,18 @@ def _response_steps(request: WriteTxnMarkersRequest, written: list[Written]) -> 
     return WriteTxnMarkersResponse(results)
 
 
-def _result(topic: str, codes: Written, index: int) -> WritableTxnMarkerPartitionResult:
-    code = codes[TopicPartition(topic, index)]
+def _result(
+    code_of: Callable[[int, TopicPartition], ErrorCode], number: int, topic: str, index: int
+) -> WritableTxnMarkerPartitionResult:
+    return WritableTxnMarkerPartitionResult(index, code_of(number, TopicPartition(topic, index)))
+
+
+def _denied(number: int, partition: TopicPartition) -> ErrorCode:
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def _outcome(code: Code) -> ErrorCode:
+    """Return the error code of a marker: one that is not committed by now has timed out."""
     if isinstance(code, Promise):
-        code = code.value() if code.done else ErrorCode.REQUEST_TIMED_OUT
-    return WritableTxnMarkerPartitionResult(index, code)
+        return code.value() if code.done else ErrorCode.REQUEST_TIMED_OUT
+    return code
