@@ -126,6 +126,7 @@ class MoldauCluster(Cluster):
         super().__init__(MOLDAU)
         self._settings = [word for setting in settings for word in ("--override", setting)]
         self._directory = Path(tempfile.mkdtemp(prefix="moldau-bench-"))
+        self._output = self._directory / "output"
         self._process: subprocess.Popen[bytes] | None = None
         self._base_port = 0
 
@@ -137,11 +138,16 @@ class MoldauCluster(Cluster):
 
     @property
     def metrics(self) -> dict[int, str]:
-        """The addresses of the nodes' metrics, from the lines that the command prints when the cluster runs."""
-        output = self._directory / "output"
-        await_true(lambda: "/metrics" in output.read_text(), f"{self.name}: the addresses of metrics are told")
-        found = re.findall(r"http://(\S+?)/metrics", output.read_text())[: len(self.addresses)]
-        return dict(zip(sorted(self.addresses), found, strict=True))
+        """The addresses of the nodes' metrics, from the line that each node logs when it starts."""
+        found: dict[int, str] = {}
+
+        def are_known() -> bool:
+            lines = re.findall(r"node (\d+): metrics are at http://(\S+?)/metrics", self._output.read_text())
+            found.update((int(node), address) for node, address in lines)
+            return found.keys() >= self.addresses.keys()
+
+        await_true(are_known, f"{self.name}: the addresses of metrics are known")
+        return found
 
     def start_anew(self) -> float:
         self.kill_all()
@@ -153,7 +159,7 @@ class MoldauCluster(Cluster):
     def start_again(self) -> float:
         began = time.perf_counter()
         ports = ["--nodes", str(NODES), "--base-port", str(self._base_port)]
-        with (self._directory / "output").open("ab") as output:
+        with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command("start", *ports, *self._settings),
                 stdout=output,
@@ -167,7 +173,7 @@ class MoldauCluster(Cluster):
         try:
             super().await_ready()
         except NotStarted as late:
-            raise NotStarted(f"{late}\n{(self._directory / 'output').read_text()[-3000:]}") from None
+            raise NotStarted(f"{late}\n{self._output.read_text()[-3000:]}") from None
         self.pids = {node: listener(port_of(address)) for node, address in self.addresses.items()}
 
     def restart(self, node: int) -> None:

@@ -65,7 +65,9 @@ class Files(Protocol):
         """A missing file is no error."""
         ...
 
-    def mkdir(self, directory: str) -> None: ...
+    def mkdir(self, directory: str) -> bool:
+        """Create the directory and its parents. Return whether it is new; one that exists is no error."""
+        ...
 
     def rmdir(self, directory: str) -> None: ...
 
@@ -205,11 +207,23 @@ class DiskFiles:
         except OSError as error:
             raise StorageFault(path, error) from error
 
-    def mkdir(self, directory: str) -> None:
+    def mkdir(self, directory: str) -> bool:
         try:
-            os.makedirs(directory, exist_ok=True)
+            os.mkdir(directory)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            return self._mkdir_with_parents(directory)
         except OSError as error:
             raise StorageFault(directory, error) from error
+        return True
+
+    def _mkdir_with_parents(self, directory: str) -> bool:
+        try:
+            os.makedirs(directory)
+        except OSError as error:
+            raise StorageFault(directory, error) from error
+        return True
 
     def rmdir(self, directory: str) -> None:
         try:

@@ -76,12 +76,16 @@ class Segment:
         """Size of the larger index at its last entry: neither may exceed `segment.index.bytes`."""
 
     @classmethod
-    def create(cls, files: Files, directory: str, base_offset: int, now_ms: int) -> Segment:
+    def create(
+        cls, files: Files, directory: str, base_offset: int, now_ms: int, is_directory_new: bool = False
+    ) -> Segment:
         segment = cls(files, directory, base_offset, 0, now_ms)
-        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
-            files.unlink(segment.path + suffix)
+        if not is_directory_new:
+            for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
+                files.unlink(segment.path + suffix)
         segment._file = files.open(segment.log_path, create=True, stays_open=True)
-        segment._file.truncate(0)
+        if not is_directory_new:
+            segment._file.truncate(0)
         segment.forget()
         return segment
 

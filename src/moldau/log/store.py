@@ -156,14 +156,16 @@ class LogStore:
         assert partition not in self._logs, f"{partition} exists"
         directory = self._directory_of(partition)
         self._refuse_same_name_in_other_case(partition, directory)
-        self._files.mkdir(directory)
-        self._refuse_unloaded_records(directory)
+        is_new = self._files.mkdir(directory)
+        if not is_new:
+            self._refuse_unloaded_records(directory)
         if partition in self._checkpointed:
             self._forget_checkpoints()
         metadata = self._files.open(f"{directory}/{layout.PARTITION_METADATA}", create=True)
-        metadata.truncate(0)
+        if not is_new:
+            metadata.truncate(0)
         write_all(metadata, checkpoints.encode_partition_metadata(topic_id), 0)
-        segment = Segment.create(self._files, directory, start_offset, now_ms)
+        segment = Segment.create(self._files, directory, start_offset, now_ms, is_new)
         log = Log(
             self._files, directory, partition, config, Segments([segment]), LeaderEpochs(), Producers(),
             start_offset=start_offset, end_offset=start_offset, recovery_point=start_offset,

@@ -247,11 +247,13 @@ class MemoryFiles:
         inode = self._inodes.pop(path)
         self._note(path, lambda: self._inodes.__setitem__(path, inode))
 
-    def mkdir(self, directory: str) -> None:
+    def mkdir(self, directory: str) -> bool:
         """Durable at once: losing a whole directory loses nothing that a log has acknowledged."""
+        is_new = directory not in self._directories
         while directory:
             self._directories.add(directory)
             directory = _parent(directory)
+        return is_new
 
     def rmdir(self, directory: str) -> None:
         self.step()

@@ -45,8 +45,8 @@ class CaselessDisk(DiskFiles):
     def unlink(self, path: str) -> None:
         super().unlink(found_as(path))
 
-    def mkdir(self, directory: str) -> None:
-        super().mkdir(found_as(directory))
+    def mkdir(self, directory: str) -> bool:
+        return super().mkdir(found_as(directory))
 
     def rmdir(self, directory: str) -> None:
         super().rmdir(found_as(directory))

@@ -253,6 +253,24 @@ def test_an_open_connection_follows_changes_and_uses_bounded_memory(monkeypatch:
         assert len(access._granted[needs]) <= 10
 
 
+def test_a_list_of_names_is_known_to_be_allowed_once_each_was_decided() -> None:
+    authorizer, binding, denial = Authorizer(), acl("*"), acl("b", READ, DENY)
+    authorizer.change([binding])
+    access, needs = Restricted(authorizer, Principal("User", "ann"), "h"), Needs(READ, TOPIC)
+    assert not access.is_known_to_allow(needs, ["a", "b"]), "not decided yet"
+    assert access.allows_quietly(needs, "a")
+    assert not access.is_known_to_allow(needs, ["a", "b"])
+    assert access.allows_quietly(needs, "b")
+    assert access.is_known_to_allow(needs, ["a", "b"])
+    assert not access.is_known_to_allow(Needs(WRITE, TOPIC), ["a"])
+    authorizer.change([denial])
+    assert not access.is_known_to_allow(needs, ["a"]), "an ACL changed: all is decided again"
+    assert access.allows_quietly(needs, "a")
+    assert not access.allows_quietly(needs, "b")
+    assert access.is_known_to_allow(needs, ["a"])
+    assert not access.is_known_to_allow(needs, ["a", "b"])
+
+
 def test_decisions_about_long_names_are_not_remembered() -> None:
     authorizer = with_acls(acl("*"), acl("*", WRITE, DENY))
     access = Restricted(authorizer, Principal("User", "ann"), "h")

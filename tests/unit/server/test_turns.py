@@ -26,7 +26,9 @@ from moldau.replica.partition import Partition
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.runtime.replication.fetcher import ReplicaFetcher
 from moldau.runtime.replication.fetchers import _Assignment
-from moldau.security.acls.access import UNRESTRICTED
+from moldau.security.acls.access import UNRESTRICTED, Restricted
+from moldau.security.acls.authorizer import Authorizer
+from moldau.security.principals import Principal
 from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
 from moldau.server.router import Router
 from moldau.testing.ports import at_once
@@ -268,3 +270,13 @@ def test_replies_that_wait_for_an_earlier_one_count_as_unsent() -> None:
     first.complete(Outgoing(b"first"))
     sizes = [len(reply) for reply in iter(conversation.next_reply, None)]
     assert (sizes, conversation.is_full) == ([5, 600, 600], False)
+
+
+def test_topics_that_a_client_may_not_see_are_passed_over_in_turns() -> None:
+    node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
+    names = [f"topic-{number}" for number in range(1_000)]
+    turns_of(router_of(node), node.timers, stall_requests.create_topics(names, 1), node.flush)
+    stranger = Restricted(Authorizer(), Principal("User", "nobody"), "198.51.100.7")
+    turns, reply = turns_of(router_of(node), node.timers, stall_requests.metadata(None), access=stranger)
+    assert reply
+    assert len(turns) >= 5

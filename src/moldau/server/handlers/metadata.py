@@ -69,10 +69,13 @@ class Metadata:
         image = self._current.image
         if request.topics is None or (caller.version == 0 and not request.topics):
             live = {broker.id for broker in image.live_brokers()}
-            visible = [
-                topic for topic in image.topics.values() if caller.access.allows_quietly(TOPIC_DESCRIBE, topic.name)
-            ]
-            described = (_topic_entry(topic, request, caller.access) for topic in visible)
+            sees_all = caller.access.is_known_to_allow(TOPIC_DESCRIBE, image.topics)
+            described = (
+                _topic_entry(topic, request, caller.access)
+                if sees_all or caller.access.allows_quietly(TOPIC_DESCRIBE, topic.name)
+                else None
+                for topic in image.topics.values()
+            )
             return run_steps(self._timers, self._steps(request, caller, described, live))
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             refused = [
@@ -128,16 +131,23 @@ class Metadata:
         return run_steps(self._timers, self._steps(request, caller, described, live))
 
     def _steps(
-        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described], live: set[int]
+        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described | None], live: set[int]
     ) -> Steps[MetadataResponse]:
-        """Describe the partitions of all topics, some topics or some partitions of one in each turn."""
+        """Describe the partitions of all topics, some topics or some partitions of one in each turn. None is a topic
+        that the client may not see."""
         entries = []
         room = ROOM_A_TURN
-        for entry, partitions in described:
-            entries.append(entry)
+        for topic in described:
             room -= ROOM_OF_TOPIC
+            if room <= 0:
+                yield
+                room = ROOM_A_TURN
+            if topic is None:
+                continue
+            entry, partitions = topic
+            entries.append(entry)
             found: list[MetadataResponsePartition] = []
-            while len(found) < len(partitions) or room <= 0:
+            while len(found) < len(partitions):
                 if room <= 0:
                     yield
                     room = ROOM_A_TURN
