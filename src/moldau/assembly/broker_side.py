@@ -26,6 +26,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.replica.follower_log import FollowerLog
+from moldau.replica.new_logs import NewLogs
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
@@ -106,6 +107,7 @@ class BrokerSide:
         self._isr_changes = self._isr_proposals(channel)
         self.replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
+        self._faults = FaultLog(log.error, world.clock)
         self.partitions = self._partitions(store)
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
@@ -133,15 +135,19 @@ class BrokerSide:
         )
         self.cleaner = self._log_cleaner()
         self._chores = Chores(world.timers, world.on_fault)
-        slots = settings.max_incremental_fetch_session_cache_slots
-        self.sessions = SessionCache(slots, FETCH_SESSION_EVICTION_MS, world.rng)
+        self.sessions = self._fetch_sessions()
         self.throttling = self._client_throttling()
         self.telemetry = Telemetry(settings.broker_layers())
         self.router = Router(self.throttling, world.run_codec or world.run_in_thread, counters)
         self.handlers = audited(handlers(self._handler_dependencies(channel)), audit, world.timers)
         self.router.serve(self.handlers)
-        self._chunked_layout = ChunkedLayout(self._on_image, self._remove_some, world.timers)
+        self._chunked_layout = self._layout(store)
         self._follow_images()
+
+    def _layout(self, store: LogStore) -> ChunkedLayout:
+        world = self._world
+        new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
+        return ChunkedLayout(self._on_image, self._remove_some, new_logs, world.timers)
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -162,14 +168,11 @@ class BrokerSide:
         )
 
     def _partitions(self, store: LogStore) -> Partitions:
-        world = self._world
-        faults = FaultLog(log.error, world.clock)
-        return Partitions(
-            self._settings.node_id, store, world.flusher, self._topic_configs, world.rng, faults, self.replication
-        )
+        node_id, world = self._settings.node_id, self._world
+        return Partitions(node_id, store, world.flusher, self._topic_configs, world.rng, self._faults, self.replication)
 
     def _replica_fetchers(self, store: LogStore) -> ReplicaFetchers:
-        settings, world, replication = self._settings, self._world, self._settings.replication
+        settings, world = self._settings, self._world
         return ReplicaFetchers(
             settings.node_id,
             self.partitions,
@@ -177,14 +180,7 @@ class BrokerSide:
             world.peers,
             settings.inter_broker_listener_name,
             lambda: self.lifecycle.epoch,
-            ReplicaFetchSettings(
-                wait_max_ms=replication.fetch_wait_max_ms,
-                min_bytes=replication.fetch_min_bytes,
-                max_bytes=replication.fetch_max_bytes,
-                response_max_bytes=replication.fetch_response_max_bytes,
-                backoff_ms=replication.fetch_backoff_ms,
-                timeout_ms=replication.socket_timeout_ms,
-            ),
+            ReplicaFetchSettings.of(settings.replication),
             world.clock,
             world.timers,
             self._throttles.follower,
@@ -316,6 +312,10 @@ class BrokerSide:
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
         self.telemetry.connection_gone(address)
+
+    def _fetch_sessions(self) -> SessionCache:
+        slots = self._settings.max_incremental_fetch_session_cache_slots
+        return SessionCache(slots, FETCH_SESSION_EVICTION_MS, self._world.rng)
 
     def _client_throttling(self) -> Throttling:
         self._current.add_listener(self._set_quotas)

@@ -20,11 +20,11 @@ from moldau.log import checkpoints, layout
 from moldau.log.checkpoint_files import Checkpoint, CheckpointFiles
 from moldau.log.config import LogConfig
 from moldau.log.epochs import LeaderEpochs
-from moldau.log.files import Files, write_all
+from moldau.log.files import Files
 from moldau.log.log import Log
+from moldau.log.prepared_logs import LogPreparation, NewLog, PreparedLog, create_files
 from moldau.log.producers import Producers
 from moldau.log.recovery import RecoveryReport, open_log
-from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 
 LOGS_A_STEP: Final = 500
@@ -62,6 +62,10 @@ class LogStore:
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._deletable: list[tuple[int, int, str]] = []
         """(when to remove it in ms, delay in ms, path) of deleted partitions' directories."""
+        self._being_prepared: set[TopicPartition] = set()
+        """Partitions whose files a thread is creating now."""
+        self._prepared: dict[TopicPartition, PreparedLog] = {}
+        """Files that a thread has created, and no log uses yet."""
         self._checkpoints = CheckpointFiles(files, directory)
         self._checkpointed: set[TopicPartition] = set()
         """Partitions in the checkpoints on disk, whether they still exist or not."""
@@ -149,27 +153,44 @@ class LogStore:
 
     # --- while running ------------------------------------------------------------------------------------------
 
-    def create(
-        self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int, start_offset: int = 0
-    ) -> Log:
+    def prepare(self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int) -> LogPreparation:
+        """Return what creates the files of new logs in a thread. Call `adopt` when it has run."""
+        self._being_prepared |= topic_ids.keys()
+        logs = [NewLog(partition, topic_id, self._directory_of(partition)) for partition, topic_id in topic_ids.items()]
+        return LogPreparation(self._files, logs, now_ms)
+
+    def adopt(self, preparation: LogPreparation) -> None:
+        """Let `create` use the files that were prepared."""
+        self._being_prepared.difference_update(log.partition for log in preparation.logs)
+        self._prepared.update(preparation.prepared)
+
+    def discard_prepared(self, new_uuid: Callable[[], bytes], now_ms: int) -> None:
+        """Delete prepared files of logs that were not created: their topics were deleted meanwhile."""
+        while self._prepared:
+            partition, prepared = self._prepared.popitem()
+            target = f"{self.directory}/{layout.deleted_directory_name(partition, new_uuid())}"
+            self._files.rename(prepared.directory, target)
+            self._deletable.append((now_ms, 0, target))
+
+    def create(self, partition: TopicPartition, topic_id: Uuid, config: LogConfig, now_ms: int) -> Log:
         """Create an empty log. Its directory and files are durable only after its first flush."""
         assert partition not in self._logs, f"{partition} exists"
         directory = self._directory_of(partition)
+        if partition in self._being_prepared:
+            raise StorageFault(directory, OSError(errno.EBUSY, "its files are being created in a thread"))
         self._refuse_same_name_in_other_case(partition, directory)
-        is_new = self._files.mkdir(directory)
-        if not is_new:
-            self._refuse_unloaded_records(directory)
+        prepared = self._prepared.pop(partition, None)
+        if prepared is None or prepared.topic_id != topic_id:
+            is_new = self._files.mkdir(directory)
+            if not is_new:
+                self._refuse_unloaded_records(directory)
+            prepared = create_files(self._files, directory, topic_id, now_ms, is_new)
         if partition in self._checkpointed:
             self._forget_checkpoints()
-        metadata = self._files.open(f"{directory}/{layout.PARTITION_METADATA}", create=True)
-        if not is_new:
-            metadata.truncate(0)
-        write_all(metadata, checkpoints.encode_partition_metadata(topic_id), 0)
-        segment = Segment.create(self._files, directory, start_offset, now_ms, is_new)
         log = Log(
-            self._files, directory, partition, config, Segments([segment]), LeaderEpochs(), Producers(),
-            start_offset=start_offset, end_offset=start_offset, recovery_point=start_offset,
-            now_ms=now_ms, unsynced=[metadata.path], is_new=True,
+            self._files, directory, partition, config, Segments([prepared.segment]), LeaderEpochs(), Producers(),
+            start_offset=0, end_offset=0, recovery_point=0,
+            now_ms=now_ms, unsynced=[prepared.metadata_path], is_new=True,
         )  # fmt: skip
         self._logs[partition] = log
         self._topic_ids[partition] = topic_id

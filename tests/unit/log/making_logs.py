@@ -45,7 +45,10 @@ def batch_of(
 
 def new_log(config: LogConfig | None = None, files: Files | None = None, start_offset: int = 0) -> Log:
     store = LogStore(files or MemoryFiles(), "data")
-    return store.create(PARTITION, TOPIC_ID, config or LogConfig(), NOW_MS, start_offset)
+    log = store.create(PARTITION, TOPIC_ID, config or LogConfig(), NOW_MS)
+    if start_offset:
+        store.truncate_fully(PARTITION, start_offset)
+    return log
 
 
 def load_store(files: Files, config: LogConfig | None = None) -> tuple[LogStore, StoreReport]:

@@ -203,7 +203,8 @@ def test_strangers_in_the_directory_are_left_alone() -> None:
 def test_a_log_that_begins_later() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
-    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS, start_offset=500)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    store.truncate_fully(PARTITION, 500)
     fill(log, 1)
     assert (log.start_offset, log.end_offset) == (500, 501)
     store.close()
@@ -323,10 +324,10 @@ def test_a_log_that_could_not_be_read_is_never_written_over() -> None:
 def test_a_creation_that_the_disk_cut_short_can_be_tried_again() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
-    files.truncate_fails = True
+    files.bytes_left = 20
     with pytest.raises(StorageFault):
         store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
-    files.truncate_fails = False
+    files.bytes_left = None
     fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
 
 

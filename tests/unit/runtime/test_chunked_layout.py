@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN, ChunkedLayout
@@ -23,13 +26,38 @@ def changed(names: list[str], partitions: int = 1) -> dict[str, set[int]]:
     return {name: set(range(partitions)) for name in names}
 
 
+class SlowFiles:
+    """Creates files in a thread that a test runs."""
+
+    def __init__(self) -> None:
+        self.new: set[Partition] = set()
+        self.being_created: list[Partition] = []
+        self.done: Promise[None] = Promise()
+        self.discarded = 0
+
+    def prepare(self, image: MetadataImage, partitions: Iterable[Partition]) -> Promise[None] | None:
+        assert not self.being_created, "the next chunk is not begun before this one is shown"
+        self.being_created = [each for each in partitions if each in self.new]
+        self.done = Promise()
+        return self.done if self.being_created else None
+
+    def finish(self) -> None:
+        self.new -= set(self.being_created)
+        self.being_created = []
+        self.done.complete(None)
+
+    def discard_unused(self) -> None:
+        self.discarded += 1
+
+
 class Desk:
     def __init__(self) -> None:
         self.timers = FakeTimers()
         self.shown: list[tuple[int, list[Partition], list[str]]] = []
         self.removals_left = 0
         self.removed_in_turns: list[int] = []
-        self.chunks = ChunkedLayout(self._follow, self._remove_some, self.timers)
+        self.files = SlowFiles()
+        self.chunks = ChunkedLayout(self._follow, self._remove_some, self.files, self.timers)
 
     def _follow(self, image: MetadataImage, changes: Changes) -> None:
         removed = [topic.name for topic in changes.removed]
@@ -67,6 +95,8 @@ def test_a_small_change_is_passed_on_at_once(desk: Desk) -> None:
 
 def test_a_large_change_is_passed_on_in_turns_each_topic_once(desk: Desk) -> None:
     desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    assert desk.topics() == []
+    desk.timers.run_one_soon()
     assert len(desk.topics()) == PARTITIONS_A_TURN
     desk.timers.run_soon()
     assert desk.topics() == MANY
@@ -76,6 +106,7 @@ def test_a_large_change_is_passed_on_in_turns_each_topic_once(desk: Desk) -> Non
 def test_a_large_topic_is_split(desk: Desk) -> None:
     count = 10 * PARTITIONS_A_TURN + 3
     desk.chunks.on_image(image(["a", "b"], count), Changes(changed(["a", "b"], count)))
+    desk.timers.run_one_soon()
     assert desk.partitions() == [("a", index) for index in range(PARTITIONS_A_TURN)]
     desk.timers.run_soon()
     assert desk.partitions() == [(name, index) for name in "ab" for index in range(count)]
@@ -104,6 +135,7 @@ def test_partitions_of_a_deleted_topic_are_removed_in_turns(desk: Desk) -> None:
 def test_nothing_is_passed_on_after_a_stop(desk: Desk) -> None:
     """A thread closes the logs then."""
     desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    desk.timers.run_one_soon()
     desk.chunks.stop()
     desk.timers.run_soon()
     desk.chunks.on_image(image(["late"]), Changes(changed(["late"])))
@@ -119,3 +151,71 @@ def test_when_done_calls_each_waiter_once(desk: Desk) -> None:
     assert calls == [0]
     desk.timers.run_soon()
     assert calls == [0, len(MANY)]
+
+
+def test_a_chunk_is_shown_when_its_files_are_there(desk: Desk) -> None:
+    desk.files.new = {(name, 0) for name in MANY}
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    for count in range(0, len(MANY), PARTITIONS_A_TURN):
+        desk.timers.run_soon()
+        assert len(desk.topics()) == count
+        assert len(desk.files.being_created) == PARTITIONS_A_TURN
+        desk.files.finish()
+    assert desk.topics() == MANY
+    assert desk.timers.run_soon() == 0
+    assert desk.files.discarded == 3
+
+
+def test_a_small_change_does_not_wait_for_the_files_of_a_large_one(desk: Desk) -> None:
+    desk.files.new = {(name, 0) for name in MANY}
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    desk.timers.run_soon()
+    desk.chunks.on_image(image([*MANY, "new"]), Changes(changed(["new"])))
+    assert desk.topics() == ["new"]
+
+
+def test_a_partition_whose_files_are_being_created_waits_for_them(desk: Desk) -> None:
+    desk.files.new = {(name, 0) for name in MANY}
+    desk.chunks.on_image(image(MANY, mark=1), Changes(changed(MANY)))
+    desk.timers.run_soon()
+    desk.chunks.on_image(image(MANY, mark=2), Changes(changed([MANY[0]])))
+    assert desk.topics() == []
+    desk.files.finish()
+    assert desk.shown[-1][0] == 2, "with the latest image"
+    assert desk.topics()[0] == MANY[0]
+
+
+def test_a_topic_that_is_deleted_while_its_files_are_created_is_not_shown(desk: Desk) -> None:
+    desk.files.new = {(name, 0) for name in MANY}
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    desk.timers.run_soon()
+    gone = image(MANY).topics[MANY[0]]
+    again = image(MANY, mark=3)
+    desk.chunks.on_image(again, Changes(changed([MANY[0]]), [gone]))
+    assert desk.topics() == [], "a new topic of this name waits until nobody uses its directory"
+    desk.files.finish()
+    assert MANY[0] not in desk.topics()
+    while desk.timers.run_soon():
+        if desk.files.being_created:
+            desk.files.finish()
+    assert sorted(desk.topics()) == MANY
+
+
+def test_when_done_waits_for_files(desk: Desk) -> None:
+    calls: list[int] = []
+    desk.files.new = {(name, 0) for name in MANY[-1:]}
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    desk.chunks.when_done(lambda: calls.append(len(desk.topics())))
+    desk.timers.run_soon()
+    assert not calls
+    desk.files.finish()
+    assert calls == [len(MANY)]
+
+
+def test_files_that_are_ready_after_a_stop_are_not_used(desk: Desk) -> None:
+    desk.files.new = {(name, 0) for name in MANY}
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    desk.timers.run_soon()
+    desk.chunks.stop()
+    desk.files.finish()
+    assert desk.topics() == []

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.cluster_settings import ReplicationSettings
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.peers import Peers
 from moldau.replica.follower_log import FollowerLog
@@ -46,6 +47,17 @@ class ReplicaFetchSettings:
     response_max_bytes: int = 10_485_760
     backoff_ms: int = 1_000
     timeout_ms: int = 30_000
+
+    @classmethod
+    def of(cls, replication: ReplicationSettings) -> ReplicaFetchSettings:
+        return cls(
+            wait_max_ms=replication.fetch_wait_max_ms,
+            min_bytes=replication.fetch_min_bytes,
+            max_bytes=replication.fetch_max_bytes,
+            response_max_bytes=replication.fetch_response_max_bytes,
+            backoff_ms=replication.fetch_backoff_ms,
+            timeout_ms=replication.socket_timeout_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)

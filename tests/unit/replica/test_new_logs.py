@@ -1,0 +1,78 @@
+"""Which partitions get their files in a thread, and what becomes of files that nobody needs any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from in_memory_node import NODE_ID, InMemoryNode, batch
+
+from moldau.base.ids import TopicPartition
+from moldau.base.persistent_map import PersistentMap
+from moldau.base.promise import Promise
+from moldau.metadata.image import MetadataImage, TopicImage
+from moldau.replica.new_logs import NewLogs
+from moldau.testing.ports import at_once
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+WANTED = [("new", 0), ("new", 1), ("old", 0), ("view", 0), ("unknown", 0)]
+
+
+def image_of(node: InMemoryNode) -> MetadataImage:
+    """A new topic of two partitions, of which the other one is on another broker; an old one; a view."""
+    old = node.current.image.topics["old"]
+    here, elsewhere = old.partitions[0], replace(old.partitions[0], replicas=(NODE_ID + 1,), isr=(NODE_ID + 1,))
+    topics = [TopicImage("new", b"n" * 16, (here, elsewhere)), old, TopicImage("view", b"v" * 16, (here,))]
+    return replace(
+        node.current.image,
+        topics=PersistentMap({topic.name: topic for topic in topics}),
+        views=PersistentMap({"view": old.id}),
+    )
+
+
+def node_and_new_logs() -> tuple[InMemoryNode, NewLogs]:
+    node = InMemoryNode().start()
+    node.create_topic("old")
+    reports = node.faults.append
+    return node, NewLogs(NODE_ID, node.store, at_once, node.clock, node.rng, lambda _, fault: reports(fault))
+
+
+def directories(node: InMemoryNode) -> set[str]:
+    return {name for name in node.files.names("data") if name.startswith(("new", "view", "unknown"))}
+
+
+def test_only_new_partitions_of_this_node_get_files() -> None:
+    node, new_logs = node_and_new_logs()
+    ready = new_logs.prepare(image_of(node), WANTED)
+    assert isinstance(ready, Promise)
+    assert ready.done
+    assert directories(node) == {"new-0"}
+    assert new_logs.prepare(image_of(node), WANTED[1:]) is None
+
+
+def test_files_of_a_deleted_topic_are_deleted() -> None:
+    node, new_logs = node_and_new_logs()
+    new_logs.prepare(image_of(node), WANTED)
+    new_logs.discard_unused()
+    assert "new-0" not in directories(node)
+    assert not node.faults
+
+
+def test_a_topic_of_many_partitions_is_laid_out_and_used() -> None:
+    node = InMemoryNode().start()
+    node.create_topic("big", 100)
+    assert len(node.partitions.all()) == 100
+    assert node.store.topic_id(TopicPartition("big", 99)) == node.current.image.topics["big"].id
+    node.partition("big", 99).log.append(batch(3), leader_epoch=0, now_ms=node.clock.now_ms())
+    again = node.crash()
+    assert len(again.partitions.all()) == 100
+
+
+def test_no_files_are_left_of_a_topic_that_is_deleted_while_it_is_laid_out() -> None:
+    node = InMemoryNode().start()
+    node.committed(node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("big", 100, 1)])))
+    assert len(node.partitions.all()) < 100
+    node.delete_topic("big")
+    node.settle()
+    assert not node.partitions.all()
+    assert not [name for name in node.files.names("data") if name.startswith("big") and not name.endswith("-delete")]
