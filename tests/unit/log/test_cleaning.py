@@ -320,8 +320,8 @@ def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_nobody_can_choose_keys_that_collide_in_the_map(attempt: int) -> None:
-    """Each map draws its own random numbers. Here the second words cancel what multiplying by an odd number and shifting
-    by half a word makes of the first ones: a chain of such steps has 128 hashes for these 16,384 keys."""
+    """Each map draws its own random numbers. Here the second words cancel what a multiplication and a shift by half a
+    word make of the first ones: a chain of such steps has 128 hashes for these 16,384 keys."""
     tops = [top << 57 for top in range(128)]
     firsts, seconds = [0x0123456789ABCDEF ^ top for top in tops], [top ^ top >> 32 for top in tops]
     keys = columns([struct.pack("<QQ", first, second) for first in firsts for second in seconds])
