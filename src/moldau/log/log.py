@@ -479,10 +479,13 @@ class Log:
         if not count:
             return []
         self.roll_back_swap()
-        dropped = self.segments.drop_first(count)
-        self._move_start(self.segments.first.base_offset)
         due_ms = now_ms + self.config.file_delete_delay_ms
-        for segment in dropped:
+        dropped: list[Segment] = []
+        for segment in list(self.segments)[:count]:
+            # If the disk refuses this, the segment stays. Without a .log the next start removes its other files.
+            self.mark_for_deletion(segment, due_ms, (layout.LOG,))
+            dropped += self.segments.drop_first(1)
+            self._move_start(self.segments.first.base_offset)
             self.mark_for_deletion(segment, due_ms)
         return dropped
 
