@@ -232,7 +232,7 @@ class KeyMap:
         for index, word in enumerate(words):
             sums += (word & _LOW) * self._factors[2 * index + 1]
             sums += (word >> _HALF) * self._factors[2 * index + 2]
-        hashes = sums >> _HALF
+        hashes: Words = sums >> _HALF
         for shift, factor in _MIXES:
             hashes ^= hashes >> shift
             hashes *= factor

@@ -200,7 +200,8 @@ class LogCleaner:
 
     def _on_unreadable(self, unreadable: Log, fault: StorageFault | MalformedData | KafkaError) -> None:
         if isinstance(fault, StorageFault) and fault.is_shortage:
-            self._shortages(f"{unreadable.partition}: not cleaned, retried later", fault)
+            name = unreadable.partition
+            self._shortages(f"{name}: not cleaned for lack of disk space or open files, retried later", fault)
         else:
             self._give_up(unreadable, str(fault))
 
