@@ -195,6 +195,7 @@ class BrokerSide:
             world.clock,
             world.timers,
             world.run_in_thread,
+            self.housekeeping.delete_expired,
             lambda: self.housekeeping.write_checkpoints(world.run_in_thread, world.on_fault),
             lambda: self.housekeeping.purge(world.run_in_thread, world.on_fault),
             world.on_fault,

@@ -32,7 +32,15 @@ from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
 from moldau.log.time_search import TimeSearch, run_search, search_time
 from moldau.log.txn_index import AbortedTxn
-from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch, check_keys, recompress
+from moldau.log.validate import (
+    LENGTH_PREFIX_BYTES,
+    HeaderFields,
+    Origin,
+    check_batch,
+    check_records,
+    decoded_records,
+    recompress,
+)
 from moldau.wire.batch import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -215,13 +223,19 @@ class Log:
     def _change(
         self, batch: memoryview, fields: HeaderFields, now_ms: int, origin: Origin
     ) -> tuple[memoryview, HeaderFields, int]:
-        """Apply the topic's config: require keys, recompress, set the log append time. Return (batch, fields, time)."""
+        """Apply the topic's config: require keys, recompress, set the log append time. Return (batch, fields, time).
+
+        Where this reads the records, it checks each of them, as Kafka does."""
         attributes = fields[5]
-        if origin is Origin.CLIENT and self.config.is_compacted:
-            check_keys(batch, self.config)
         target = self._target_compression
-        if target is not None and target != attributes & CODEC_MASK and not attributes & CONTROL_BIT:
-            batch = memoryview(recompress(batch, target, self.config))
+        if target == attributes & CODEC_MASK or attributes & CONTROL_BIT:
+            target = None
+        if target is not None or (origin is Origin.CLIENT and self.config.is_compacted):
+            records = decoded_records(batch, self.config)
+            if origin is Origin.CLIENT:
+                check_records(records, self.config, now_ms)
+            if target is not None:
+                batch = memoryview(recompress(batch, records, target, self.config))
         if self._stamps_time:
             stamp_log_append_time(batch, now_ms)
         changed: HeaderFields = BATCH_HEADER.unpack_from(batch)
@@ -465,10 +479,13 @@ class Log:
         if not count:
             return []
         self.roll_back_swap()
-        dropped = self.segments.drop_first(count)
-        self._move_start(self.segments.first.base_offset)
         due_ms = now_ms + self.config.file_delete_delay_ms
-        for segment in dropped:
+        dropped: list[Segment] = []
+        for segment in list(self.segments)[:count]:
+            # If the disk refuses this, the segment stays. Without a .log the next start removes its other files.
+            self.mark_for_deletion(segment, due_ms, (layout.LOG,))
+            dropped += self.segments.drop_first(1)
+            self._move_start(self.segments.first.base_offset)
             self.mark_for_deletion(segment, due_ms)
         return dropped
 

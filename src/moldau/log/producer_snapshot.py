@@ -6,8 +6,9 @@ Big-endian:
     int16   version, 1
     uint32  CRC-32C of all that follows
     int32   number of entries, each
-      int64 producer id | int16 epoch | int32 last sequence | int64 last offset | int32 offset delta of that batch
-      | int64 timestamp | int32 coordinator epoch | int64 first offset of the open transaction, or -1
+      int64 producer id | int16 epoch | int32 last sequence | int64 last offset
+      | int32 last offset minus first of that batch | int64 timestamp | int32 coordinator epoch
+      | int64 first offset of the open transaction, or -1
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class _Recovery:
                 segment.offset_index.last()[1], INDEX_INTERVAL_BYTES,
             )  # fmt: skip
             segment.record_run(run)
-            for each in run.producers:
+            for each in run.producer_batches:
                 replay_data_batch(self._producers, each)
             next_offset = run.next_offset
         segment.txn_index.replace(aborted)

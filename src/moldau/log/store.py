@@ -7,7 +7,7 @@ The caller knows the high watermarks; the store only writes and reads their chec
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -286,7 +286,9 @@ class LogStore:
         ]
         return partial(self._remove, paths, directories) if paths or directories else None
 
-    def _remove(self, paths: list[str], directories: list[str]) -> None:
+    def _remove(self, paths: Iterable[str], directories: Iterable[str]) -> None:
+        """Remove files and directories. It can be called again if it fails."""
+        paths = list(paths)
         for directory in directories:
             if self._files.exists(directory):
                 paths += [f"{directory}/{name}" for name in self._files.names(directory)]

@@ -34,9 +34,9 @@ from moldau.wire.records import Record, build_batch, decode_records
 
 CODEC_MAX: Final = max(Compression)
 
-TIMESTAMP_MIN: Final = -(1 << 63)
-TIMESTAMP_MAX: Final = (1 << 63) - 1
-"""The sum of a batch's base timestamp and a record's delta may be beyond these."""
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
+"""Timestamps and their deltas are in this range. The sum of a base timestamp and a delta may be beyond it."""
 
 LENGTH_PREFIX_BYTES: Final = LENGTH_PREFIX.size
 LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX_BYTES + 14
@@ -53,7 +53,7 @@ class Origin(Enum):
     RAFT = auto()
     """The metadata quorum's leader: may write control records of any size; the log assigns offsets."""
     REPLICATION = auto()
-    """A leader's bytes on a follower: offsets and epochs stay as they are."""
+    """A leader's bytes on a follower: offsets and epochs stay as they are. Not checked here."""
 
 
 class RecordsRejected(KafkaError):
@@ -78,7 +78,8 @@ HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int,
 def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> HeaderFields:
     """Raise Kafka's error if the batch may not be appended; return its header fields.
 
-    The batch ends where its length says, see `one_batch`. A client's header is corrected where Kafka corrects it.
+    `batch` may have a few bytes too many (see `one_batch`): the caller cuts it at the returned length. A client's
+    header is corrected where Kafka corrects it.
     """
     size = len(batch)
     if size < BATCH_HEADER_BYTES:
@@ -143,23 +144,34 @@ def _batch_bytes(records: memoryview) -> int:
     return size
 
 
-def check_keys(batch: memoryview, config: LogConfig) -> None:
+def check_records(records: list[Record], config: LogConfig, now_ms: int) -> None:
+    """Raise Kafka's error if a client may not write one of these records. `check_batch` has seen only their header."""
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        _check_create_times(records, config, now_ms)
+    if config.is_compacted:
+        _check_keys(records)
+
+
+def _check_keys(records: list[Record]) -> None:
     """Reject records without a key: a compacted topic keeps the last record of each key."""
     errors = [
         (index, "A compacted topic cannot accept a record without a key.")
-        for index, record in enumerate(open_records(batch, config))
+        for index, record in enumerate(records)
         if record.key is None
     ]
     if errors:
         raise RecordsRejected(ErrorCode.INVALID_RECORD, f"{len(errors)} records of the batch have no key.", errors)
 
 
-def recompress(batch: memoryview, target: Compression, config: LogConfig) -> bytearray:
-    """Return the same records in the codec that the topic asks for."""
+def recompress(batch: memoryview, records: list[Record], target: Compression, config: LogConfig) -> bytearray:
+    """Return the batch with its records in the codec that the topic asks for."""
     header = BatchHeader._make(BATCH_HEADER.unpack_from(batch))
-    records = open_records(batch, config)
     if any(record.offset != offset for offset, record in enumerate(records, header.base_offset)):
         raise _invalid("The offsets of the records in the batch are not consecutive.")
+    # The new batch stores timestamps relative to its first record, not to the base timestamp that the client chose.
+    first_timestamp = records[0].timestamp
+    if any(not INT64_MIN <= record.timestamp - first_timestamp <= INT64_MAX for record in records):
+        raise _invalid("Two timestamps in the batch differ by more than 64 bits can hold.")
     recompressed = build_batch(
         records,
         base_offset=header.base_offset,
@@ -175,7 +187,7 @@ def recompress(batch: memoryview, target: Compression, config: LogConfig) -> byt
     return recompressed
 
 
-def open_records(batch: memoryview, config: LogConfig) -> list[Record]:
+def decoded_records(batch: memoryview, config: LogConfig) -> list[Record]:
     """Return the records of a batch. Raise BatchExpandsTooMuch before they use much memory or time."""
     header = BatchHeader._make(BATCH_HEADER.unpack_from(batch))
     if header.record_count > OPENED_RECORDS_MAX:
@@ -187,7 +199,7 @@ def open_records(batch: memoryview, config: LogConfig) -> list[Record]:
         raise BatchExpandsTooMuch(f"The records cannot be read: {error}.") from error
     except MalformedData as error:
         raise _invalid(f"The records cannot be read: {error}.") from error
-    if any(not TIMESTAMP_MIN <= record.timestamp <= TIMESTAMP_MAX for record in records):
+    if any(not INT64_MIN <= record.timestamp <= INT64_MAX for record in records):
         raise _invalid("A timestamp in the batch has more than 64 bits.")
     return records
 
@@ -204,26 +216,33 @@ def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> Head
 
     If there are none, correct the header, as Kafka does.
     """
-    is_log_append_time = bool(batch[ATTRIBUTES_LOW_BYTE_POSITION] & LOG_APPEND_TIME_BIT)
-    records = open_records(batch, config)
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if config.message_timestamp_type == LOG_APPEND_TIME:
+    records = decoded_records(batch, config)
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        _check_create_times(records, config, now_ms)
+    elif batch[ATTRIBUTES_LOW_BYTE_POSITION] & LOG_APPEND_TIME_BIT:
         why = "A producer may not set the timestamp type to LogAppendTime."
-        errors = [(index, why) for index in range(len(records)) if is_log_append_time]
-    else:
-        errors = [
-            (index, f"Timestamp {record.timestamp} is not within [{earliest}, {latest}].")
-            for index, record in enumerate(records)
-            if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
-        ]
-    if errors:
-        raise RecordsRejected(
-            ErrorCode.INVALID_TIMESTAMP, f"The timestamps of {len(errors)} records are not accepted.", errors
-        )
+        raise _timestamps_rejected([(index, why) for index in range(len(records))])
     stamp_create_time(batch, max(record.timestamp for record in records))
     corrected: HeaderFields = BATCH_HEADER.unpack_from(batch)
     return corrected
+
+
+def _check_create_times(records: list[Record], config: LogConfig, now_ms: int) -> None:
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    errors = [
+        (index, f"Timestamp {record.timestamp} is not within [{earliest}, {latest}].")
+        for index, record in enumerate(records)
+        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
+    ]
+    if errors:
+        raise _timestamps_rejected(errors)
+
+
+def _timestamps_rejected(errors: list[tuple[int, str]]) -> RecordsRejected:
+    return RecordsRejected(
+        ErrorCode.INVALID_TIMESTAMP, f"The timestamps of {len(errors)} records are not accepted.", errors
+    )
 
 
 def _rejection(header: BatchHeader) -> KafkaError:

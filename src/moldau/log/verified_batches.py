@@ -1,8 +1,8 @@
 """Reads a .log file after a crash: batch by batch, up to the first that is incomplete or does not match its CRC.
 
 Recovery reads gigabytes of batches of a few hundred bytes. Most of them are like the one before: the same leader epoch,
-no control records. `VerifiedBatches.run` reads those in a loop that makes no objects for them, which takes a third of
-the time. Whatever it does not expect it leaves to the iterator, which alone decides where the log ends.
+no control records. `VerifiedBatches.run` reads those in a loop that makes no objects for them, in a third of the
+iterator's time. Whatever it does not expect it leaves to the iterator, which alone decides where the log ends.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Run(NamedTuple):
     next_offset: int
     largest: TimestampOffset
     entries: list[IndexEntry]
-    producers: list[BatchHeader]
-    """Headers of data batches, in order: replaying them has the same effect as replaying all of the run."""
+    producer_batches: list[BatchHeader]
+    """Enough headers of data batches, in order, to bring the producers to the same state as all batches of the run
+    would."""
 
 
 class VerifiedBatches:
@@ -71,17 +72,17 @@ class VerifiedBatches:
 
     def __next__(self) -> tuple[int, BatchHeader]:
         position = self._position
-        inside = position - self._piece_start
-        if len(self._piece) - inside < BATCH_HEADER_BYTES:
-            inside = self._read_piece()
-        header = BatchHeader._make(BATCH_HEADER.unpack_from(self._piece, inside))
+        in_piece = position - self._piece_start
+        if len(self._piece) - in_piece < BATCH_HEADER_BYTES:
+            in_piece = self._read_piece()
+        header = BatchHeader._make(BATCH_HEADER.unpack_from(self._piece, in_piece))
         size = header.size_in_bytes
         if header.magic != MAGIC or not BATCH_HEADER_BYTES <= size <= self._end - position:
             raise StopIteration
-        if inside + size > len(self._piece) and size <= PIECE_BYTES:
-            inside = self._read_piece()
-        if inside + size <= len(self._piece):
-            crc = crc32c(memoryview(self._piece)[inside + CRC_START : inside + size])
+        if in_piece + size > len(self._piece) and size <= PIECE_BYTES:
+            in_piece = self._read_piece()
+        if in_piece + size <= len(self._piece):
+            crc = crc32c(memoryview(self._piece)[in_piece + CRC_START : in_piece + size])
         else:
             crc = _crc_of_file(self._file, position + CRC_START, position + size)
         if crc != header.crc:
@@ -91,7 +92,8 @@ class VerifiedBatches:
 
     def _read_piece(self) -> int:
         """Read a piece that begins at the position; return 0, the place of the position in it."""
-        bytes_left = self._end - self._position  # negative behind a batch whose length reaches beyond the file
+        # Negative if `_whole_batches_follow` begins behind a damaged length.
+        bytes_left = self._end - self._position
         if bytes_left < BATCH_HEADER_BYTES:
             raise StopIteration
         self._piece_start = self._position
@@ -108,35 +110,36 @@ class VerifiedBatches:
         position of the last batch in the index."""
         piece, piece_start = self._piece, self._piece_start
         view, unpack, crc_of, piece_bytes = memoryview(piece), _FIELDS.unpack_from, crc32c, len(piece)
-        position, last_start = self._position - piece_start, piece_bytes - BATCH_HEADER_BYTES
+        in_piece, last_start = self._position - piece_start, piece_bytes - BATCH_HEADER_BYTES
         expected = _EPOCH_AND_MAGIC.pack(epoch, MAGIC)
         largest_timestamp, largest_offset = largest.timestamp, largest.offset
-        index_above = indexed + interval - piece_start
+        # The next batch that begins behind this gets an entry in the index.
+        index_behind = indexed + interval - piece_start
         entries: list[IndexEntry] = []
         by_producer: defaultdict[int, list[int]] = defaultdict(list)
-        while position <= last_start:
-            base_offset, length, epoch_and_magic, crc, delta, timestamp, producer_id = unpack(piece, position)
-            end, last_offset = position + _PREFIX_BYTES + length, base_offset + delta
+        while in_piece <= last_start:
+            base_offset, length, epoch_and_magic, crc, delta, timestamp, producer_id = unpack(piece, in_piece)
+            end, last_offset = in_piece + _PREFIX_BYTES + length, base_offset + delta
             if (
                 epoch_and_magic != expected
                 or not next_offset <= base_offset <= last_offset <= offset_max
-                or not position + BATCH_HEADER_BYTES <= end <= piece_bytes
-                or crc_of(view[position + CRC_START : end]) != crc
+                or not in_piece + BATCH_HEADER_BYTES <= end <= piece_bytes
+                or crc_of(view[in_piece + CRC_START : end]) != crc
             ):
                 break
             if producer_id >= 0:
-                if piece[position + ATTRIBUTES_LOW_BYTE_POSITION] & CONTROL_BIT:
+                if piece[in_piece + ATTRIBUTES_LOW_BYTE_POSITION] & CONTROL_BIT:
                     break
-                by_producer[producer_id].append(position)
+                by_producer[producer_id].append(in_piece)
             if timestamp > largest_timestamp:
                 largest_timestamp, largest_offset = timestamp, last_offset
-            if position > index_above:
+            if in_piece > index_behind:
                 so_far = TimestampOffset(largest_timestamp, largest_offset)
-                entries.append(IndexEntry(last_offset, piece_start + position, base_offset, so_far))
-                index_above = position + interval
+                entries.append(IndexEntry(last_offset, piece_start + in_piece, base_offset, so_far))
+                index_behind = in_piece + interval
             next_offset = last_offset + 1
-            position = end
-        self._position = piece_start + position
+            in_piece = end
+        self._position = piece_start + in_piece
         largest = TimestampOffset(largest_timestamp, largest_offset)
         return Run(self._position, next_offset, largest, entries, _decisive(piece, by_producer))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock, Timers
@@ -16,6 +17,7 @@ from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
+from moldau.runtime.fault_log import FaultLog
 
 log = logging.getLogger("moldau.housekeeping")
 RETAINED_A_TURN: Final = 100
@@ -48,6 +50,9 @@ class Housekeeping:
         self._running: set[str] = set()
         """Passes over all partitions that have not ended yet."""
         self._is_stopped = False
+        self._shortages = FaultLog(log.warning, clock)
+        self._unremoved: list[Callable[[], None]] = []
+        """Removals of files that failed for a shortage: the next purge tries them again."""
         self._writing: Promise[StorageFault | None] | None = None
 
     def stop(self) -> None:
@@ -79,7 +84,7 @@ class Housekeeping:
 
     def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Delete expired segments; then remove the files of segments that were deleted before."""
-        self._visit(self._delete_expired, RETAINED_A_TURN, on_fault, lambda: self.purge(run_in_thread, on_fault))
+        self._visit(self.delete_expired, RETAINED_A_TURN, on_fault, lambda: self.purge(run_in_thread, on_fault))
 
     def _visit(
         self,
@@ -124,10 +129,20 @@ class Housekeeping:
         else:
             self._timers.soon(lambda: self._next_step(name, steps, on_fault))
 
-    def _delete_expired(self, partition: Partition) -> int:
+    def delete_expired(self, partition: Partition) -> int:
+        """Delete the expired segments of a partition. Return as how many of the `RETAINED_A_TURN` it counts; 0 is one.
+
+        A full disk or too many open files do not stop the node: the segments are still expired at the next call.
+        """
         if self._is_cleaning(partition):
             return 0
-        deleted = partition.delete_expired(self._clock.now_ms())
+        try:
+            deleted = partition.delete_expired(self._clock.now_ms())
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            self._shortages(f"{partition.name}: expired segments are not deleted, retried later", fault)
+            return 0
         if deleted:
             log.info("%s: %d segments deleted by retention", partition.name, deleted)
         return deleted * RETAINED_A_TURN // DELETED_A_TURN
@@ -137,10 +152,20 @@ class Housekeeping:
 
         def steps() -> Iterator[None]:
             remove = yield from self._store.collect_deletable(self._clock.now_ms())
-            if remove is not None:
-                run_in_thread(remove).then(lambda fault: None if fault is None else on_fault(fault))
+            removals, self._unremoved = self._unremoved, []
+            for each in removals if remove is None else [*removals, remove]:
+                run_in_thread(each).then(partial(self._on_removed, each, on_fault))
 
         self._run("purge", steps())
+
+    def _on_removed(
+        self, removal: Callable[[], None], on_fault: Callable[[StorageFault], None], fault: StorageFault | None
+    ) -> None:
+        if fault is not None and fault.is_shortage:
+            self._unremoved.append(removal)
+            self._shortages("deleted files are not removed, retried later", fault)
+        elif fault is not None:
+            on_fault(fault)
 
     def flush_by_time(self) -> None:
         now_ms = self._clock.now_ms()

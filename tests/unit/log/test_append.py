@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from making_logs import NOW_MS, batch_of, new_log, read_records, read_values
@@ -19,6 +20,7 @@ from moldau.wire.records import (
     ControlType,
     EndTxnMarker,
     Record,
+    _write_records,
     build_batch,
     control_record,
     end_txn_marker,
@@ -205,6 +207,39 @@ def test_records_that_cannot_be_recompressed_are_refused() -> None:
     late = memoryview(build_batch([Record(IN_LINE, NOW_MS, None, b"a"), Record(IN_LINE, NOW_MS + 1, None, b"b")]))
     assert refused(changed(late, 27, struct.pack(">qq", 2**63 - 1, NOW_MS)), log) is ErrorCode.INVALID_RECORD
     assert refused(changed(late, 27, struct.pack(">qq", 2**63 - 1, 2**63 - 1))) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LogConfig(compression_type="lz4"),
+        LogConfig(cleanup_policy=frozenset({"compact"})),
+        LogConfig(compression_type="lz4", cleanup_policy=frozenset({"compact"})),
+    ],
+)
+def test_where_records_are_read_their_own_timestamps_count(config: LogConfig) -> None:
+    """The header says that all is well, but retention would keep the segment for ten years."""
+    ten_years_ms = 10 * 365 * 24 * HOUR_MS
+    stamped = [Record(IN_LINE, timestamp, b"k", b"v") for timestamp in (NOW_MS, NOW_MS + ten_years_ms, -1)]
+    lying = changed(memoryview(build_batch(stamped)), 35, struct.pack(">q", NOW_MS))
+    with pytest.raises(RecordsRejected) as caught:
+        append(new_log(config), lying)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in caught.value.record_errors] == [1]
+    append(new_log(replace(config, message_timestamp_type="LogAppendTime")), lying)
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("is_first_late", [False, True])
+def test_timestamps_too_far_apart_for_a_delta_cannot_be_recompressed(timestamp_type: str, is_first_late: bool) -> None:
+    """Relative to the header's base both fit in 64 bits, relative to the first record the second one does not."""
+    timestamps = sorted((NOW_MS - (2**63 - 1), NOW_MS + HOUR_MS), reverse=is_first_late)
+    body, _, _ = _write_records([Record(IN_LINE, each, None, b"v") for each in timestamps], 0, 0)
+    batch = batch_of([b"a", b"b"], timestamp=0)
+    apart = memoryview(bytearray(batch[:61]) + body)
+    changed(apart, 8, int32(len(apart) - 12))
+    log = new_log(LogConfig(compression_type="lz4", message_timestamp_type=timestamp_type))
+    assert refused(apart, log) is ErrorCode.INVALID_RECORD
 
 
 def test_recompressed_batches_must_still_fit() -> None:

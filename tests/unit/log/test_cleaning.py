@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -315,6 +316,34 @@ def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None
     asked = [*model, b"c", b"ab" * 99, bytes(8)]
     assert keys_map.last_offsets(columns(asked)).tolist() == [model.get(key, -1) for key in asked]
     assert len(keys_map) == len(model) > 1000
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_nobody_can_choose_keys_that_collide_in_the_map(attempt: int) -> None:
+    """Each map draws its own random numbers. Here the second words cancel what a multiplication and a shift by half a
+    word make of the first ones: a chain of such steps has 128 hashes for these 16,384 keys."""
+    tops = [top << 57 for top in range(128)]
+    firsts, seconds = [0x0123456789ABCDEF ^ top for top in tops], [top ^ top >> 32 for top in tops]
+    keys = columns([struct.pack("<QQ", first, second) for first in firsts for second in seconds])
+    hashes = KeyMap(1 << 20, 1 << 20)._hash(keys.lengths, keys.words())
+    assert np.unique(hashes).size > 0.99 * hashes.size
+
+
+def test_the_hash_of_a_key_does_not_depend_on_the_keys_beside_it() -> None:
+    keys = [b"", b"\0", bytes(2), b"a", b"abcdefgh", b"abcdefgh\0", b"x" * 64]
+    key_map = KeyMap(1 << 20, 1 << 20)
+    together = key_map._hash(columns(keys).lengths, columns(keys).words()).tolist()
+    assert together == [key_map._hash(columns([key]).lengths, columns([key]).words())[0] for key in keys]
+    assert len(set(together)) == len(keys)
+
+
+def test_counting_keys_do_not_crowd_in_some_cells_whatever_the_random_numbers() -> None:
+    keys = columns([struct.pack("<q", number) for number in range(4096)])
+    key_map = KeyMap(1 << 20, 1 << 20)
+    key_map._factors[:] = 1 << 32
+    quarters = np.bincount((key_map._hash(keys.lengths, keys.words()) >> np.uint64(30)).astype(np.int64))
+    assert quarters.size == 4
+    assert quarters.min() > 900
 
 
 def columns(keys: list[bytes]) -> Keys:

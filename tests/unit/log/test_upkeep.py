@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
 from random import Random
 
@@ -9,6 +10,7 @@ import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.testing.files import MemoryFiles
@@ -222,6 +224,34 @@ def test_nothing_at_or_above_the_high_watermark_goes() -> None:
     fill(log, 4, timestamp=1)
     assert [segment.base_offset for segment in log.delete_expired(NOW_MS, 2)] == [0, 1]
     assert log.start_offset == 2
+
+
+@pytest.mark.parametrize("renames", range(8))
+def test_retention_goes_on_where_the_disk_was_full(renames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rename may need room in its directory. No deleted segment reappears, and no segment is missing in between."""
+    files, config = MemoryFiles(), LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1000)
+    log = new_log(config, files)
+    fill(log, 4, timestamp=1)
+    fill(log, 1)
+    rename, done = files.rename, []
+
+    def refuse(source: str, target: str) -> None:
+        if len(done) == renames:
+            raise StorageFault(source, OSError(errno.ENOSPC, "full"))
+        rename(source, target)
+        done.append(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", refuse)
+        with pytest.raises(StorageFault):
+            log.delete_expired(NOW_MS, 5)
+    left = [name for name in sorted(files.names(log.directory)) if name.endswith(layout.LOG)]
+    assert left == [f"{layout.offset_name(base)}{layout.LOG}" for base in bases(log)]
+    assert bases(log)[0] == log.start_offset
+    log.delete_expired(NOW_MS, 5)
+    assert (bases(log), log.start_offset) == ([4], 4)
+    store, _ = load_store(files.restart(), config)
+    assert bases(store.get(PARTITION)) == [4]
 
 
 def test_segments_below_a_moved_start_go_whatever_the_policy() -> None:

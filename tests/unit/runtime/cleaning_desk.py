@@ -108,6 +108,7 @@ class Desk:
             self.node.clock,
             self.node.timers,
             self.run_in_thread,
+            self.housekeeping.delete_expired,
             lambda: self.housekeeping.write_checkpoints(self.run_in_thread, self.node.faults.append),
             lambda: self.housekeeping.purge(self.run_in_thread, self.node.faults.append),
             self.node.faults.append,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -126,6 +128,83 @@ def test_a_full_disk_keeps_the_old_checkpoints(node: InMemoryNode) -> None:
     assert not faults
     assert content is not None
     assert decode_offsets(content)[TopicPartition("a", 0)] == 1
+
+
+def test_too_many_open_files_delay_retention_and_do_not_stop_the_node(
+    node: InMemoryNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b", "c"):
+        node.create_topic(name, retention_ms="1000")
+        rolled(node, name, 2)
+        node.partition(name).log.flush()
+    node.store.write_checkpoints()
+    node = node.restart()  # the timestamps are now only in the indexes
+    node.clock.move(DAY_MS)
+    keep, faults = chores(node), list[StorageFault]()
+    read = node.files.read
+
+    def refuse(path: str) -> bytes | None:
+        if path.endswith(layout.TIME_INDEX) and not path.startswith("data/b-0"):
+            raise StorageFault(path, OSError(errno.EMFILE, "too many open files"))
+        return read(path)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "moldau.housekeeping"):
+        patch.setattr(node.files, "read", refuse)
+        keep.retain(at_once, faults.append)
+        node.timers.run_soon()
+    assert [node.partition(name).log.start_offset for name in ("a", "b", "c")] == [0, 2, 0]
+    assert [each.getMessage() for each in caplog.records if "expired segments" in each.getMessage()] == [
+        "a-0: expired segments are not deleted, retried later: data/a-0/00000000000000000000.timeindex: "
+        "too many open files; raise the limit of open files (`ulimit -n`)"
+    ]
+    keep.retain(at_once, faults.append)
+    node.timers.run_soon()
+    assert [node.partition(name).log.start_offset for name in ("a", "b", "c")] == [2, 2, 2]
+    assert not faults
+
+
+def test_a_disk_that_fails_in_retention_is_reported(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.create_topic("a", retention_ms="1000")
+    rolled(node, "a", 2)
+    node.clock.move(DAY_MS)
+    faults = list[StorageFault]()
+
+    def fail(source: str, target: str) -> None:
+        raise StorageFault(source, OSError(errno.EIO, "as asked"))
+
+    monkeypatch.setattr(node.files, "rename", fail)
+    chores(node).retain(at_once, faults.append)
+    assert [str(fault) for fault in faults] == ["data/a-0/00000000000000000000.log: as asked"]
+
+
+def test_files_that_could_not_be_removed_for_a_shortage_are_removed_later(
+    node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.create_topic("a", file_delete_delay_ms="0")
+    node.delete_topic("a")
+    keep, faults = chores(node), list[StorageFault]()
+
+    def refuse(directory: str) -> list[str]:
+        raise StorageFault(directory, OSError(errno.EMFILE, "too many open files"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.files, "names", refuse)
+        keep.purge(now_or_fault, faults.append)
+    assert [name for name in node.files.names("data") if name.startswith("a-")]
+    keep.purge(now_or_fault, faults.append)
+    assert not [name for name in node.files.names("data") if name.startswith("a-")]
+    assert not faults
+
+
+def now_or_fault(work: Callable[[], None]) -> Promise[StorageFault | None]:
+    done: Promise[StorageFault | None] = Promise()
+    try:
+        work()
+    except StorageFault as fault:
+        done.complete(fault)
+    else:
+        done.complete(None)
+    return done
 
 
 def test_flushing_by_time(node: InMemoryNode) -> None:

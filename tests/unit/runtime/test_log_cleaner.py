@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from dataclasses import replace
+from itertools import pairwise
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 from cleaning_desk import BACKOFF_MS, Desk
@@ -13,8 +17,10 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, compaction, layout
 from moldau.log.log import Log
+from moldau.runtime.cleaning import cleaner
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
+from moldau.runtime.housekeeping import DELETED_A_TURN
 from moldau.wire.batch import split_batches
 from moldau.wire.records import decode_records
 
@@ -372,6 +378,60 @@ def test_a_full_disk_stops_the_cleaning_and_not_the_broker(desk: Desk, room: int
     desk.node.files.bytes_left = None
     desk.settle(1)
     assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+
+
+def shortage(*_: object, **__: object) -> NoReturn:
+    raise StorageFault("data/t-0", OSError(errno.EMFILE, "too many open files"))
+
+
+@pytest.mark.parametrize("step", [(cleaner, "dirty_log"), (compaction, "cleaning_job")], ids=lambda step: step[1])
+def test_too_many_open_files_when_a_log_is_chosen_delay_its_cleaning(
+    desk: Desk, step: tuple[ModuleType, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "moldau.cleaner"):
+        patch.setattr(*step, shortage)
+        desk.settle(4)
+    assert [each.getMessage() for each in caplog.records] == [
+        "t-0: not cleaned for lack of disk space or open files, retried later: data/t-0: too many open files; "
+        "raise the limit of open files (`ulimit -n`)"
+    ] * 4
+    assert not desk.cleaner.uncleanable
+    desk.settle(1)
+    assert desk.read("t") == [(1, "b", "1"), (2, "a", "2")]
+    assert not desk.node.faults
+
+
+def test_too_many_open_files_delay_the_deletion_of_expired_segments(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("t", "u"):
+        desk.create_topic(name, cleanup_policy="compact,delete", retention_ms=str(HOUR_MS))
+        two_dirty_segments(desk, name)
+    desk.node.clock.move(HOUR_MS + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.log("t"), "delete_expired", shortage)
+        desk.settle(1)
+        assert (desk.log("t").start_offset, desk.log("u").start_offset) == (0, 3)
+    desk.settle(1)
+    assert desk.log("t").start_offset == 3
+    assert not desk.node.faults
+
+
+def test_few_segments_are_deleted_in_a_turn_of_the_loop(desk: Desk) -> None:
+    desk.node.create_topic("t", 4 * DELETED_A_TURN, retention_ms="1000")
+    logs = [desk.node.partition("t", index).log for index in range(4 * DELETED_A_TURN)]
+    for index, log in enumerate(logs):
+        desk.node.append("t", index)
+        log.roll(desk.node.clock.now_ms())
+    desk.set_topic("t", cleanup_policy="compact,delete")
+    desk.node.clock.move(2_000)
+    deleted = [0]
+    while deleted[-1] < len(logs):
+        desk.node.timers.run_one_timer()
+        deleted.append(sum(log.start_offset for log in logs))
+    assert max(after - before for before, after in pairwise(deleted)) == DELETED_A_TURN
 
 
 def test_a_log_is_tried_three_times(desk: Desk) -> None:

@@ -1,10 +1,19 @@
 """The keys of a log's dirty part with the last offset of each: exact, vectorized, in bounded memory.
 
-Keys are compared, not only their hashes: with two keys of one hash a record would be lost. Most keys are short. They
-are stored one after the other in 8-byte words and found by open addressing, thousands of rows at a time; each takes its
-words and some 24 bytes. The few long keys are in a Python dict.
+Keys are compared, not only their hashes: with two keys of one hash a record would be lost. The few long keys are in a
+Python dict. Each short key is an entry:
 
-All arrays are allocated at their largest size: pages that are never written take no memory.
+    _word_positions, _lengths, _last_offsets    by the entry's number
+    _words    the keys one after the other, each padded with zeros to words of 8 bytes
+    _cells    a hash table with open addressing: a cell is free or holds the hash and the number of an entry
+
+A slot is an index of `_cells`. The hash of a key gives its first slot; if another key is in that cell, it is in one of
+the next ones, before the first free cell. An entry takes its words, 13 bytes and, at the largest load, 13 of cells.
+
+Thousands of rows are looked up or put at a time. In each round all rows that are not done yet look at one cell each: a
+row is done if the cell has its key, or if the cell is free. Into a free cell a put writes a new entry.
+
+All arrays but `_cells` are allocated at their largest size: pages that are never written take no memory.
 """
 
 from __future__ import annotations
@@ -32,8 +41,10 @@ NOT_FOUND: Final = -1
 Words = npt.NDArray[np.uint64]
 
 _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(WORD_BYTES + 1)], np.uint64)
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIX: Final = np.uint64(0xD6E8FEB86659FD93)
+_HASH_FACTORS: Final = 1 + 2 * SHORT_KEY_BYTES_MAX // WORD_BYTES
+"""One for the length of a key and two for each of its words."""
+_MIXES: Final = ((np.uint64(16), np.uint64(0x85EBCA6B)), (np.uint64(13), np.uint64(0xC2B2AE35)))
+"""Shifts and factors of MurmurHash3's finalizer."""
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _NO_ROWS: Final = np.empty(0, np.int64)
@@ -83,8 +94,8 @@ class KeyMap:
         """The hash in the upper half, the entry's index + 1 in the lower half. 0 is a free cell."""
         self._long_keys: dict[bytes, int] = {}
         self._long_bytes = 0
-        self._seed = np.uint64(random.getrandbits(64))
-        """It is random, so that nobody can choose keys that all collide."""
+        self._factors = np.array([random.getrandbits(64) for _ in range(_HASH_FACTORS)], np.uint64)
+        """They are random, so that nobody can choose keys that collide."""
 
     def __len__(self) -> int:
         return self._count + len(self._long_keys)
@@ -160,11 +171,13 @@ class KeyMap:
                 free, rows, cells = pending[is_free], pending[~is_free], cells[~is_free]
                 if is_insert:
                     self._insert(lengths, words, hashes, slots, free, entries)
+                    # Another row just took the cell: compare with its key in the next round.
                     waiting = free[entries[free] < 0]
             candidates = (cells & _LOW).astype(np.int64) - 1
             same = cells >> _HALF == hashes[rows]
             self._compare(lengths, words, rows, candidates, same)
             entries[rows[same]] = candidates[same]
+            # Another key is in the cell: try the next cell.
             passed = rows[~same]
             slots[passed] += 1
             slots[passed[slots[passed] == self._cells.size]] = 0
@@ -174,12 +187,13 @@ class KeyMap:
     def _insert(
         self, lengths: Numbers, words: list[Words], hashes: Words, slots: Numbers, rows: Numbers, entries: Numbers
     ) -> None:
-        """Create entries for the rows that are first at their free cells; the other rows will find them there."""
+        """Create entries for rows at free cells. Several rows may want one cell: the row whose number stays in it gets
+        it; the others find it there."""
         at = slots[rows]
         row_ids = rows.astype(np.uint64)
         self._cells[at] = row_ids
-        first = self._cells[at] == row_ids
-        rows, at = rows[first], at[first]
+        won = self._cells[at] == row_ids
+        rows, at = rows[won], at[won]
         new_entries = np.arange(self._count, self._count + rows.size)
         self._cells[at] = hashes[rows] << _HALF | (new_entries + 1).astype(np.uint64)
         counts = _word_counts(lengths[rows])
@@ -208,20 +222,27 @@ class KeyMap:
         same[alike] = equal
 
     def _hash(self, lengths: Numbers, words: list[Words]) -> Words:
-        """Return 32 evenly distributed bits for each row."""
-        mixed = (lengths.astype(np.uint64) ^ self._seed) * _SPREAD
+        """Return 32 evenly distributed bits for each row.
+
+        The sum is a multilinear hash: whatever two keys somebody chooses, only about one in 2^32 choices of the factors
+        makes them collide. Words of padding add nothing, so a key's hash does not depend on the other keys in the call.
+        Counting keys have counting sums, which can crowd in some cells: the mixing scatters them, one to one.
+        """
+        sums = lengths.astype(np.uint64) * self._factors[0]
         for index, word in enumerate(words):
-            following = (mixed ^ word) * _SPREAD
-            following ^= following >> _HALF
-            # A key's hash must not depend on the other keys in the call.
-            mixed = np.where(lengths > WORD_BYTES * index, following, mixed)
-        mixed ^= mixed >> np.uint64(29)
-        return mixed * _MIX >> _HALF
+            sums += (word & _LOW) * self._factors[2 * index + 1]
+            sums += (word >> _HALF) * self._factors[2 * index + 2]
+        hashes: Words = sums >> _HALF
+        for shift, factor in _MIXES:
+            hashes ^= hashes >> shift
+            hashes *= factor
+            hashes &= _LOW
+        return hashes
 
     # --- growing ------------------------------------------------------------------------------------------------
 
     def _grow_for(self, count: int) -> None:
-        """Grow the table for `count` entries; to its final size if that is at most GROWTH_FACTOR times larger."""
+        """Grow for `count` entries: fourfold, but not beyond what the memory limit will ever need."""
         needed = _cells_for(count)
         if needed <= self._cells.size:
             return
@@ -242,8 +263,8 @@ def _cells_for(count: int) -> int:
     return int(count / LOAD_FACTOR_MAX) + 1
 
 
-def _slots(hashes: Words, cells: int) -> Numbers:
-    return (hashes * np.uint64(cells) >> _HALF).astype(np.int64)
+def _slots(hashes: Words, cell_count: int) -> Numbers:
+    return (hashes * np.uint64(cell_count) >> _HALF).astype(np.int64)
 
 
 def _word_counts(lengths: Numbers) -> Numbers:

@@ -1,23 +1,23 @@
 """Keeps compacted logs clean: it periodically chooses the dirtiest log that is due, has it cleaned outside the loop,
 and swaps the result in on the loop.
 
-It cleans one log at a time, of leaders and followers alike: every replica cleans its own. A failure of one log stops
-neither the cleaning of others nor the broker. `log/cleaning` has the cleaning itself.
+It cleans one log at a time, of leaders and followers alike: every replica cleans its own. A log that cannot be cleaned
+does not hold up others; a disk error while segments are deleted or swapped stops the node. `log/cleaning` has the
+cleaning itself.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
-from moldau.base.steps import split
 from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
@@ -25,14 +25,14 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.cleaning.choice import DirtyLog, dirty_log
 from moldau.runtime.cleaning.ports import CleaningFailed, SegmentCleaner, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
+from moldau.runtime.fault_log import FaultLog
+from moldau.runtime.housekeeping import RETAINED_A_TURN
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import CleaningJob, CleaningResult
     from moldau.log.cleaning.swap import SwapWork
 
 log = logging.getLogger("moldau.cleaner")
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that are looked at in one turn of the loop."""
 FAILURES_MAX: Final = 3
 """After this many failures in a row, a log is not cleaned until the next start."""
 WATCH_MS: Final = 1_000
@@ -42,7 +42,7 @@ LOG_CHANGED: Final = "the log changed while it was being cleaned"
 
 
 class Round(NamedTuple):
-    """A log that is being cleaned."""
+    """One cleaning of one log: its job and when it began."""
 
     partition: Partition
     job: CleaningJob
@@ -80,28 +80,32 @@ class LogCleaner:
     def __init__(
         self,
         partitions: Partitions,
-        cleans: SegmentCleaner,
+        worker: SegmentCleaner,
         settings: CleanerSettings,
         clock: Clock,
         timers: Timers,
         run_in_thread: RunInThread,
+        delete_expired: Callable[[Partition], int],
         write_checkpoints: Callable[[], None],
         purge: Callable[[], None],
         on_fault: Callable[[Exception], None],
     ) -> None:
-        """`write_checkpoints` writes how far logs are clean; `purge` removes files whose deletion delay is over."""
+        """`delete_expired`, `write_checkpoints`, which writes how far logs are clean, and `purge`, which removes files
+        whose deletion delay is over, are those of `Housekeeping`."""
         self._partitions = partitions
-        self._cleans = cleans
+        self._worker = worker
         self._settings = settings
         self._clock = clock
         self._timers = timers
         self._run_in_thread = run_in_thread
+        self._delete_expired = delete_expired
         self._write_checkpoints = write_checkpoints
         self._purge = purge
         self._on_fault = on_fault
         self._round: Round | None = None
         self._timer: Timer | None = None
         self._failures: dict[Log, int] = {}
+        self._shortages = FaultLog(log.warning, clock)
         self._is_stopped = False
         self.cleanings = self.failures = 0
         self.bytes_read = self.bytes_written = self.records_removed = 0
@@ -110,17 +114,17 @@ class LogCleaner:
     # --- interface ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._wait()
+        self._look_later()
 
     def reconfigure(self, settings: CleanerSettings) -> None:
         """Take over the broker's settings, which may have changed."""
         if settings == self._settings:
             return
         self._settings = settings
-        self._cleans.set_rate(settings.bytes_per_second)
+        self._worker.set_rate(settings.bytes_per_second)
         if self._timer is not None and self._round is None:
             self._timer.cancel()
-            self._wait()
+            self._look_later()
 
     def is_cleaning(self, partition: Partition) -> bool:
         """Whether the partition is being cleaned: then nothing else may delete segments of its log."""
@@ -129,18 +133,18 @@ class LogCleaner:
     @property
     def uncleanable(self) -> list[TopicPartition]:
         """The logs that are not cleaned until the next start."""
-        return sorted(failed.partition for failed, count in self._failures.items() if count >= FAILURES_MAX)
+        return sorted(each.partition for each, count in self._failures.items() if count >= FAILURES_MAX)
 
     def stop(self) -> None:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._cleans.close()
+        self._worker.close()
 
     # --- choosing a log ---------------------------------------------------------------------------------------------
 
-    def _wait(self) -> None:
+    def _look_later(self) -> None:
         self._timer = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._stopping_on_fault(self._look))
 
     def _stopping_on_fault(self, call: Callable[[], None]) -> Callable[[], None]:
@@ -158,59 +162,56 @@ class LogCleaner:
 
     def _look(self) -> None:
         self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
-        self._look_at_some(split(self._partitions.all(), PARTITIONS_A_TURN), None)
+        self._look_at_some(iter(self._partitions.all()), None)
 
-    def _look_at_some(self, rest: Iterator[Sequence[Partition]], dirtiest: DirtyLog | None) -> None:
-        """Delete the expired segments of some hundred compacted logs in each turn of the loop, then clean the dirtiest
-        of all logs that are due."""
+    def _look_at_some(self, rest: Iterator[Partition], dirtiest: DirtyLog | None) -> None:
+        """Look at some partitions in each turn of the loop, fewer if many segments of their logs have expired and are
+        deleted. Then clean the dirtiest of all logs that are due."""
         now_ms = self._clock.now_ms()
-        compacted = [each for each in next(rest, ()) if _is_compacted(each)]
-        self._delete_expired(compacted, now_ms)
-        due = self._due(compacted, now_ms) if self._settings.is_enabled else []
-        candidates = due if dirtiest is None else [dirtiest, *due]
-        dirtiest = max(candidates, key=lambda each: each.dirty_ratio, default=None)
-        some = next(rest, None)
-        if some is not None:
-            self._soon(lambda: self._look_at_some(chain([some], rest), dirtiest))
-            return
+        left = RETAINED_A_TURN
+        for partition in rest:
+            left -= (self._delete_expired(partition) if _is_compacted(partition) else 0) or 1
+            due = self._if_due(partition, now_ms)
+            if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
+                dirtiest = due
+            if left <= 0:
+                self._soon(partial(self._look_at_some, rest, dirtiest))
+                return
         self._purge()
         # The log may have changed since it was looked at.
-        partitions = [] if dirtiest is None or not _is_compacted(dirtiest.partition) else [dirtiest.partition]
-        due = self._due(partitions, now_ms) if self._settings.is_enabled else []
-        if due:
-            self._begin(due[0], now_ms)
+        due = None if dirtiest is None else self._if_due(dirtiest.partition, now_ms)
+        if due is None:
+            self._look_later()
         else:
-            self._wait()
+            self._begin(due, now_ms)
 
-    def _due(self, compacted: Iterable[Partition], now_ms: int) -> list[DirtyLog]:
-        """Return the logs that must be cleaned. Give up a log that cannot be read."""
-        due = []
-        for partition in compacted:
-            if len(partition.log.segments) == 1 or self._failures.get(partition.log, 0) >= FAILURES_MAX:
-                continue
-            try:
-                dirty = dirty_log(partition, now_ms)
-            except (StorageFault, MalformedData, KafkaError) as fault:
-                self._give_up(partition.log, str(fault))
-                continue
-            if dirty.is_due:
-                due.append(dirty)
-        return due
+    def _if_due(self, partition: Partition, now_ms: int) -> DirtyLog | None:
+        """Return the log if it must be cleaned. Give it up if it cannot be read."""
+        is_given_up = self._failures.get(partition.log, 0) >= FAILURES_MAX
+        is_cleanable = _is_compacted(partition) and len(partition.log.segments) > 1 and not is_given_up
+        if not self._settings.is_enabled or not is_cleanable:
+            return None
+        try:
+            dirty = dirty_log(partition, now_ms)
+        except (StorageFault, MalformedData, KafkaError) as fault:
+            self._on_unreadable(partition.log, fault)
+            return None
+        return dirty if dirty.is_due else None
 
-    def _delete_expired(self, compacted: Iterable[Partition], now_ms: int) -> None:
-        """Delete segments below the log start offset; where `delete` is also a policy, expired segments, too."""
-        for partition in compacted:
-            deleted = partition.delete_expired(now_ms)
-            if deleted:
-                log.info("%s: %d segments deleted", partition.name, deleted)
+    def _on_unreadable(self, unreadable: Log, fault: StorageFault | MalformedData | KafkaError) -> None:
+        if isinstance(fault, StorageFault) and fault.is_shortage:
+            name = unreadable.partition
+            self._shortages(f"{name}: not cleaned for lack of disk space or open files, retried later", fault)
+        else:
+            self._give_up(unreadable, str(fault))
 
     # --- cleaning ---------------------------------------------------------------------------------------------------
 
     def _begin(self, dirty: DirtyLog, now_ms: int) -> None:
-        settings, each = self._settings, dirty.partition.log
+        settings = self._settings
         try:
             job = compaction.cleaning_job(
-                each,
+                dirty.partition.log,
                 dirty.first_dirty_offset,
                 dirty.up_to,
                 now_ms,
@@ -219,16 +220,16 @@ class LogCleaner:
                 may_remove_expired=dirty.is_no_replica_away,
             )
         except (StorageFault, MalformedData) as fault:
-            self._give_up(each, str(fault))
-            self._look_again()
+            self._on_unreadable(dirty.partition.log, fault)
+            self._look_later()
             return
         self._round = Round(dirty.partition, job, self._clock.monotonic_ms())
         self._watch()
-        self._cleans.clean(job, settings.bytes_per_second).then(self._on_cleaned)
+        self._worker.clean(job, settings.bytes_per_second).then(self._on_cleaned)
 
     def _watch(self) -> None:
         if self._round is not None and not self._round.is_wanted:
-            self._cleans.abandon()
+            self._worker.abandon()
         self._timer = self._timers.after_ms(WATCH_MS, self._stopping_on_fault(self._watch))
 
     def _on_cleaned(self, outcome: CleaningResult | CleaningFailed) -> None:
@@ -324,23 +325,23 @@ class LogCleaner:
     def _on_failed(self, ended: Round, failed: CleaningFailed) -> None:
         self._round = None
         self.failures += 1
-        name, each, failures = ended.partition.name, ended.log, self._failures.get(ended.log, 0) + 1
+        name, failures = ended.partition.name, self._failures.get(ended.log, 0) + 1
         with suppress(StorageFault):  # other parts will report a disk that cannot even unlink
-            compaction.discard_cleaned(each, ended.job)
+            compaction.discard_cleaned(ended.log, ended.job)
         if not ended.is_wanted:
             log.info("%s: no longer cleaned: it was deleted, truncated, or is no longer compacted", name)
         elif failed.is_shortage:
             log.warning("%s: not cleaned for lack of disk space or open files, retried later: %s", name, failed.why)
         elif failed.is_corrupt or failures >= FAILURES_MAX:
-            self._give_up(each, failed.why)
+            self._give_up(ended.log, failed.why)
         else:
-            self._failures[each] = failures
+            self._failures[ended.log] = failures
             log.warning("%s: not cleaned, retried later: %s", name, failed.why)
-        self._wait()
+        self._look_later()
 
-    def _give_up(self, failed: Log, reason: str) -> None:
-        self._failures[failed] = FAILURES_MAX
-        log.error("%s: cannot be cleaned, not retried until the next start: %s", failed.partition, reason)
+    def _give_up(self, uncleanable: Log, reason: str) -> None:
+        self._failures[uncleanable] = FAILURES_MAX
+        log.error("%s: cannot be cleaned, not retried until the next start: %s", uncleanable.partition, reason)
 
     def _log_result(self, ended: Round, cleaned: CleaningResult) -> None:
         seconds = max(self._clock.monotonic_ms() - ended.begun_ms, 1) / 1000
