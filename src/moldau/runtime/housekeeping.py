@@ -26,6 +26,9 @@ DELETED_A_TURN: Final = 10
 """Segments that retention deletes in one turn: each takes several renames, and a busy disk is slow with them."""
 LOOKED_AT_A_TURN: Final = 1_000
 """Partitions whose memory is looked at, in less than a millisecond."""
+TURN_MS: Final = 5
+"""A turn ends earlier if it has taken so long, as on a slow disk: an active segment that is deleted is rolled first, in
+some twenty file operations."""
 
 
 class Housekeeping:
@@ -94,14 +97,16 @@ class Housekeeping:
         then: Callable[[], None] | None = None,
     ) -> None:
         """Call `visit` for all partitions, `count` in each turn of the loop, fewer if it returns that a partition took
-        as long as several. Do nothing if an earlier call for the same purpose has not ended yet."""
+        as long as several, or if the turn has taken long. Do nothing if an earlier call for the same purpose has not
+        ended yet."""
+        now_ms = self._clock.monotonic_ms
 
         def steps() -> Iterator[None]:
-            left = count
+            left, end_ms = count, now_ms() + TURN_MS
             for partition in self._partitions.all():
-                if left <= 0:
+                if left <= 0 or now_ms() >= end_ms:
                     yield
-                    left = count
+                    left, end_ms = count, now_ms() + TURN_MS
                 # It may have been deleted since the pass began.
                 left -= (None if partition.is_closed else visit(partition)) or 1
             if then is not None:

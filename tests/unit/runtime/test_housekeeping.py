@@ -15,7 +15,8 @@ from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
-from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, Housekeeping
+from moldau.replica.partition import Partition
+from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, TURN_MS, Housekeeping
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
@@ -55,6 +56,23 @@ def test_retention_looks_at_some_partitions_a_turn_and_skips_deleted_ones(node: 
     deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert timers.run_soon() == 2 * RETAINED_A_TURN / DELETED_A_TURN - 1
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
+
+
+def test_a_turn_of_retention_ends_early_on_a_slow_disk(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.create_topic("a", 6)
+    looked_at: list[Partition] = []
+
+    def slow(partition: Partition, now_ms: int) -> int:
+        looked_at.append(partition)
+        node.clock.move(TURN_MS // 2)
+        return 0
+
+    monkeypatch.setattr(Partition, "delete_expired", slow)
+    timers = FakeTimers()
+    chores(node, timers).retain(at_once, pytest.fail)
+    assert len(looked_at) == 3
+    assert timers.run_one_soon()
+    assert len(looked_at) == 6
 
 
 def test_a_stop_ends_a_pass_of_retention(node: InMemoryNode) -> None:
