@@ -21,7 +21,7 @@ from moldau.base.secure_files import AUTHORITY
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.tool import ToolFailed, guarded, print_to_stderr
 from moldau.cli.log.output import LogOutput, WrongLogChoice, choose, set_up
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.settings import Settings, load
 
 log = logging.getLogger("moldau.start")
@@ -190,7 +190,7 @@ def _cannot_listen(fault: ListenFault) -> str:
 
 
 def checked_settings(read_settings: Callable[[], Settings], warn: Callable[[str], None] = print_warning) -> Settings:
-    if line := refusal("the broker"):
+    if line := refusal_text("the broker"):
         raise ToolFailed(line)
     try:
         return read_settings()

@@ -20,7 +20,7 @@ from moldau.cli.connect import CommandFailed, key_values_callback
 from moldau.cli.pipeline.files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline.session import SPARK_LOG, Session, phases
 from moldau.cli.pipeline.submit import submit_pipeline
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 
 if TYPE_CHECKING:
     from moldau.pipelines.running.fresh_start import Existing, Outputs
@@ -107,7 +107,7 @@ def run(
     moldau pipeline run bookstore.yaml --metrics localhost:9405
     moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
     """
-    if line := refusal("`moldau pipeline run`"):
+    if line := refusal_text("`moldau pipeline run`"):
         raise CommandFailed(line)
     _check_mode(ctx, until_caught_up, batch, begin or end)
     if any(name.endswith(SUFFIXES) for name in fresh):
