@@ -105,7 +105,7 @@ def start(
         try:
             if secure:
                 ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, console))
-            announce = console.start_after(announce_plainly)
+            announce = console.announcing_then_starting(announce_plainly)
             ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format, announce))
         finally:
             console.stop()
