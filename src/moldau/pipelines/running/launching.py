@@ -83,7 +83,7 @@ def launch(
 ) -> RunStatus:
     """Run the pipeline and return its final status. `phases` shows what takes long before the view is shown."""
     is_batch = options.mode.name == "BATCH"
-    queries = identity.of_pipeline(pipeline, apart=is_batch)
+    queries = identity.of_pipeline(pipeline, each_sink_alone=is_batch)
     names = choose_queries(queries, options.only)
     fresh = None if options.fresh is None else queries_to_forget(queries, options.fresh, directory)
     if is_batch:
@@ -113,7 +113,7 @@ def launch(
             jobs = _jobs(pipeline, spark, directory, options, names)
         if not is_batch:
             # Last, when no check can refuse the run any more: a query without its checkpoint writes everything again.
-            changed = identity.changed_meaning(directory, names, fresh_start.queries)
+            changed = identity.resumes_with_changed_steps(directory, names, fresh_start.queries)
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 view.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
