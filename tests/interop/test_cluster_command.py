@@ -285,7 +285,7 @@ def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place:
     shown = "\n".join(running.printed)
     assert "Invalid value none for configuration num.partitions" in shown
     assert "node 1 ended with status 1 before it was ready; its log is" in shown
-    assert running.printed[-1] == "moldau cluster: stopped, but not all nodes in order"
+    assert running.printed[-1] == "moldau cluster: stopped"
 
 
 def test_a_node_that_waits_for_its_quorum_stops_when_told(tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ from moldau.client.groups import Groups
 from moldau.pipelines.cases.files import find_cases
 from moldau.pipelines.problems import InvalidPipeline, PipelineError
 from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running.display import Display
 from moldau.pipelines.running.identity import WrongCheckpoint
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory, default_directory
-from moldau.pipelines.running.view import View
 from moldau.pipelines.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -119,7 +119,11 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def run(
-    pipeline: Pipeline, spark: SparkSession | None, stop: Stop | None = None, view: View | None = None, **options: Any
+    pipeline: Pipeline,
+    spark: SparkSession | None,
+    stop: Stop | None = None,
+    display: Display | None = None,
+    **options: Any,
 ) -> RunStatus:
     from moldau.pipelines.planning.compiling import Mode
     from moldau.pipelines.running.launching import RunOptions, launch
@@ -130,7 +134,7 @@ def run(
 
     directory = default_directory(pipeline.file, pipeline.name)
     run_options = RunOptions(**{"mode": Mode.UNTIL_CAUGHT_UP} | options)
-    return launch(pipeline, directory, run_options, session, view or Silence(), stop or Stop())
+    return launch(pipeline, directory, run_options, session, display or Silence(), stop or Stop())
 
 
 def positions(pipeline: Pipeline) -> dict[str, CommittedOffsets]:
@@ -348,20 +352,20 @@ def test_a_batch_over_a_range(spark: SparkSession, write: Callable[..., Pipeline
     produce(pipeline, *"abcdef")
     over = Range(start={topics(pipeline)[0]: {0: 1}}, end={topics(pipeline)[0]: {0: 4}})
     said = Said()
-    status = run(pipeline, spark, mode=Mode.BATCH, over=over, view=said)
+    status = run(pipeline, spark, mode=Mode.BATCH, over=over, display=said)
     assert status.state == "finished", status.message
     assert [query.rows_out for query in status.queries] == [3]
     assert sorted(row["user"] for row in written(pipeline)) == ["b", "c", "d"]
     assert default_directory(pipeline.file, "shop").queries() == []
     out = topics(pipeline)[1]
     assert said.lines == [f"made topic {out}"]
-    run(pipeline, spark, mode=Mode.BATCH, over=over, view=said)
+    run(pipeline, spark, mode=Mode.BATCH, over=over, display=said)
     assert said.lines[1:] == [f"topic {out} already holds something: a batch adds to it"]
     assert len(written(pipeline)) == 6
 
 
 class Said(Silence):
-    """A view that remembers what it was told to say."""
+    """A display that remembers what it was told to say."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -383,7 +387,7 @@ def test_a_renamed_sink_asks_before_it_writes_everything_again(
     with pytest.raises(PipelineError, match="would hold everything twice"):
         run(renamed, None, fresh=["plain"])
     said = Said()
-    assert run(renamed, spark, fresh=["plain"], decide=lambda found: "clear", view=said).state == "finished"
+    assert run(renamed, spark, fresh=["plain"], decide=lambda found: "clear", display=said).state == "finished"
     assert said.lines == [f"emptied topic {topics(pipeline)[1]}"]
     assert sorted(row["user"] for row in written(renamed)) == ["ann", "bob"]
 

@@ -39,12 +39,20 @@ class Listener(NamedTuple):
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def on_this_machine(self) -> Listener:
+        """The same listener as this machine itself reaches it: the loopback address if it listens everywhere."""
+        if self.host not in WILDCARD_HOSTS:
+            return self
+        return self._replace(host="::1" if self.host == "::" else "127.0.0.1")
+
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"
 
 
 def parse_listener(text: str, protocols: Mapping[str, str]) -> Listener:
-    """Parse one listener. Raise ValueError, in one line, if the text is not a listener or its name has no protocol."""
+    """Parse one listener. Raise ValueError with a one-line message if the text is not a listener or its name has no
+    protocol."""
     match = _LISTENER.fullmatch(text.strip())
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"{text!r} is not a listener; expected NAME://host:port, e.g. PLAINTEXT://localhost:9092")
@@ -67,8 +75,9 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def start_command(bootstrap_servers: str) -> str:
-    """Return the command that starts a broker where a client looks for one, if that is on this machine."""
+    """Return the command that starts a broker where a client looks for one: plain `moldau start` if the address is
+    remote or has the default port."""
     address = bootstrap_servers.partition(",")[0].strip().rpartition("://")[2]
     host, _, port = address.rpartition(":")
-    is_default = port == "9092" or host not in ("localhost", "127.0.0.1", "[::1]")
-    return "moldau start" if is_default else f"moldau start --listen {address}"
+    needs_no_option = port == "9092" or host not in ("localhost", "127.0.0.1", "[::1]")
+    return "moldau start" if needs_no_option else f"moldau start --listen {address}"

@@ -28,6 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+COMMAND_CONFIG_VARIABLE: Final = "MOLDAU_COMMAND_CONFIG"
 CONNECT_SECONDS: Final = 2.0
 ATTEMPT_SECONDS_MIN: Final = 0.1
 """What an address gets after the earlier ones used up all the time."""
@@ -284,9 +285,9 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
     )
     @click.option(
         "--command-config",
-        envvar="MOLDAU_COMMAND_CONFIG",
+        envvar=COMMAND_CONFIG_VARIABLE,
         metavar="FILE",
-        help="A file of client properties, with the names of Java's clients: $MOLDAU_COMMAND_CONFIG.",
+        help=f"A file of client properties, with the names of Java's clients: ${COMMAND_CONFIG_VARIABLE}.",
     )
     @click.option(
         "-X",

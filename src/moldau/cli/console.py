@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import sys
+from collections.abc import Mapping
 
 import click
 
 from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.console_process import INSTALL, LISTEN_DEFAULT, split_listen
+from moldau.cli.console_process import CONSOLE_MISSING, LISTEN_DEFAULT, split_listen
+from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 
 
-@click.command(short_help="Serve the web console of a cluster, any Kafka's.")
+@click.command(short_help="Serve a web console for any Kafka cluster.")
 @click.option("--listen", "-l", default=LISTEN_DEFAULT, show_default=True, metavar="HOST:PORT", help="Where to listen.")
 @click.option("--read-only", is_flag=True, help="Refuse everything that would change the cluster.")
 @click.option("--metrics", multiple=True, metavar="URL", help="/metrics of a broker, for bytes per second. Repeatable.")
@@ -49,10 +52,14 @@ def console(
         from moldau.console.options import ConsoleOptions
         from moldau.console.server import bind, serve
     except ImportError as error:
-        raise CommandFailed(INSTALL) from error
+        raise CommandFailed(CONSOLE_MISSING) from error
     if (tls_certificate is None) != (tls_key is None):
         raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
-    host, port = split_listen(listen)
+    try:
+        host, port = split_listen(listen)
+    except ToolFailed as failed:
+        raise CommandFailed(str(failed)) from failed
+    _check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key})
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -73,16 +80,31 @@ def console(
         tls_certificate,
         tls_key,
     )
-    for line in warnings(options.is_local, options.is_tls, options.login_required, no_login):
+    for line in access_warnings(options.is_local, options.is_tls, options.login_required, no_login):
         click.echo(f"moldau: {line}", err=True)
 
     def announce() -> None:
         click.echo(f"the console of {options.bootstrap} is at {options.url}", err=True)
 
-    serve(options, listener, announce)
+    try:
+        with listener:
+            serve(options, listener, announce)
+    except ssl.SSLError as error:
+        files = f"--tls-certificate {tls_certificate}, --tls-key {tls_key}"
+        raise CommandFailed(f"{files}: {error.strerror or error}; expected PEM files that belong together") from error
 
 
-def warnings(is_local: bool, is_tls: bool, login_required: bool, no_login: bool) -> list[str]:
+def _check_readable(files: Mapping[str, str | None]) -> None:
+    """Fail with the option and the file if one cannot be read: OpenSSL names neither."""
+    for option, path in files.items():
+        try:
+            if path is not None:
+                open(path, "rb").close()
+        except OSError as error:
+            raise CommandFailed(f"{option} {path}: {error.strerror}") from error
+
+
+def access_warnings(is_local: bool, is_tls: bool, login_required: bool, no_login: bool) -> list[str]:
     """Return what the one who starts the console should know about who can reach it."""
     if is_local:
         return []

@@ -7,24 +7,30 @@ the broker, also if that is killed, because its standard input then ends.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from moldau.base.listeners import Listener
+from moldau.cli.connect import COMMAND_CONFIG_VARIABLE
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.stop_signals import STOP_WITH_STDIN
 
+if TYPE_CHECKING:
+    from moldau.cli.kafka.server_start import Announce
+
+log = logging.getLogger("moldau.start")
+
 LISTEN_DEFAULT: Final = "localhost:8080"
-INSTALL: Final = "the console needs the extra `console`: pip install 'moldau[console]'"
+CONSOLE_MISSING: Final = "the console needs the extra `console`: pip install 'moldau[console]'"
 STOP_TIMEOUT_S: Final = 5.0
 PORT_MAX: Final = 65_535
-Announce = Callable[[str, str], None]
 
 console_option = click.option(
     "--console",
@@ -46,35 +52,41 @@ class ConsoleProcess:
         self._is_stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         if listen is not None and not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))):
-            raise ToolFailed(INSTALL)
+            raise ToolFailed(CONSOLE_MISSING)
         if listen is not None:
             split_listen(listen, "--console")
 
-    def start_after(self, announce: Announce) -> Announce:
+    def announcing_then_starting(self, announce: Announce) -> Announce:
         """Return a function that calls `announce` and then starts the console."""
 
-        def announce_and_start(line: str, address: str) -> None:
-            announce(line, address)
-            self.start(address)
+        def announce_and_start(line: str, listener: Listener, metrics: Listener | None) -> None:
+            announce(line, listener, metrics)
+            self.start(listener, metrics)
 
         return announce_and_start
 
-    def start(self, address: str, command_config: Path | None = None) -> None:
-        """Start the console, unless it has no address to listen on or the broker is stopping. `command_config` is the
-        file with which clients reach the broker, if they need one."""
+    def start(self, listener: Listener, metrics: Listener | None, command_config: Path | None = None) -> None:
+        """Start the console, unless it has no address to listen on or the broker is stopping. `metrics` is where the
+        broker serves them, `command_config` the file with which clients reach the broker, if they need one. A failure
+        is logged: the broker goes on without a console."""
         if self._listen is None:
             return
-        words = ["-b", address, "--listen", self._listen]
+        words = ["-b", listener.address, "--listen", self._listen]
+        environment = {**os.environ, STOP_WITH_STDIN: "1"}
         if command_config is not None:
             words += ["--command-config", str(command_config)]
+        elif listener.security_protocol == "PLAINTEXT":
+            environment.pop(COMMAND_CONFIG_VARIABLE, None)  # it is of another cluster
+        if metrics is not None:
+            words += ["--metrics", f"http://{metrics.on_this_machine.address}/metrics"]
         with self._lock:
             if self._is_stopped:
                 return
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "moldau", "console", *words],
-                stdin=subprocess.PIPE,
-                env={**os.environ, STOP_WITH_STDIN: "1"},
-            )
+            command = [sys.executable, "-m", "moldau", "console", *words]
+            try:
+                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+            except OSError as error:
+                log.error("the console cannot be started: %s", error.strerror or error)
 
     def stop(self) -> None:
         with self._lock:
@@ -92,7 +104,7 @@ class ConsoleProcess:
 
 
 def split_listen(listen: str, option: str = "--listen") -> tuple[str, int]:
-    """Return host and port; raise ToolFailed with the name of the option if that is not what it has."""
+    """Return host and port; raise ToolFailed, naming the option, if `listen` is not HOST:PORT."""
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise ToolFailed(f"{option} {listen}: expected HOST:PORT, such as {LISTEN_DEFAULT}")

@@ -14,7 +14,7 @@ from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import Styled, Table, format_option, show
 from moldau.cli.start import listener_flags
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.settings import Settings, load
 
 COLUMNS: Final = ("CHECK", "STATUS", "FOUND", "TO DO")
@@ -47,7 +47,7 @@ def doctor(
     moldau doctor --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
     moldau doctor --format json | jq '.[] | select(.status != "ok")'
     """
-    if line := refusal("`moldau doctor`"):
+    if line := refusal_text("`moldau doctor`"):
         raise CommandFailed(line)
     from moldau.doctor.finding import Finding, Status
     from moldau.doctor.gathering import gather

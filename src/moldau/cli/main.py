@@ -54,7 +54,7 @@ COMMANDS: Final = {
     "generate": LazyCommand(
         "moldau.cli.generate.commands:generate", "Write files for Prometheus and Grafana that watch a cluster."
     ),
-    "console": LazyCommand("moldau.cli.console:console", "Serve the web console of a cluster, any Kafka's."),
+    "console": LazyCommand("moldau.cli.console:console", "Serve a web console for any Kafka cluster."),
     "doctor": LazyCommand("moldau.cli.doctor:doctor", "Look at this machine: what is wrong and what to do."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }

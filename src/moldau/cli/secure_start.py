@@ -57,10 +57,10 @@ class SecureStart:
         texts: Mapping[str, SettingText],
         environ: Mapping[str, str],
         more_hosts: Sequence[str],
-        start_console: Callable[[str, Path], None],
+        start_console: Callable[[Listener, Listener | None, Path], None],
     ) -> None:
         """`texts` are the settings from all other sources, `more_hosts` names for the certificate. `start_console` gets
-        the node's address and client.properties, after a lost file was made again."""
+        the node's listener, that of its metrics, and client.properties, after a lost file was made again."""
         self._texts = texts
         self._environ = environ
         self._more_hosts = more_hosts
@@ -93,11 +93,11 @@ class SecureStart:
         self._listeners = {each.name: each for each in settings.listeners}
         return settings
 
-    def announce(self, line: str, address: str) -> None:
+    def announce(self, line: str, listener: Listener, metrics: Listener | None) -> None:
         """Print that the node is ready, and how to connect; watch the certificate from now on."""
         print(line, flush=True)
         if self._recovery is None and self._directory.client_file.exists():
-            self._print_how_to_connect(address)
+            self._print_how_to_connect(listener.address)
         elif self._recovery is None:
             print(
                 f"{self._directory.client_file} is missing. It is made again by a start with a listener"
@@ -105,8 +105,9 @@ class SecureStart:
                 flush=True,
             )
         if self._recovery is None:
-            self._start_console(address, self._directory.client_file)
-        watching = threading.Thread(target=self._watch, args=(address,), name="certificate renewal", daemon=True)
+            self._start_console(listener, metrics, self._directory.client_file)
+        arguments = (listener, metrics)
+        watching = threading.Thread(target=self._watch, args=arguments, name="certificate renewal", daemon=True)
         watching.start()
 
     def _print_how_to_connect(self, address: str) -> None:
@@ -115,12 +116,12 @@ class SecureStart:
         sys.stdout.flush()
         self._password = None
 
-    def _watch(self, address: str) -> None:
+    def _watch(self, listener: Listener, metrics: Listener | None) -> None:
         """Make client.properties anew if it is missing, then look hourly whether the certificate must be renewed. The
         node itself notices the new certificate."""
         if self._recovery is not None:
-            self._renew_password(self._recovery, address)
-            self._start_console(address, self._directory.client_file)
+            self._renew_password(self._recovery, listener.address)
+            self._start_console(listener, metrics, self._directory.client_file)
         while True:
             time.sleep(RENEWAL_CHECK_S)
             try:
@@ -184,10 +185,7 @@ class Recovery:
     def address(self, listener: Listener, advertised: str) -> str:
         """Return where to reach the listener from this machine. If its port is 0, the port is that of `advertised`."""
         port = listener.port or int(advertised.rpartition(":")[2])
-        host = listener.host
-        if host in WILDCARD_HOSTS:
-            host = "::1" if host == "::" else "127.0.0.1"
-        return listener._replace(host=host, port=port).address
+        return listener.on_this_machine._replace(port=port).address
 
     def client_properties(self, authority: str) -> dict[str, str]:
         jaas = f'{PLAIN_MODULE} required username="{ADMIN}" password="{self.password}";'

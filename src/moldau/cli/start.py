@@ -20,7 +20,7 @@ from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.secure_options import secure_name_option
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.secure_setup.settings import with_port
 from moldau.settings import from_texts, log_dirs, read_texts
 
@@ -41,7 +41,7 @@ DEFAULT_PORT: Final = 9092
 @cores_option
 @machines_option
 @console_option
-@click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
+@click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up automatically; listen on all interfaces.")
 @secure_name_option
 @log_level_option
 @log_format_option
@@ -105,7 +105,7 @@ def start(
         try:
             if secure:
                 ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, console))
-            announce = console.start_after(announce_plainly)
+            announce = console.announcing_then_starting(announce_plainly)
             ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format, announce))
         finally:
             console.stop()
@@ -147,7 +147,7 @@ def _serve_by_cores(
 ) -> int:
     from moldau.cli.cores.start import CoresStart
 
-    if line := refusal("`moldau start --cores`"):
+    if line := refusal_text("`moldau start --cores`"):
         raise ToolFailed(line)
     output = choose_log_output(log_level, log_format)
     try:

@@ -30,6 +30,7 @@ RESPONSE_BYTES_MAX: Final = 100 << 20
 """A larger response to an admin call is not from a broker: more likely another protocol was read as a length."""
 TIMEOUT_SECONDS: Final = 10.0
 BUFFER_BYTES_MIN: Final = 64 << 10
+CLOSED: Final = "the broker closed the connection"
 RENEW_AT: Final = 0.8
 """The share of a SASL session's lifetime after which it is renewed, as soon as no response is awaited."""
 
@@ -74,6 +75,9 @@ class Channel:
             self.versions: Mapping[int, tuple[int, int]] = self._request_versions()
             if security.login is not None:
                 self._authenticate(security.login)
+        except BrokenPipeError as error:  # of the TLS handshake
+            self._socket.close()
+            raise ConnectionError(CLOSED) from error
         except BaseException:
             self._socket.close()
             raise
@@ -191,7 +195,11 @@ class Channel:
 
     def _send(self, key: ApiKey, version: int, request: Message) -> None:
         self._correlation_id += 1
-        self._socket.sendall(request_frame(key, version, self._correlation_id, "moldau", request))
+        frame = request_frame(key, version, self._correlation_id, "moldau", request)
+        try:
+            self._socket.sendall(frame)
+        except BrokenPipeError as error:  # tools take that for their output, closed by its reader
+            raise ConnectionError(CLOSED) from error
 
     def _read_frame(self) -> memoryview:
         size = int.from_bytes(self._fill(4), "big", signed=True)
@@ -211,6 +219,6 @@ class Channel:
             except TimeoutError:
                 raise TimeoutError(f"no response from the broker within {self._socket.gettimeout():.0f} s") from None
             if not count:
-                raise ConnectionError("the broker closed the connection")
+                raise ConnectionError(CLOSED)
             received += count
         return memoryview(self._buffer)[:size]

@@ -27,8 +27,8 @@ from moldau.doctor.observations import (
     MachineSeen,
     NameSeen,
     PortSeen,
-    PowerSeen,
     PythonSeen,
+    ResourcesSeen,
     SparkSeen,
 )
 from moldau.platforms import machine
@@ -55,7 +55,7 @@ def gather(listeners: Sequence[Listener], data_dir: str, environ: Mapping[str, s
         localhost=look_up("localhost"),
         environ=dict(environ),
         clock=look_at_clock(),
-        power=PowerSeen(
+        resources=ResourcesSeen(
             cores=machine.usable_cores(),
             core_quota=machine.core_quota(),
             memory_bytes=machine.memory_bytes(),

@@ -71,7 +71,7 @@ class ClockSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerSeen:
+class ResourcesSeen:
     cores: int
     core_quota: float | None
     """The limit of the cgroup; None without one."""
@@ -96,4 +96,4 @@ class MachineSeen:
     localhost: NameSeen
     environ: Mapping[str, str]
     clock: ClockSeen
-    power: PowerSeen
+    resources: ResourcesSeen

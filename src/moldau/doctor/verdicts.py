@@ -10,7 +10,7 @@ from typing import Final
 from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_temporary
 from moldau.doctor.finding import Finding, broken, ok, warning
-from moldau.doctor.observations import ClockSeen, MachineSeen, NameSeen, PortSeen, PowerSeen, PythonSeen
+from moldau.doctor.observations import ClockSeen, MachineSeen, NameSeen, PortSeen, PythonSeen, ResourcesSeen
 from moldau.doctor.software_verdicts import judge_java, judge_packages, judge_spark
 from moldau.platforms.machine import UNLIMITED, OpenFileLimits
 
@@ -26,7 +26,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy")
 JAVA_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _JAVA_PROXY: Final = re.compile(r"-D(https?|socks)\.?[pP]roxyHost=")
-_JAVA_DIRECT: Final = re.compile(r"-D(?:http\.non|socksNon)ProxyHosts=(\S*)")
+_JAVA_NON_PROXY_HOSTS: Final = re.compile(r"-D(?:http\.non|socksNon)ProxyHosts=(\S*)")
 
 
 def judge(seen: MachineSeen) -> list[Finding]:
@@ -44,8 +44,8 @@ def judge(seen: MachineSeen) -> list[Finding]:
         judge_localhost(seen.localhost),
         *judge_proxies(seen.environ),
         judge_clock(seen.clock, seen.data.clock_offset_s),
-        judge_cores(seen.power),
-        *([] if seen.power.memory_bytes is None else [judge_memory(seen.power)]),
+        judge_cores(seen.resources),
+        *([] if seen.resources.memory_bytes is None else [judge_memory(seen.resources)]),
     ]
 
 
@@ -153,10 +153,10 @@ def judge_proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _judge_java_proxy(name: str, options: str) -> Finding | None:
-    """By default Java uses no proxy for loopback addresses, unless another list is set."""
+    """Java uses no proxy for loopback addresses, unless an option replaces its list of exceptions (nonProxyHosts)."""
     if not _JAVA_PROXY.search(options):
         return None
-    exceptions = [match[1] for match in _JAVA_DIRECT.finditer(options)]
+    exceptions = [match[1] for match in _JAVA_NON_PROXY_HOSTS.finditer(options)]
     if any("localhost" not in hosts or "127." not in hosts for hosts in exceptions):
         return warning(
             f"proxy of {name}",
@@ -185,7 +185,7 @@ def judge_clock(seen: ClockSeen, file_offset_s: float) -> Finding:
     return ok("clock", f"the year {seen.year}, steady")
 
 
-def judge_cores(seen: PowerSeen) -> Finding:
+def judge_cores(seen: ResourcesSeen) -> Finding:
     found = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
     if seen.core_quota is None:
         return ok("cores", found)
@@ -199,7 +199,7 @@ def judge_cores(seen: PowerSeen) -> Finding:
     return ok("cores", found)
 
 
-def judge_memory(seen: PowerSeen) -> Finding:
+def judge_memory(seen: ResourcesSeen) -> Finding:
     assert seen.memory_bytes is not None
     usable = min(seen.memory_bytes, seen.memory_limit_bytes or seen.memory_bytes)
     found = f"{usable / (1 << 30):.1f} GiB{' (cgroup limit)' if usable < seen.memory_bytes else ''}"

@@ -29,7 +29,7 @@ from moldau.log.files import DiskFiles, Files
 from moldau.metadata.scram_secret import scram_secret
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
@@ -383,5 +383,5 @@ def _as_future(promise: Promise[None]) -> asyncio.Future[None]:
 
 def require_support() -> None:
     """Raise RuntimeError on an operating system that the broker does not support."""
-    if line := refusal("the broker"):
+    if line := refusal_text("the broker"):
         raise RuntimeError(line)

@@ -13,6 +13,7 @@ from typing import Final
 
 from moldau import __version__
 from moldau.base.errors import StorageFault
+from moldau.base.listeners import Listener
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.node.node import Node
 from moldau.platforms.open_files import open_files_limit, raise_open_files_limit, reserve_descriptors
@@ -25,8 +26,8 @@ SWITCH_S: Final = 0.001
 """How long a thread that encodes a long response may keep the loop waiting, after each of the loop's system calls."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-Announce = Callable[[str, str], None]
-"""Gets the line that says that a node is ready, and the first of the addresses for clients."""
+Announce = Callable[[str, Listener, Listener | None], None]
+"""Gets the line that says that a node is ready, the first of the listeners for clients, and that of metrics."""
 
 
 def run(settings: Settings, *, announce: Announce) -> int:
@@ -61,12 +62,12 @@ async def _run(settings: Settings, announce: Announce) -> int:
     garbage.start()
     addresses = node.advertised() or settings.controller_listeners
     addresses_text = ", ".join(dict.fromkeys(address.address for address in addresses))
-    announce(
-        f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]}). "
-        "Stop with Ctrl-C.",
-        addresses[0].address,
+    line = (
+        f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]})."
+        " Stop with Ctrl-C."
     )
     try:
+        announce(line, addresses[0], node.metrics_address)
         while not stop_requested.done() and not node.failed.done():
             await asyncio.wait([stop_requested, node.failed], timeout=MINUTE_S, return_when=asyncio.FIRST_COMPLETED)
             garbage.look_again()

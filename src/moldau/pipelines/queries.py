@@ -21,13 +21,13 @@ PARSED: Final = ".parsed"
 """Suffix of a source's counters (records, bad records) under observedMetrics in the progress of a query."""
 
 
-def sinks_by_query(sinks: Iterable[Sink], apart: bool = False) -> dict[str, tuple[Sink, ...]]:
+def sinks_by_query(sinks: Iterable[Sink], each_sink_alone: bool = False) -> dict[str, tuple[Sink, ...]]:
     """Return the sinks of each query in the order of the file, by query name. The name does not depend on that order.
 
-    With `apart` each sink is a query of its own."""
+    With `each_sink_alone` no sinks share a query."""
     groups: dict[str, list[Sink]] = {}
     for sink in sinks:
-        first = sink.name if apart or sink.shares_query_of is None else sink.shares_query_of
+        first = sink.name if each_sink_alone or sink.shares_query_of is None else sink.shares_query_of
         groups.setdefault(first, []).append(sink)
     return {BETWEEN_SINKS.join(sorted(sink.name for sink in group)): tuple(group) for group in groups.values()}
 

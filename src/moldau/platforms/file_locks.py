@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
     """Try to lock an open file, exclusively or shared; return False if another process holds the lock."""
-    if line := refusal("what locks a directory"):
+    if line := refusal_text("what locks a directory"):
         raise OSError(errno.ENOSYS, line)
     import fcntl
 

@@ -8,7 +8,7 @@ from typing import Final
 WINDOWS: Final = "win32"
 
 
-def refusal(what: str, platform: str = sys.platform) -> str | None:
+def refusal_text(what: str, platform: str = sys.platform) -> str | None:
     """Return one line that says that `what`, which needs POSIX, does not run on this system; None if it does."""
     if platform != WINDOWS:
         return None

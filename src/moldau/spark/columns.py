@@ -1,4 +1,7 @@
-"""The connector's columns, and checks of the user's schema. A schema with fewer columns prunes the others."""
+"""The connector's columns, and checks of the user's schema.
+
+If the user's schema has only some of the columns, only those are read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-TYPES: Final[dict[str, DataType]] = {
+SOURCE_TYPES: Final[dict[str, DataType]] = {
     "key": BinaryType(),
     "value": BinaryType(),
     "topic": StringType(),
@@ -39,19 +42,19 @@ SINK_TYPES: Final[dict[str, tuple[DataType, ...]]] = {
 
 
 def source_schema(include_headers: bool) -> StructType:
-    names = [name for name in TYPES if name != "headers" or include_headers]
-    return StructType([StructField(name, TYPES[name]) for name in names])
+    names = [name for name in SOURCE_TYPES if name != "headers" or include_headers]
+    return StructType([StructField(name, SOURCE_TYPES[name]) for name in names])
 
 
-def projection(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of some of the connector's columns. Raises ValueError for a wrong name or type."""
+def checked_arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of some of the connector's columns. Raise ValueError for a wrong name or type."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in schema.fields:
-        if field.name not in TYPES:
-            raise ValueError(f"The connector has no column {field.name}; it has {', '.join(TYPES)}")
-        if not _same(field.dataType, TYPES[field.name]):
-            expected = TYPES[field.name].simpleString()
+        if field.name not in SOURCE_TYPES:
+            raise ValueError(f"The connector has no column {field.name}; it has {', '.join(SOURCE_TYPES)}")
+        if not _same(field.dataType, SOURCE_TYPES[field.name]):
+            expected = SOURCE_TYPES[field.name].simpleString()
             raise ValueError(f"The column {field.name} is {expected}, not {field.dataType.simpleString()}")
     return to_arrow_schema(schema, timezone="UTC")
 

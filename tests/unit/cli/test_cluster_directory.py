@@ -189,12 +189,12 @@ def test_nodes_do_not_inherit_kafka_variables(monkeypatch: pytest.MonkeyPatch) -
 def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     tail = Tail(log, 3)
-    assert tail.lines() == []
+    assert tail.read_lines() == []
     log.write_bytes(b"old" + "one\ntwö".encode()[:-1])
-    assert tail.lines() == ["one"]
+    assert tail.read_lines() == ["one"]
     with log.open("ab") as file:
         file.write("ö".encode()[1:] + b"\n\nthree")
-    assert tail.lines() == ["twö", ""]
+    assert tail.read_lines() == ["twö", ""]
 
 
 def test_a_foreign_description_is_reported(tmp_path: Path) -> None:

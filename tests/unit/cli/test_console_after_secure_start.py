@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
+from moldau.base.listeners import Listener
 from moldau.base.setting_sources import SettingText
 from moldau.cli import secure_start
 from moldau.cli.secure_start import SecureStart
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.secure_setup.problems import SetupFailed
+
+LISTENER = Listener("SASL_SSL", "SASL_SSL", "localhost", 9092)
+METRICS = Listener("METRICS", "PLAINTEXT", "localhost", 9404)
 
 
 class Console:
@@ -21,11 +25,12 @@ class Console:
 
     def __init__(self) -> None:
         self.started = threading.Event()
-        self.address = ""
+        self.listener: Listener | None = None
+        self.metrics: Listener | None = None
         self.read: str | None = None
 
-    def start(self, address: str, client_file: Path) -> None:
-        self.address = address
+    def start(self, listener: Listener, metrics: Listener | None, client_file: Path) -> None:
+        self.listener, self.metrics = listener, metrics
         self.read = client_file.read_text() if client_file.exists() else None
         self.started.set()
 
@@ -39,8 +44,9 @@ def prepared(data_dir: Path, console: Console) -> SecureStart:
 
 def test_the_console_starts_with_the_first_client_file(tmp_path: Path) -> None:
     console = Console()
-    prepared(tmp_path, console).announce("ready", "localhost:9092")
-    assert (console.address, console.read) == ("localhost:9092", (tmp_path / "client.properties").read_text())
+    prepared(tmp_path, console).announce("ready", LISTENER, METRICS)
+    assert (console.listener, console.metrics) == (LISTENER, METRICS)
+    assert console.read == (tmp_path / "client.properties").read_text()
 
 
 def test_the_console_starts_after_a_lost_client_file_was_made_again(
@@ -57,8 +63,9 @@ def test_the_console_starts_after_a_lost_client_file_was_made_again(
             return "new"
 
     monkeypatch.setattr(secure_start, "renew_admin_password", renew)
-    prepared(tmp_path, console).announce("ready", "localhost:9092")
+    prepared(tmp_path, console).announce("ready", LISTENER, METRICS)
     assert console.started.wait(PATIENCE_S)
+    assert (console.listener, console.metrics) == (LISTENER, METRICS)
     assert console.read == lost.read_text()
     assert 'password="new"' in lost.read_text().replace("\\", "")
 
@@ -72,6 +79,6 @@ def test_the_console_itself_says_that_the_file_is_missing(tmp_path: Path, monkey
         raise SetupFailed("no connection")
 
     monkeypatch.setattr(secure_start, "renew_admin_password", fail)
-    prepared(tmp_path, console).announce("ready", "localhost:9092")
+    prepared(tmp_path, console).announce("ready", LISTENER, METRICS)
     assert console.started.wait(PATIENCE_S)
     assert console.read is None

@@ -209,7 +209,7 @@ def test_ports_are_told_in_one_line(tmp_path: Path) -> None:
 
 def test_nodes_know_the_shared_listener_and_stop_with_their_parent(tmp_path: Path) -> None:
     description = described(tmp_path / "d", 2)
-    environment = node_environment(description, is_tied=True)
+    environment = node_environment(description, stops_with_us=True)
     assert environment["MOLDAU_SHARED_LISTENER"] == "BOOTSTRAP"
     assert environment["MOLDAU_STOP_WITH_STDIN"]
     assert "MOLDAU_STOP_WITH_STDIN" not in node_environment(description)

@@ -21,8 +21,8 @@ from moldau.doctor.observations import (
     NameSeen,
     OpenFileLimits,
     PortSeen,
-    PowerSeen,
     PythonSeen,
+    ResourcesSeen,
     SparkSeen,
 )
 from moldau.doctor.software_verdicts import judge_java, judge_packages, judge_spark
@@ -46,7 +46,7 @@ DIRECTORY = DirectorySeen(path=Path("/data"), exists=True, free_bytes=50 * GIB, 
 GOOD_PYTHON = PythonSeen(version=(3, 12, 1), implementation="cpython", executable="/usr/bin/python")
 INSTALLED = {name: least for extra in packages.EXTRAS.values() for name, least in extra.items()}
 """All packages in the oldest supported version."""
-POWER = PowerSeen(cores=8, core_quota=None, memory_bytes=16 * GIB, memory_limit_bytes=None)
+RESOURCES = ResourcesSeen(cores=8, core_quota=None, memory_bytes=16 * GIB, memory_limit_bytes=None)
 
 
 def java(version: int | None, origin: Origin = "PATH") -> Candidate:
@@ -71,7 +71,7 @@ def machine(**other: Any) -> MachineSeen:
         "localhost": NameSeen(name="localhost", addresses=("::1", "127.0.0.1")),
         "environ": {},
         "clock": ClockSeen(year=2026, jump_s=0.0),
-        "power": POWER,
+        "resources": RESOURCES,
     }
     return MachineSeen(**(fine | other))
 
@@ -101,7 +101,7 @@ def test_each_finding_has_its_own_check() -> None:
 
 
 def test_unknown_facts_give_no_finding() -> None:
-    checks = [each.check for each in judge(machine(open_files=None, power=replace(POWER, memory_bytes=None)))]
+    checks = [each.check for each in judge(machine(open_files=None, resources=replace(RESOURCES, memory_bytes=None)))]
     assert not {"open files", "memory"} & set(checks)
 
 
@@ -301,7 +301,7 @@ def test_java_options_without_a_proxy_give_no_finding() -> None:
     assert len(proxy(JAVA_TOOL_OPTIONS="-Xmx1g -Dhttp.nonProxyHosts=")) == 1
 
 
-# --- clock, power -------------------------------------------------------------------------------------------------
+# --- clock, resources -------------------------------------------------------------------------------------------------
 
 
 def test_the_clock() -> None:
@@ -315,17 +315,23 @@ def test_the_clock() -> None:
 
 
 def test_cores() -> None:
-    assert summary(judge_cores(POWER)) == ("ok", "8 cores", None)
-    assert summary(judge_cores(replace(POWER, cores=1))) == ("ok", "1 core", None)
-    half = judge_cores(replace(POWER, core_quota=0.5))
+    assert summary(judge_cores(RESOURCES)) == ("ok", "8 cores", None)
+    assert summary(judge_cores(replace(RESOURCES, cores=1))) == ("ok", "1 core", None)
+    half = judge_cores(replace(RESOURCES, core_quota=0.5))
     assert is_verdict(half, "warning", "0.5 of 8 cores (cgroup quota): pipelines start slowly", "--cpus")
-    assert is_verdict(judge_cores(replace(POWER, core_quota=1.5)), "ok", "1.5 of 8 cores (cgroup quota)")
+    assert is_verdict(judge_cores(replace(RESOURCES, core_quota=1.5)), "ok", "1.5 of 8 cores (cgroup quota)")
 
 
 def test_memory() -> None:
-    assert summary(judge_memory(POWER)) == ("ok", "16.0 GiB", None)
-    assert summary(judge_memory(replace(POWER, memory_limit_bytes=1 << 50))) == ("ok", "16.0 GiB", None)
-    assert summary(judge_memory(replace(POWER, memory_limit_bytes=4 * GIB))) == ("ok", "4.0 GiB (cgroup limit)", None)
-    small = judge_memory(replace(POWER, memory_limit_bytes=GIB))
+    assert summary(judge_memory(RESOURCES)) == ("ok", "16.0 GiB", None)
+    assert summary(judge_memory(replace(RESOURCES, memory_limit_bytes=1 << 50))) == ("ok", "16.0 GiB", None)
+    assert summary(judge_memory(replace(RESOURCES, memory_limit_bytes=4 * GIB))) == (
+        "ok",
+        "4.0 GiB (cgroup limit)",
+        None,
+    )
+    small = judge_memory(replace(RESOURCES, memory_limit_bytes=GIB))
     assert is_verdict(small, "warning", "1.0 GiB (cgroup limit): enough for a broker, not for Spark")
-    assert is_verdict(judge_memory(replace(POWER, memory_bytes=128 << 20)), "warning", "not enough even for a broker")
+    assert is_verdict(
+        judge_memory(replace(RESOURCES, memory_bytes=128 << 20)), "warning", "not enough even for a broker"
+    )

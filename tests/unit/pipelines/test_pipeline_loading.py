@@ -58,7 +58,7 @@ steps:
   - name: suspicious
     python: detect:suspicious
     inputs: [enriched, users]
-    args: {threshold: 5, ratio: 0.5, words: [a, "1", true, ~], deep: {x: 1}}
+    args: {threshold: 5, max_id: 9223372036854775807, ratio: 0.5, words: [a, "1", true, ~], deep: {x: 1}}
 sinks:
   - name: counts
     from: enriched
@@ -144,7 +144,14 @@ def test_steps(folder: Path) -> None:
         "suspicious",
         ("enriched", "users"),
     )
-    assert suspicious.args == {"threshold": 5, "ratio": 0.5, "words": ["a", "1", True, None], "deep": {"x": 1}}
+    assert suspicious.args == {
+        "threshold": 5,
+        "max_id": 9223372036854775807,
+        "ratio": 0.5,
+        "words": ["a", "1", True, None],
+        "deep": {"x": 1},
+    }
+    assert type(suspicious.args["max_id"]) is int
 
 
 def test_sinks(folder: Path) -> None:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_query_progress import T0, gauge, report
 
 from moldau.cli.connect import CommandFailed
-from moldau.cli.pipeline.metrics import ServedView
+from moldau.cli.pipeline.metrics import ServedDisplay
 from moldau.pipelines.running.metrics import STATES, collect
 from moldau.pipelines.running.progress import Counted, QueryStatus, RunStatus
 
@@ -95,12 +95,12 @@ def test_phases_are_summed_over_the_batches_that_ran() -> None:
     assert (one.status.batches, one.status.phases_ms) == (2, {"addBatch": 800, "walCommit": 200})
 
 
-class QuietView:
+class QuietDisplay:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.shown: list[RunStatus] = []
 
-    def __enter__(self) -> QuietView:
+    def __enter__(self) -> QuietDisplay:
         return self
 
     def __exit__(
@@ -115,20 +115,20 @@ class QuietView:
 
 
 def test_a_run_serves_its_last_status() -> None:
-    view = QuietView()
-    with ServedView(view, "127.0.0.1:0") as served:
-        url = view.said[0].removeprefix("metrics: ")
+    display = QuietDisplay()
+    with ServedDisplay(display, "127.0.0.1:0") as served:
+        url = display.said[0].removeprefix("metrics: ")
         with urllib.request.urlopen(url) as empty:
             assert empty.read() == b""
         served.show(run_status(NEW))
         served.show(run_status(BUSY))
         with urllib.request.urlopen(url) as answer:
             assert answer.read().decode() == "".join(collect(run_status(BUSY)))
-    assert view.shown == [run_status(NEW), run_status(BUSY)]
+    assert display.shown == [run_status(NEW), run_status(BUSY)]
 
 
 def test_an_address_that_cannot_be_used_is_refused_before_spark_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CommandFailed, match="Address already in use"):
-        ServedView(QuietView(), f"127.0.0.1:{taken.getsockname()[1]}")
+        ServedDisplay(QuietDisplay(), f"127.0.0.1:{taken.getsockname()[1]}")
     with pytest.raises(click.BadParameter, match="expected HOST:PORT"):
-        ServedView(QuietView(), "somewhere")
+        ServedDisplay(QuietDisplay(), "somewhere")

@@ -209,6 +209,8 @@ WRONG = {
                     "the step 't' is not above this one"),
     "args list": (step("python: detect:good\ninputs: [orders]\n«args»: [1]"), "'args' must be a mapping"),
     "args name": (step("python: detect:good\ninputs: [orders]\nargs: {«a-b»: 1}"), "cannot be an argument's name"),
+    "args integer": (step(f"python: detect:good\ninputs: [orders]\nargs: {{a: [«{'9' * 39}»]}}"),
+                     "a whole number has at most 38 digits, and this one 39"),
     "step deduplicate": (step("sql: select 1\n«deduplicate»: [a]"), "'deduplicate' needs a watermark"),
     # sinks
     "sink without from": (f"{TOP}{SOURCES}sinks:\n  - «topic»: x\n", "sink 1: missing key 'from'"),
@@ -320,6 +322,18 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(folder: Path) -> Non
     with pytest.raises(InvalidPipeline) as raised:
         load_text(folder, text)
     assert [line_column(problem) for problem in raised.value.problems] == places
+
+
+@pytest.mark.parametrize(
+    ("inside", "suggested"), [("topic: x\nschema: a int\nwatermrk: 1", "watermark"), ("table: data\nwatermrk: 1", None)]
+)
+def test_no_key_is_suggested_that_would_be_refused(inside: str, suggested: str | None, folder: Path) -> None:
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(folder, source(inside))
+    (problem,) = raised.value.problems
+    suggestion = f", did you mean '{suggested}'?" if suggested else ""
+    assert problem.message.endswith(f"unknown key 'watermrk'{suggestion}")
+    assert "watermark" not in (problem.hint or "")
 
 
 def test_sinks_in_mode_append_may_share_a_table(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,6 +83,55 @@ def test_a_source_may_get_more_topics(directory: StateDirectory) -> None:
         identity.check(directory, "shop", query())
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("select 'a  b' from t", "select 'a b' from t"),
+        ("select 'a b' from t", "select 'a\nb' from t"),
+        ('select "a  b" from t', 'select "a b" from t'),
+        ("select `a  b` from t", "select `a b` from t"),
+        ("select 'it''s  a' from t", "select 'it''s a' from t"),
+        (r"select 'it\'s  a' from t", r"select 'it\'s a' from t"),
+        ("select a -- one\n, b from t", "select a -- one , b from t"),
+    ],
+)
+def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
+    directory: StateDirectory, before: str, now: str
+) -> None:
+    for old, new in ((before, now), (now, before)):
+        ran(directory, query(a=old), state=True)
+        with pytest.raises(WrongCheckpoint, match="holds state, and step a changed since"):
+            identity.check(directory, "shop", query(a=new))
+        identity.forget(directory, None)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("select 'a  b'  from t", "select\n'a  b' from t"),
+        ("select a -- one\n, b from t", "select a\n  -- one\n  , b\n from t"),
+        ("select /* one\ntwo */ a from t", "select /* one two */\n a from t"),
+    ],
+)
+def test_layout_outside_of_literals_does_not_belong_to_a_step(directory: StateDirectory, before: str, now: str) -> None:
+    ran(directory, query(a=before), state=True)
+    ran(directory, query(a=now), state=True)
+
+
+@pytest.mark.parametrize("text", ["select count(*)\n  from t", "select 'a  b' from t -- one\nwhere x"])
+def test_a_checkpoint_of_an_older_version_is_still_resumed(directory: StateDirectory, text: str) -> None:
+    old_digest = hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+    ran(directory, {"counts": QueryIdentity({"events": ["topic clicks"]}, {"a": old_digest})}, state=True)
+    assert identity.resumes_with_changed_steps(directory, query(a=text), ()) == []
+    ran(directory, query(a=text), state=True)
+    with pytest.raises(WrongCheckpoint, match="holds state, and step a changed since"):
+        identity.check(directory, "shop", query(a=text + " limit 1"))
+
+
+def test_a_query_without_literals_keeps_its_digest() -> None:
+    assert identity.digest("select  count(*)\nfrom t") == hashlib.sha256(b"select count(*) from t").hexdigest()[:16]
+
+
 def test_without_state_steps_may_change(directory: StateDirectory) -> None:
     ran(directory, query(a="select 1"))
     ran(directory, query(a="select 2", b="select 3", mode="update"))
@@ -105,13 +155,13 @@ def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory)
 def test_steps_that_changed_without_harm_are_reported(directory: StateDirectory) -> None:
     """Somebody should know that what was written before has another meaning."""
     ran(directory, query(a="select 1", b="select 2"))
-    assert identity.changed_meaning(directory, query(a="select 1", b="select 2"), ()) == []
-    assert identity.changed_meaning(directory, query(a="select 1", b="select 3"), ()) == [
+    assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 2"), ()) == []
+    assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 3"), ()) == [
         "sink counts: step b changed since the last run; what was written before stays as it is,"
         " `--fresh counts` writes it anew"
     ]
-    assert identity.changed_meaning(directory, query(a="select 0"), ["counts"]) == []
-    assert identity.changed_meaning(directory, query(a="select 0"), None) == []
+    assert identity.resumes_with_changed_steps(directory, query(a="select 0"), ["counts"]) == []
+    assert identity.resumes_with_changed_steps(directory, query(a="select 0"), None) == []
 
 
 def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> None:
@@ -156,7 +206,12 @@ def test_sinks_that_share_a_query_are_one_in_a_stream_and_apart_in_a_batch(tmp_p
     file.write_text(f"{text}  - {{name: also, from: counted, topic: more, with: counts}}\n")
     pipeline = load(file, check_files=False)
     assert list(identity.of_pipeline(pipeline)) == ["users.dead-letters", "also+counts", "others"]
-    assert list(identity.of_pipeline(pipeline, apart=True)) == ["users.dead-letters", "counts", "others", "also"]
+    assert list(identity.of_pipeline(pipeline, each_sink_alone=True)) == [
+        "users.dead-letters",
+        "counts",
+        "others",
+        "also",
+    ]
 
 
 PIPELINE = """\
@@ -193,6 +248,46 @@ def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
     assert (differing, changed["others"]) == (["counted"], queries["others"])
 
 
+TWICE = """\
+name: shop
+sources:
+  events: {topic: clicks, schema: user string}
+  rates: {file: "*.csv", format: csv, schema: a int}
+steps:
+  - {name: kept, sql: "select * from events"}
+  - {name: both, sql: "select * from kept where user = 'a' union all select * from kept where user = 'b'"}
+sinks:
+  - {name: out, from: both, topic: out}
+"""
+
+
+def test_a_source_that_is_read_in_more_or_fewer_places_is_refused(directory: StateDirectory, tmp_path: Path) -> None:
+    """Spark keeps an offset for each place, and refuses a checkpoint with another number of them."""
+    file = tmp_path / "pipeline.yaml"
+
+    def queries(text: str) -> dict[str, QueryIdentity]:
+        file.write_text(text)
+        return identity.of_pipeline(load(file, check_files=False))
+
+    twice, once = queries(TWICE), queries(TWICE.replace(" union all select * from kept where user = 'b'", ""))
+    assert (twice["out"].mentions, once["out"].mentions) == ({"events": 2}, {"events": 1})
+    ran(directory, twice)
+    with pytest.raises(WrongCheckpoint, match=r"sink out: .* events is read in 2 places, and it is read in 1 now"):
+        identity.check(directory, "shop", once)
+    ran(directory, queries(TWICE.replace("user = 'a'", "user = 'c'")))
+    ran(directory, queries(TWICE.replace("from kept where user = 'b'", "from kept, rates")))
+
+
+def test_a_checkpoint_without_mentions_is_resumed(directory: StateDirectory) -> None:
+    """Older versions did not record them."""
+    ran(directory, {"out": QueryIdentity({"events": ["topic clicks"]})})
+    known = identity.read_json(directory.path / identity.IDENTITY)
+    assert known is not None
+    del known["queries"]["out"]["mentions"]
+    write_json(directory.path / identity.IDENTITY, known)
+    identity.check(directory, "shop", {"out": QueryIdentity({"events": ["topic clicks"]}, mentions={"events": 2})})
+
+
 PYTHON = """
 name: shop
 sources:
@@ -216,12 +311,12 @@ def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirector
     code = "from limits import LIMIT\ndef check(frame):\n    return frame.where(f'fee > {LIMIT}')\n"
     ran(directory, python_queries(tmp_path, code, limits="LIMIT = 5"))
     same = python_queries(tmp_path, "# the rules\n" + code.replace("(frame)", "( frame )"), limits="LIMIT = 5")
-    assert identity.changed_meaning(directory, same, ()) == []
+    assert identity.resumes_with_changed_steps(directory, same, ()) == []
     for queries in (
         python_queries(tmp_path, code.replace(">", ">="), limits="LIMIT = 5"),
         python_queries(tmp_path, code, limits="LIMIT = 6"),
     ):
-        (line,) = identity.changed_meaning(directory, queries, ())
+        (line,) = identity.resumes_with_changed_steps(directory, queries, ())
         assert line.startswith("sink out: step checked changed since the last run")
         identity.check(directory, "shop", queries)
     (directory.checkpoint("out") / "state" / "0").mkdir(parents=True)
@@ -236,7 +331,7 @@ def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: Stat
     assert known is not None
     del known["queries"]["out"]["code"], known["queries"]["out"]["writes"]
     write_json(directory.path / identity.IDENTITY, known)
-    assert identity.changed_meaning(directory, queries, ()) == []
+    assert identity.resumes_with_changed_steps(directory, queries, ()) == []
 
 
 def test_a_sink_with_another_name_does_not_write_everything_again(directory: StateDirectory, tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ class Script:
         self.stopped.set()
 
 
-class RecordingView(Silence):
-    """A view that records what it gets, and calls `on_show` for each status."""
+class RecordingDisplay(Silence):
+    """A display that records what it gets, and calls `on_show` for each status."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -94,11 +94,13 @@ def directory(tmp_path: Path) -> StateDirectory:
 
 
 @pytest.fixture
-def view() -> RecordingView:
-    return RecordingView()
+def display() -> RecordingDisplay:
+    return RecordingDisplay()
 
 
-def make_run(directory: StateDirectory, view: RecordingView, stop: Stop | None = None, **queries: list[Script]) -> Run:
+def make_run(
+    directory: StateDirectory, display: RecordingDisplay, stop: Stop | None = None, **queries: list[Script]
+) -> Run:
     """Each job takes its scripts one after the other, as often as it is started."""
 
     def starter(scripts: list[Script]) -> Callable[[], Script]:
@@ -106,7 +108,7 @@ def make_run(directory: StateDirectory, view: RecordingView, stop: Stop | None =
 
     status = RunStatus(pipeline="p", mode="continuous", state="starting", pid=1, host="h", started="a", updated="b")
     jobs = [Job(name, starter(scripts)) for name, scripts in queries.items()]
-    return Run(jobs, directory, view, stop or Stop(), status, lambda: 0.5)
+    return Run(jobs, directory, display, stop or Stop(), status, lambda: 0.5)
 
 
 def ended(*batches: int, error: Exception | None = None) -> Script:
@@ -116,8 +118,8 @@ def ended(*batches: int, error: Exception | None = None) -> Script:
     return script
 
 
-def test_finished_queries_end_the_run(directory: StateDirectory, view: RecordingView) -> None:
-    status = make_run(directory, view, one=[ended(0, 1, 2)], two=[ended()]).to_the_end()
+def test_finished_queries_end_the_run(directory: StateDirectory, display: RecordingDisplay) -> None:
+    status = make_run(directory, display, one=[ended(0, 1, 2)], two=[ended()]).to_the_end()
     assert status.state == "finished"
     assert [(query.name, query.state, query.rows_in) for query in status.queries] == [
         ("one", "finished", 30),
@@ -128,9 +130,9 @@ def test_finished_queries_end_the_run(directory: StateDirectory, view: Recording
     assert RunStatus.from_json(content) == status
 
 
-def test_no_password_is_in_messages_and_files(directory: StateDirectory, view: RecordingView) -> None:
+def test_no_password_is_in_messages_and_files(directory: StateDirectory, display: RecordingDisplay) -> None:
     error = ValueError("SASL_AUTHENTICATION_FAILED with pl4nted")
-    run = make_run(directory, view, one=[ended(error=error)])
+    run = make_run(directory, display, one=[ended(error=error)])
     run.masked = lambda text: text.replace("pl4nted", "***")
     run.debug = True
     status = run.to_the_end()
@@ -138,10 +140,12 @@ def test_no_password_is_in_messages_and_files(directory: StateDirectory, view: R
     assert "SASL_AUTHENTICATION_FAILED with ***" in str(status.message)
     written = "".join(path.read_text() for path in directory.path.iterdir() if path.is_file())
     assert "with ***" in written
-    assert "pl4nted" not in f"{status} {vars(view)} {written}"
+    assert "pl4nted" not in f"{status} {vars(display)} {written}"
 
 
-def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: StateDirectory, view: RecordingView) -> None:
+def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
     class Ends(running.NoBroker):
         def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
             assert positions["two"] == {TopicPartition("t", 0): 3}
@@ -149,7 +153,7 @@ def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: State
 
         last_exchange = exchange
 
-    run = make_run(directory, view, one=[ended(0, 9)])
+    run = make_run(directory, display, one=[ended(0, 9)])
     run.broker = Ends()
     run.left_out = [Gauge(QueryStatus(name="two", state="not running"), {TopicPartition("t", 0): 3})]
     status = run.to_the_end()
@@ -160,7 +164,7 @@ def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(directory: State
     ]
 
 
-def test_few_queries_start_at_once(directory: StateDirectory, view: RecordingView) -> None:
+def test_few_queries_start_at_once(directory: StateDirectory, display: RecordingDisplay) -> None:
     scripts = [Script() for _ in range(5)]
     for script in scripts:
         script.message = "Initializing sources"
@@ -177,21 +181,21 @@ def test_few_queries_start_at_once(directory: StateDirectory, view: RecordingVie
         if len(started) == len(scripts) and not starting:
             stop.request("all have started")
 
-    view.on_show = on_show
-    make_run(directory, view, stop, **waiting).to_the_end()
+    display.on_show = on_show
+    make_run(directory, display, stop, **waiting).to_the_end()
     assert most == running.STARTING_MAX
 
 
-def test_a_query_with_a_retriable_failure_is_restarted(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_query_with_a_retriable_failure_is_restarted(directory: StateDirectory, display: RecordingDisplay) -> None:
     away = ConnectionError("No broker answers: 127.0.0.1:9092: Connection refused")
-    status = make_run(directory, view, one=[ended(0, error=away), ended(error=away), ended(1)]).to_the_end()
+    status = make_run(directory, display, one=[ended(0, error=away), ended(error=away), ended(1)]).to_the_end()
     (query,) = status.queries
     assert (status.state, query.state, query.restarts, query.rows_in) == ("finished", "finished", 2, 20)
     assert query.last_error is not None
     assert "No broker answers" in query.last_error
-    assert len(view.lines) == 2
-    assert view.lines[0].startswith("one: ConnectionError: No broker answers")
-    assert "starting it again in" in view.lines[0]
+    assert len(display.lines) == 2
+    assert display.lines[0].startswith("one: ConnectionError: No broker answers")
+    assert "starting it again in" in display.lines[0]
 
 
 @pytest.mark.parametrize(
@@ -199,9 +203,9 @@ def test_a_query_with_a_retriable_failure_is_restarted(directory: StateDirectory
     [(RuntimeError("Task not serializable"), 1), (ConnectionError("No broker answers"), 0), (None, 0)],
 )
 def test_a_query_that_failed_for_an_unknown_reason_is_replanned(
-    directory: StateDirectory, view: RecordingView, error: Exception | None, replans: int
+    directory: StateDirectory, display: RecordingDisplay, error: Exception | None, replans: int
 ) -> None:
-    run = make_run(directory, view, one=[ended(0, error=error), ended(1)])
+    run = make_run(directory, display, one=[ended(0, error=error), ended(1)])
     replanned: list[str] = []
     run.jobs = [Job(job.name, job.start, replan=partial(replanned.append, job.name)) for job in run.jobs]
     assert run.to_the_end().state == "finished"
@@ -209,7 +213,7 @@ def test_a_query_that_failed_for_an_unknown_reason_is_replanned(
 
 
 def test_a_query_has_started_when_it_computes(
-    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
+    directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = Script(writing=True), Script()
     stop, has_submitted = Stop(), False
@@ -217,79 +221,83 @@ def test_a_query_has_started_when_it_computes(
 
     def on_show(status: RunStatus) -> None:
         nonlocal has_submitted
-        if not has_submitted and len(view.shown) > 5:
+        if not has_submitted and len(display.shown) > 5:
             assert [query.state for query in status.queries] == ["starting", "starting"]
             assert waiting["second"], "only one is started"
             has_submitted = True
         if not waiting["second"]:
             stop.request("both have started")
 
-    view.on_show = on_show
-    run = make_run(directory, view, stop, **waiting)
+    display.on_show = on_show
+    run = make_run(directory, display, stop, **waiting)
     run.jobs = [Job(job.name, job.start, lambda query: has_submitted) for job in run.jobs]
     monkeypatch.setattr(running, "LAST_BATCH_S", 0.1)
     assert run.to_the_end().state == "stopped"
 
 
-def test_a_query_that_only_gets_offsets_has_started(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_query_that_only_gets_offsets_has_started(directory: StateDirectory, display: RecordingDisplay) -> None:
     first, second, stop = Script(), Script(), Stop()
     first.message = "Getting offsets from a topic"
-    stop_when(view, lambda status: all(query.state == "running" for query in status.queries), lambda: _once(stop))
-    assert make_run(directory, view, stop, first=[first], second=[second]).to_the_end().state == "stopped"
+    stop_when(display, lambda status: all(query.state == "running" for query in status.queries), lambda: _once(stop))
+    assert make_run(directory, display, stop, first=[first], second=[second]).to_the_end().state == "stopped"
 
 
 def test_slowness_is_reported_once_if_spark_gives_up_on_a_worker(
-    directory: StateDirectory, view: RecordingView
+    directory: StateDirectory, display: RecordingDisplay
 ) -> None:
     late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
-    status = make_run(directory, view, one=[ended(error=late), ended(error=late), ended(0)]).to_the_end()
+    status = make_run(directory, display, one=[ended(error=late), ended(error=late), ended(0)]).to_the_end()
     assert status.state == "finished"
-    assert view.lines.count(running.SLOW) == 1
+    assert display.lines.count(running.SLOW) == 1
 
 
 def test_too_many_bad_records_end_the_run_where_the_file_says_so(
-    directory: StateDirectory, view: RecordingView
+    directory: StateDirectory, display: RecordingDisplay
 ) -> None:
     script = Script().batch(0)
     script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 1000, "bad": 400}}
-    run = make_run(directory, view, one=[script])
+    run = make_run(directory, display, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
     status = run.to_the_end()
     warning = "source orders: 400 of 1,000 records read by one in this run (40 %) are bad"
     assert (status.state, status.message) == ("failed", f"{warning}, more than fail_above: 10%; they are left out")
-    assert view.lines == [f"{warning}; they are left out"]
+    assert display.lines == [f"{warning}; they are left out"]
     assert script.stopped.is_set()
 
 
-def test_a_run_that_finished_with_bad_records_alone_says_so(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_run_that_finished_with_bad_records_alone_says_so(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
     script = ended(0)
     script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 6, "bad": 6}}
-    run = make_run(directory, view, one=[script])
+    run = make_run(directory, display, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out")], set())
     status = run.to_the_end()
     warning = "source orders: 6 of 6 records read by one in this run (100 %) are bad; they are left out"
-    assert (status.state, status.message, view.lines) == ("finished", warning, [])
+    assert (status.state, status.message, display.lines) == ("finished", warning, [])
 
 
-def test_late_rows_are_reported_at_the_end(directory: StateDirectory, view: RecordingView) -> None:
+def test_late_rows_are_reported_at_the_end(directory: StateDirectory, display: RecordingDisplay) -> None:
     script = ended(0, 1)
     for report in script.reports:
         report["stateOperators"] = [{"numRowsDroppedByWatermark": 50}, {"numRowsDroppedByWatermark": 3}]
-    status = make_run(directory, view, windows=[script]).to_the_end()
+    status = make_run(directory, display, windows=[script]).to_the_end()
     assert status.message == "rows that came later than the watermark allows were left out: windows at least 106"
 
 
-def test_every_failure_is_written_to_a_file_in_full(directory: StateDirectory, view: RecordingView) -> None:
+def test_every_failure_is_written_to_a_file_in_full(directory: StateDirectory, display: RecordingDisplay) -> None:
     error = RuntimeError("[STREAM_FAILED] terminated with exception: Task not serializable\n\tat org.apache.spark")
-    make_run(directory, view, one=[ended(0, error=error), ended(1)]).to_the_end()
+    make_run(directory, display, one=[ended(0, error=error), ended(1)]).to_the_end()
     assert "== " in (text := directory.failures.read_text())
     assert "Task not serializable\n\tat org.apache.spark" in text
 
 
-def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_lasting_failure_ends_the_run_and_stops_the_others(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
     other = Script()
     lost = RuntimeError("DataLoss: t-0: offsets 3 to 8 are gone")
-    status = make_run(directory, view, other=[other], one=[ended(error=lost)]).to_the_end()
+    status = make_run(directory, display, other=[other], one=[ended(error=lost)]).to_the_end()
     assert status.state == "failed"
     assert status.message is not None
     assert status.message.startswith("one: ")
@@ -298,20 +306,22 @@ def test_a_lasting_failure_ends_the_run_and_stops_the_others(directory: StateDir
     assert other.stopped.is_set()
 
 
-def test_an_unknown_failure_of_the_same_batch_ends_the_run(directory: StateDirectory, view: RecordingView) -> None:
+def test_an_unknown_failure_of_the_same_batch_ends_the_run(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
     scripts = [ended(3, error=RuntimeError("odd")) for _ in range(9)]
-    status = make_run(directory, view, one=scripts).to_the_end()
+    status = make_run(directory, display, one=scripts).to_the_end()
     assert status.state == "failed"
     assert len(scripts) == 6
 
 
 def test_a_query_that_cannot_be_started_fails_like_one_that_ends(
-    directory: StateDirectory, view: RecordingView
+    directory: StateDirectory, display: RecordingDisplay
 ) -> None:
     def start() -> Script:
         raise ValueError("[UNRESOLVED_COLUMN] no column x")
 
-    run = make_run(directory, view)
+    run = make_run(directory, display)
     run.jobs = [Job("one", start)]
     status = run.to_the_end()
     assert status.state == "failed"
@@ -319,24 +329,24 @@ def test_a_query_that_cannot_be_started_fails_like_one_that_ends(
     assert "no column x" in status.message
 
 
-def stop_when(view: RecordingView, condition: Callable[[RunStatus], bool], act: Callable[[], None]) -> None:
+def stop_when(display: RecordingDisplay, condition: Callable[[RunStatus], bool], act: Callable[[], None]) -> None:
     def look(status: RunStatus) -> None:
         if condition(status):
             act()
 
-    view.on_show = look
+    display.on_show = look
 
 
-def test_the_stop_file_ends_the_run(directory: StateDirectory, view: RecordingView) -> None:
+def test_the_stop_file_ends_the_run(directory: StateDirectory, display: RecordingDisplay) -> None:
     query = Script().batch(0)
-    stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in == 10, directory.request_stop)
-    status = make_run(directory, view, one=[query]).to_the_end()
+    stop_when(display, lambda status: bool(status.queries) and status.queries[0].rows_in == 10, directory.request_stop)
+    status = make_run(directory, display, one=[query]).to_the_end()
     assert status.state == "stopped"
     assert status.message == "stopped by `moldau pipeline stop`"
     assert query.stopped.is_set()
 
 
-def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, display: RecordingDisplay) -> None:
     stop, query = Stop(), Script(writing=True).batch(0)
     looks = 0
 
@@ -351,14 +361,14 @@ def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, view:
             if looks == 5:
                 query.batch(1)
 
-    view.on_show = look
-    status = make_run(directory, view, stop, one=[query]).to_the_end()
+    display.on_show = look
+    status = make_run(directory, display, stop, one=[query]).to_the_end()
     assert looks >= 5
     assert (status.state, status.message, status.queries[0].rows_in) == ("stopped", "Ctrl-C", 20)
 
 
 def test_a_second_stop_request_does_not_wait(
-    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
+    directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 3600.0)
     stop, query = Stop(), Script(writing=True).batch(0)
@@ -367,8 +377,8 @@ def test_a_second_stop_request_does_not_wait(
         if not stop.at_once and status.queries and status.queries[0].rows_in:
             stop.request("Ctrl-C")
 
-    view.on_show = look
-    run = make_run(directory, view, stop, one=[query])
+    display.on_show = look
+    run = make_run(directory, display, stop, one=[query])
     done = threading.Thread(target=run.to_the_end, daemon=True)
     done.start()
     done.join(PATIENCE_S)
@@ -377,13 +387,13 @@ def test_a_second_stop_request_does_not_wait(
 
 
 def test_a_stop_waits_no_longer_than_its_limit(
-    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
+    directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 0.1)
     stop = Stop("Ctrl-C")
-    run = make_run(directory, view, stop, one=[Script(writing=True).batch(0)])
+    run = make_run(directory, display, stop, one=[Script(writing=True).batch(0)])
     stop.reason = None
-    stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
+    stop_when(display, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
     done = threading.Thread(target=run.to_the_end)
     done.start()
     done.join(PATIENCE_S)
@@ -393,7 +403,7 @@ def test_a_stop_waits_no_longer_than_its_limit(
 
 
 def test_a_stop_waits_for_a_batch_that_makes_progress(
-    directory: StateDirectory, view: RecordingView, monkeypatch: pytest.MonkeyPatch
+    directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 2.0)
     stop, query = Stop(), Script(writing=True).batch(0)
@@ -405,8 +415,8 @@ def test_a_stop_waits_for_a_batch_that_makes_progress(
             query.batch(1)
         return len(beats)
 
-    stop_when(view, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
-    run = make_run(directory, view, stop, one=[query])
+    stop_when(display, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
+    run = make_run(directory, display, stop, one=[query])
     run.pulse = pulse
     assert run.to_the_end().queries[0].rows_in == 20
 
@@ -416,28 +426,28 @@ def _once(stop: Stop) -> None:
         stop.request("SIGTERM")
 
 
-def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, display: RecordingDisplay) -> None:
     stop = Stop()
     stop_when(
-        view, lambda status: bool(status.queries) and status.queries[0].state == "restarting", lambda: _once(stop)
+        display, lambda status: bool(status.queries) and status.queries[0].state == "restarting", lambda: _once(stop)
     )
-    run = make_run(directory, view, stop, one=[ended(error=ConnectionError("away"))])
+    run = make_run(directory, display, stop, one=[ended(error=ConnectionError("away"))])
     run.chance = lambda: 1e6
     status = run.to_the_end()
     assert status.state == "stopped"
 
 
-def test_a_status_that_cannot_be_written_is_reported_once(tmp_path: Path, view: RecordingView) -> None:
+def test_a_status_that_cannot_be_written_is_reported_once(tmp_path: Path, display: RecordingDisplay) -> None:
     (tmp_path / "file").write_text("")
     blocked = StateDirectory(tmp_path / "file" / "state")
-    assert make_run(blocked, view, one=[ended(0)]).to_the_end().state == "finished"
-    assert len(view.lines) == 1
-    assert "status" in view.lines[0]
+    assert make_run(blocked, display, one=[ended(0)]).to_the_end().state == "finished"
+    assert len(display.lines) == 1
+    assert "status" in display.lines[0]
 
 
-def test_a_batch_reports_its_dead_letters(directory: StateDirectory, view: RecordingView) -> None:
+def test_a_batch_reports_its_dead_letters(directory: StateDirectory, display: RecordingDisplay) -> None:
     script = ended(0)
     script.reports[0]["sink"] = {"numOutputRows": 1452}
-    run = make_run(directory, view, **{"rides.dead-letters": [script], "out": [ended(0)]})
+    run = make_run(directory, display, **{"rides.dead-letters": [script], "out": [ended(0)]})
     run.status = replace(run.status, mode="batch")
     assert run.to_the_end().message == "source rides: 1,452 records are bad; they are the rows of rides.dead-letters"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 
 PATIENCE_S = 300.0
 """A command that is not refused would run until it is stopped."""
@@ -144,4 +144,4 @@ def test_a_spark_session_is_refused_on_windows() -> None:
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "freebsd14"])
 def test_other_systems_are_not_refused(platform: str) -> None:
-    assert refusal("the broker", platform) is None
+    assert refusal_text("the broker", platform) is None

@@ -1,4 +1,4 @@
-"""The address for clients of a node on this machine, as its server.properties has it."""
+"""The addresses of a node on this machine, for clients and for metrics, as its server.properties has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from moldau.base.listeners import Listener
 from moldau.base.setting_sources import SettingsError
+from moldau.cli.connect import CommandFailed
 from moldau.settings import load
 
 
@@ -29,3 +31,11 @@ def client_hosts(properties_file: Path, overrides: Mapping[str, str]) -> ClientH
         if each.name != settings.inter_broker_listener_name:
             return ClientHosts(listening[each.name], each.host)
     return None
+
+
+def metrics_listener(properties_file: Path, overrides: Mapping[str, str]) -> Listener | None:
+    """Return where the node serves metrics; None if it does not. Raise CommandFailed if the settings are invalid."""
+    try:
+        return load(str(properties_file), {}, overrides.items()).metrics_listener
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from error

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -44,7 +44,10 @@ from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.output import Bytes, Table, format_option, show
 from moldau.cli.secure_options import secure_name_option
 from moldau.platforms.processes import PROCESSES
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
+
+if TYPE_CHECKING:
+    from moldau.cli.log.output import LogOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
 NODES_MAX: Final = 9
@@ -60,8 +63,8 @@ def _complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _check_platform(ctx: click.Context, param: click.Parameter, data_dir: str) -> str:
-    """Fail on Windows: commands with --data-dir start and stop processes here, which Moldau does not do there."""
-    if line := refusal(f"`{ctx.command_path}`"):
+    """Fail on Windows: these commands start and stop processes, which Moldau does not support there."""
+    if line := refusal_text(f"`{ctx.command_path}`"):
         raise CommandFailed(line)
     return data_dir
 
@@ -91,7 +94,7 @@ def cluster() -> None:
     "--base-port", "-p", type=click.IntRange(1, 65_535), help=f"The port of node 1. Default: {DEFAULT_BASE_PORT}"
 )
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
-@click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up by themselves; listen on all interfaces.")
+@click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up automatically; listen on all interfaces.")
 @click.option("--listen", metavar="HOST", help="With --secure: the interface for clients. Default: all")
 @click.option(
     "--advertise", metavar="HOST", help="With --secure: the name that clients connect to. Later starts remember it."
@@ -134,17 +137,17 @@ def start(
 
     directory = ClusterDirectory(Path(data_dir))
     check_not_running(directory)
-    log_variables = _log_variables(log_level, log_format)
+    output = _log_output(log_level, log_format)
     if not secure and (listen or advertise or secure_names):
         raise CommandFailed("--listen, --advertise and --secure-name need --secure")
     security = Security(listen, advertise, secure_names) if secure else None
-    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), log_variables, security)
+    description = directory.plan(nodes, base_port, _overrides(overrides), random_uuid(), output.variables(), security)
     check_ports_are_free(description)
     password = directory.lay_out(description, security)
     if secure:
         description = directory.with_advertised_hosts(description)
         directory.save(description)
-    with screen() as cluster_screen:
+    with screen(output.is_json) as cluster_screen:
         ctx.exit(Foreground(directory, description, cluster_screen, password).run())
 
 
@@ -157,11 +160,11 @@ def _overrides(texts: tuple[str, ...]) -> dict[str, str]:
         raise CommandFailed(str(error)) from error
 
 
-def _log_variables(level: str | None, format: str | None) -> dict[str, str]:
+def _log_output(level: str | None, format: str | None) -> LogOutput:
     from moldau.cli.log.output import WrongLogChoice, choose
 
     try:
-        return choose(level, format, os.environ).variables()
+        return choose(level, format, os.environ)
     except WrongLogChoice as error:
         raise CommandFailed(str(error)) from error
 
@@ -184,7 +187,9 @@ def stop(data_dir: str) -> None:
     if foreground is None and not alive:
         raise CommandFailed(f"the cluster in {directory.path} is not running")
     if not stop_all(directory, description, alive, lambda line: click.echo(line, err=True)):
-        raise CommandFailed("some nodes were killed; they recover what was not written to disk when they start")
+        raise CommandFailed(
+            "some nodes did not stop in time and were killed; they recover their logs at the next start"
+        )
     click.echo("stopped")
 
 
@@ -305,7 +310,8 @@ def restart(node: int, data_dir: str) -> None:
 
 
 def _restart_by_foreground(directory: ClusterDirectory, node_id: int, foreground: ProcessIdentity) -> NodeProcess:
-    """Ask the running `moldau cluster start` by a file, and wait until the node has a new process."""
+    """Ask the running `moldau cluster start` by creating the node's restart file, and wait until the node has a
+    new process."""
     before = last_process(directory, node_id)
     write_text(directory.restart_path(node_id), "")
     request = directory.restart_path(node_id)

@@ -32,7 +32,7 @@ HINT_TOPICS: Final = "`moldau topic list` shows the topics there are"
 NEXT_STEPS: Final = {
     ErrorCode.GROUP_ID_NOT_FOUND: HINT_GROUPS,
     ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "it has active members again: stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group got members meanwhile: stop them first",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available; try again in a moment",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
@@ -51,7 +51,8 @@ NEXT_STEPS: Final = {
 def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
     """Yield a cluster that answers.
 
-    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    Inside the block, turn error codes, lost connections and malformed responses into CommandFailed, which is printed as
+    one line.
     """
     reachable = first_reachable(broker.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
     host, port = split_address(reachable)
@@ -70,6 +71,8 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
         yield cluster
     except KafkaError as error:
         raise kafka_failure(error) from error
+    except BrokenPipeError:  # of our output (`| head`): that of a connection is another ConnectionError
+        raise
     except (OSError, MalformedData) as error:
         raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
     finally:

@@ -25,7 +25,7 @@ from moldau.cli.cluster.directory import (
 )
 from moldau.cli.cluster.processes import LOOK_EVERY_S, NodeProcess, NodeState, spawn, this_process
 from moldau.cli.cluster.restarts import Restarts
-from moldau.cli.cluster.screen import Screen, Tail
+from moldau.cli.cluster.screen import ClosableScreen, Screen, Tail
 from moldau.cli.cluster.stopping import stop_all, stop_one
 from moldau.cli.connect import CommandFailed
 from moldau.cli.secure_options import connect_lines
@@ -43,14 +43,16 @@ class Foreground:
         """`password` is that of the admin user, if it is new."""
         self._directory = directory
         self._description = description
-        self._screen = screen
+        self._screen = ClosableScreen(screen)
         self._password = password
-        self._renewal_checked = time.monotonic()
+        self._began = self._renewal_checked = time.monotonic()
         self._processes: dict[int, NodeProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._tails: dict[int, Tail] = {}
         self._states: dict[int, NodeState] = {}
         self._stop_requests = 0
+        """Ctrl-C or SIGTERM, or a node that could not start: Ctrl-C after one kills the nodes."""
+        self._is_hung_up = False
         self._restarts = Restarts()
         self._warnings: set[str] = set()
         """About settings; most are the same for all nodes, and shown once."""
@@ -64,7 +66,8 @@ class Foreground:
         return self._description.shared_port != 0
 
     def run(self) -> int:
-        """Run until a signal; return the exit status."""
+        """Run until a signal; return the exit status. Raise the error of an output that was closed, once the nodes are
+        stopped."""
         # Keep ignoring the signals that a background job or `nohup` ignores.
         stop_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         handled = [number for number in stop_signals if signal.getsignal(number) is not signal.SIG_IGN]
@@ -72,11 +75,10 @@ class Foreground:
         own_process = this_process()
         write_json(self._directory.foreground_path, {"pid": own_process.pid, "start_time": own_process.start_time})
         try:
-            self._began = time.monotonic()
             for node in self._description.nodes:
                 remove(self._directory.restart_path(node.id))
                 self._start(node.id)
-            while not self._stop_requests:
+            while not self._should_stop:
                 self._poll()
                 time.sleep(LOOK_EVERY_S)
         finally:
@@ -84,9 +86,19 @@ class Foreground:
             remove(self._directory.foreground_path)
             for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
+        if self._screen.error is not None:
+            raise self._screen.error
         return self._status
 
+    @property
+    def _should_stop(self) -> bool:
+        return bool(self._stop_requests) or self._is_hung_up or self._screen.error is not None
+
     def _on_signal(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            # Not counted: a closing terminal may send it twice, and SIGTERM too. Neither is a second Ctrl-C.
+            self._is_hung_up = True
+            return
         self._stop_requests += 1
         if self._stop_requests > 1:
             for process in self._processes.values():
@@ -95,7 +107,7 @@ class Foreground:
     def _start(self, node_id: int) -> None:
         if (ended := self._children.get(node_id)) is not None and ended.stdin is not None:
             ended.stdin.close()
-        process, child = spawn(self._directory, self._description, node_id, is_tied=self._is_one_broker)
+        process, child = spawn(self._directory, self._description, node_id, stops_with_us=self._is_one_broker)
         self._restarts.started(node_id, time.monotonic())
         self._processes[node_id], self._children[node_id] = process, child
         self._tails[node_id] = Tail(process.log_path, process.log_position)
@@ -112,7 +124,7 @@ class Foreground:
                 self._start(node_id)
                 self._print(f"node {node_id} is restarted")
             self._update_state(node_id)
-        self._screen.states(self._states)
+        self._screen.show_states(self._states)
         if not self._is_announced:
             self._announce_or_wait()
         self._renew_hourly()
@@ -127,7 +139,7 @@ class Foreground:
             self._print(f"the nodes' certificate cannot be renewed: {failed.message}")
 
     def _show_lines(self, node_id: int) -> None:
-        while lines := self._tails[node_id].lines():
+        while lines := self._tails[node_id].read_lines():
             for line in lines:
                 if line.startswith(WARNING):
                     if line in self._warnings:
@@ -155,7 +167,7 @@ class Foreground:
         return NodeState.PAUSED if state is NodeState.UP and process.is_paused else state
 
     def _report_end(self, node_id: int, status: int, previous: NodeState) -> None:
-        reason = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
+        reason = _end_reason(status)
         restart = _command(self._directory, f"restart {node_id}")
         if previous is NodeState.STARTING and not self._is_announced:
             self._print(f"node {node_id} {reason} before it was ready; its log is {self._directory.log_path(node_id)}")
@@ -200,8 +212,8 @@ class Foreground:
             self._print(f"still waiting for node {names}; see the log {self._directory.log_path(nodes_not_ready[0])}")
 
     def _renew_lost_password(self) -> None:
-        """Give the admin user a new password if client.properties is missing, as a node does it: by the nodes' own
-        listener."""
+        """Give the admin user a new password if client.properties is missing. Set it through the nodes' internal
+        listener, as a single node does at its start."""
         if self._directory.client_file.exists():
             return
         from moldau.cli.admin_password import renew_admin_password
@@ -222,14 +234,34 @@ class Foreground:
         running = [process for node_id, process in self._processes.items() if self._children[node_id].poll() is None]
         if running:
             self._print("stopping; press Ctrl-C again to kill the nodes")
-        if not stop_all(self._directory, self._description, running, self._print):
-            self._status = 1
+        stopped_alone = stop_all(self._directory, self._description, running, self._print)
         for node_id, child in self._children.items():
             child.wait()
             if child.stdin is not None:
                 child.stdin.close()
             self._show_lines(node_id)
-        self._print("stopped" if not self._status else "stopped, but not all nodes in order")
+        statuses = {process.node_id: self._children[process.node_id].returncode for process in running}
+        have_killed = -signal.SIGKILL in statuses.values() and (not stopped_alone or self._stop_requests > 1)
+        if have_killed:
+            self._status = 1
+        # SIGTERM itself ends a node that has not come far enough to handle it.
+        expected = (0, -signal.SIGTERM, -signal.SIGKILL) if have_killed else (0, -signal.SIGTERM)
+        for node_id, status in statuses.items():
+            if status not in expected:
+                log_path = self._directory.log_path(node_id)
+                self._print(f"node {node_id} {_end_reason(status)} while it stopped; its log is {log_path}")
+                self._status = 1
+        self._print("stopped; some nodes had to be killed" if have_killed else "stopped")
+
+
+def _end_reason(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:  # most real-time signals have no name
+        name = f"signal {-status}"
+    return f"was killed ({name})"
 
 
 def announcement(directory: ClusterDirectory, description: Description, seconds: float) -> list[str]:
@@ -264,7 +296,7 @@ def broker_announcement(directory: ClusterDirectory, description: Description, s
     ids = f"node {first.id}" if len(nodes) == 1 else f"nodes {first.id}-{nodes[-1].id}"
     others = [f"controller on port {node.controller_port}" for node in nodes if node.controller_port]
     if first.internal_port:
-        others.append(f"among themselves {', '.join(str(node.internal_port) for node in nodes)}")
+        others.append(f"internal listeners on ports {', '.join(str(node.internal_port) for node in nodes)}")
     return (
         f"Moldau {__version__} is ready after {seconds:.1f} s: {description.bootstrap_servers} ("
         + ", ".join((f"{ids} on ports {ports}", *others, f"data in {directory.path}"))

@@ -152,12 +152,12 @@ def this_process() -> ProcessIdentity:
 
 
 def spawn(
-    directory: ClusterDirectory, description: Description, node_id: int, is_tied: bool = False
+    directory: ClusterDirectory, description: Description, node_id: int, stops_with_us: bool = False
 ) -> tuple[NodeProcess, subprocess.Popen[bytes]]:
     """Start a node in a session of its own.
 
-    Ctrl-C then reaches only the foreground, the process of `moldau cluster start`, which stops the nodes in order. A
-    node that is tied stops when this process ends, even if that is killed.
+    Ctrl-C then reaches only the foreground, the process of `moldau cluster start`, which stops the nodes in order. With
+    `stops_with_us` the node also stops when this process ends, even if that is killed.
     """
     log_path = directory.log_path(node_id)
     if log_path.exists() and log_path.stat().st_size > LOG_BYTES_MAX:
@@ -169,11 +169,11 @@ def spawn(
         position = output.tell()
         child = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE if is_tied else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stops_with_us else subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=node_environment(description, is_tied),
+            env=node_environment(description, stops_with_us),
         )
     process = NodeProcess(
         node_id, ProcessIdentity(child.pid, PROCESSES.start_time(child.pid) or ""), log_path, position
@@ -183,7 +183,7 @@ def spawn(
     return process, child
 
 
-def node_environment(description: Description, is_tied: bool = False) -> dict[str, str]:
+def node_environment(description: Description, stops_with_us: bool = False) -> dict[str, str]:
     """Return our environment without KAFKA_* settings of another broker; with the id that all nodes have to share."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("KAFKA_")}
     own = {"CLUSTER_ID": description.cluster_id, "PYTHONUNBUFFERED": "1", **description.log_variables}
@@ -191,7 +191,7 @@ def node_environment(description: Description, is_tied: bool = False) -> dict[st
         own[SHARED_LISTENER_VARIABLE] = BOOTSTRAP_LISTENER
         # The settings in KAFKA_* variables are in the server.properties; this one names a file for them.
         own |= {key: os.environ[key] for key in ("KAFKA_OPTS",) if key in os.environ}
-    if is_tied:
+    if stops_with_us:
         own[STOP_WITH_STDIN] = "1"
     return {**inherited, **own}
 

@@ -1,6 +1,7 @@
 """What `moldau cluster start` shows: the nodes' output prefixed with their ids, and on a terminal a status line.
 
-Without a terminal there is no status line and no escape code: state changes are printed as lines.
+Without a terminal there is no status line and no escape code. `Foreground` prints state changes as lines on every
+screen.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Screen(Protocol):
 
     def node_line(self, node_id: int, text: str) -> None: ...
 
-    def states(self, states: Mapping[int, NodeState]) -> None: ...
+    def show_states(self, states: Mapping[int, NodeState]) -> None: ...
 
 
 class PlainScreen:
@@ -41,12 +42,13 @@ class PlainScreen:
     def node_line(self, node_id: int, text: str) -> None:
         self.line(f"[{node_id}] {text}")
 
-    def states(self, states: Mapping[int, NodeState]) -> None:
-        """Print nothing: without a terminal, `Foreground` prints each change of a state as a line."""
+    def show_states(self, states: Mapping[int, NodeState]) -> None:
+        """Print nothing: `Foreground` prints state changes as lines on every screen."""
 
 
 class JsonScreen(PlainScreen):
-    """One JSON object per line. A node's log lines are that already, and name the node."""
+    """One JSON object per line. A node's log lines already are JSON objects with a field `node`; they are passed on
+    unchanged."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -80,7 +82,7 @@ class LiveScreen:
     def node_line(self, node_id: int, text: str) -> None:
         self.line(f"[{node_id}] {text}")
 
-    def states(self, states: Mapping[int, NodeState]) -> None:
+    def show_states(self, states: Mapping[int, NodeState]) -> None:
         from rich.text import Text
 
         if states == self._shown:
@@ -90,6 +92,32 @@ class LiveScreen:
             (f"{SIGNS[state][0]} {node_id} {state.value}   ", SIGNS[state][1]) for node_id, state in states.items()
         )
         self._live.update(Text.assemble("nodes: ", *parts), refresh=True)
+
+
+class ClosableScreen:
+    """Shows everything on a screen until its output is closed (`| head`, a closed terminal), and nothing after that."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self.error: OSError | None = None
+        """Why nothing can be shown any more."""
+
+    def line(self, text: str) -> None:
+        self._show(lambda: self._screen.line(text))
+
+    def node_line(self, node_id: int, text: str) -> None:
+        self._show(lambda: self._screen.node_line(node_id, text))
+
+    def show_states(self, states: Mapping[int, NodeState]) -> None:
+        self._show(lambda: self._screen.show_states(states))
+
+    def _show(self, show: Callable[[], None]) -> None:
+        if self.error is not None:
+            return
+        try:
+            show()
+        except OSError as error:
+            self.error = error
 
 
 @contextmanager
@@ -115,8 +143,9 @@ class Tail:
         self._position = position
         self._rest = b""
 
-    def lines(self) -> list[str]:
-        """Return the next complete lines, of at most READ_BYTES; none if there is nothing new."""
+    def read_lines(self) -> list[str]:
+        """Return the next complete lines, of at most READ_BYTES; none if there is nothing new, and none while a line is
+        longer than READ_BYTES."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._position)

@@ -16,7 +16,9 @@ from moldau.cli.generate import dashboard, scraping
 JOB: Final = "moldau"
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 _TARGET: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}")
-_INTERVAL: Final = re.compile(r"(?:[0-9]+(?:ms|s|m|h))+")
+_INTERVAL: Final = re.compile(r"(?=.)(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,6}s)?(?:[0-9]{1,6}ms)?")
+"""A duration of Prometheus: larger units come first, each at most once."""
+_PORT_MAX: Final = 65_535
 
 output_option = click.option(
     "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write to FILE, not to the terminal."
@@ -39,7 +41,7 @@ def generate() -> None:
     """Write files for the programs that watch a cluster: Prometheus, its alerts, Grafana.
 
     \b
-    moldau generate prometheus --cluster ./moldau-cluster --rules alerts.yml -o prometheus.yml
+    moldau generate prometheus --cluster ./moldau-data-cluster --rules alerts.yml -o prometheus.yml
     moldau generate alerts -o alerts.yml
     moldau generate grafana -o moldau.json
     prometheus --config.file=prometheus.yml
@@ -106,13 +108,13 @@ def prometheus(
     \b
     moldau generate prometheus localhost:9404
     moldau generate prometheus localhost:9404 --pipeline localhost:9405
-    moldau generate prometheus --cluster ./moldau-cluster --rules alerts.yml -o prometheus.yml
+    moldau generate prometheus --cluster ./moldau-data-cluster --rules alerts.yml -o prometheus.yml
     """
     addresses = [*targets, *(_metrics_addresses(directory) if directory else ())]
     if not addresses:
         raise CommandFailed("no nodes to scrape: name the HOST:PORT of their metrics.listener, or use --cluster DIR")
     for address in (*addresses, *pipelines):
-        if not _TARGET.fullmatch(address):
+        if not _TARGET.fullmatch(address) or not 0 < int(address.rpartition(":")[2]) <= _PORT_MAX:
             raise CommandFailed(f"{address!r} is not HOST:PORT, such as localhost:9404")
     if not _INTERVAL.fullmatch(interval):
         raise CommandFailed(f"{interval!r} is not a time; write it as 500ms, 15s or 1m")
@@ -120,13 +122,24 @@ def prometheus(
 
 
 def _metrics_addresses(directory: str) -> list[str]:
+    from moldau.cli.cluster.addresses import metrics_listener
     from moldau.cli.cluster.directory import ClusterDirectory
-    from moldau.local_cluster import HOST
 
-    description = ClusterDirectory(Path(directory)).description()
-    addresses = [f"{HOST}:{node.metrics_port}" for node in description.nodes if node.metrics_port]
+    cluster = ClusterDirectory(Path(directory))
+    description = cluster.description()
+    paths = [cluster.properties_path(node.id) for node in description.nodes]
+    listeners = [metrics_listener(path, description.overrides) for path in paths]
+    addresses = [each.on_this_machine.address for each in listeners if each is not None and each.port]
+    if not addresses and description.shared_port:
+        raise CommandFailed(
+            f"the nodes of `{description.start_command}` in {directory} have no fixed ports for metrics; with"
+            " --override metrics.listener=localhost:0 each logs the address of its own, which can be given here"
+        )
     if not addresses:
-        raise CommandFailed(f"the nodes in {directory} serve no metrics: set metrics.listener in server.properties")
+        raise CommandFailed(
+            f"the nodes in {directory} serve no metrics at a fixed port: set metrics.listener in {paths[0]} and in"
+            " those of the other nodes"
+        )
     return addresses
 
 

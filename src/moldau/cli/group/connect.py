@@ -31,7 +31,8 @@ class GroupConnection(NamedTuple):
 def group_connection(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[GroupConnection]:
     """Yield the groups of a cluster that answers.
 
-    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    Inside the block, turn error codes, lost connections and malformed responses into CommandFailed, which is printed as
+    one line.
     """
     with answering_cluster(broker, answer_seconds) as cluster:
         yield GroupConnection(Groups(cluster, COORDINATOR_TIMEOUT_MS), cluster)

@@ -78,11 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: Arguments) -> int:
     _check(arguments)
     action = next(name for name in ACTIONS if arguments.has(name))
-    changes = {} if action == "list" else entries_by_pattern(arguments)
+    pattern_entries = {} if action == "list" else entries_by_pattern(arguments)
     if action == "add":
-        _check_addition(arguments, changes)
+        _check_addition(arguments, pattern_entries)
     if action == "list":
-        patterns(arguments)
+        patterns(arguments)  # fail on a wrong pattern type before connecting
     java_config = properties.load(arguments.single_value("command-config"))
     brokers, controllers = (arguments.single_value(f"bootstrap-{kind}") for kind in ("server", "controller"))
     from moldau.client.acls import Acls
@@ -93,9 +93,9 @@ def _main(arguments: Arguments) -> int:
             if action == "list":
                 _list(acls, arguments)
             elif action == "add":
-                _add(acls, changes)
+                _add(acls, pattern_entries)
             else:
-                _remove(acls, changes, arguments.has("force"))
+                _remove(acls, pattern_entries, arguments.has("force"))
     except KafkaError as error:
         print(f"Error while executing ACL command: {WRAPPED}{exception_text(error)}")
         return 1
@@ -130,11 +130,13 @@ def _check(arguments: Arguments) -> None:
         )
 
 
-def _check_addition(arguments: Arguments, changes: Mapping[ResourcePattern, Sequence[AccessControlEntry]]) -> None:
+def _check_addition(
+    arguments: Arguments, pattern_entries: Mapping[ResourcePattern, Sequence[AccessControlEntry]]
+) -> None:
     pattern_type = parse_pattern_type(arguments.single_value("resource-pattern-type") or "")
     if pattern_type in (PatternType.ANY, PatternType.MATCH):
         raise UsageError(f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding acls.")
-    if not all(changes.values()):
+    if not all(pattern_entries.values()):
         raise UsageError("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
 
 
@@ -158,8 +160,8 @@ def _print_current(acls: Iterable[AclBinding]) -> None:
         print(f"Current ACLs for resource `{pattern}`:\n{_lines(entries)}\n")
 
 
-def _add(acls: Acls, changes: Mapping[ResourcePattern, Sequence[AccessControlEntry]]) -> None:
-    for pattern, entries in changes.items():
+def _add(acls: Acls, pattern_entries: Mapping[ResourcePattern, Sequence[AccessControlEntry]]) -> None:
+    for pattern, entries in pattern_entries.items():
         existing = set(acls.find(acl_filter(pattern)))
         new = []
         for entry in entries:
@@ -172,8 +174,10 @@ def _add(acls: Acls, changes: Mapping[ResourcePattern, Sequence[AccessControlEnt
             acls.create(binding(pattern, entry) for entry in new)
 
 
-def _remove(acls: Acls, changes: Mapping[ResourcePattern, Sequence[AccessControlEntry]], is_forced: bool) -> None:
-    for pattern, entries in changes.items():
+def _remove(
+    acls: Acls, pattern_entries: Mapping[ResourcePattern, Sequence[AccessControlEntry]], is_forced: bool
+) -> None:
+    for pattern, entries in pattern_entries.items():
         if entries:
             named = f"ACLs: \n {_lines(entries)}\n from resource filter `{pattern}`"
             question = f"Are you sure you want to remove {named}? (y/n)"

@@ -16,18 +16,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ListenFault, MalformedData, StorageFault
-from moldau.base.listeners import WILDCARD_HOSTS
+from moldau.base.listeners import WILDCARD_HOSTS, Listener
 from moldau.base.secure_files import AUTHORITY
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.tool import ToolFailed, guarded, print_to_stderr
 from moldau.cli.log.output import LogOutput, WrongLogChoice, choose, set_up
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.settings import Settings, load
 
 log = logging.getLogger("moldau.start")
 
 USAGE: Final = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
 DAEMON_OUTPUT: Final = "kafkaServer.out"
+Announce = Callable[[str, Listener, Listener | None], None]
 
 
 class StartLine(NamedTuple):
@@ -62,7 +63,7 @@ def parse_line(words: Sequence[str]) -> StartLine | None:
     return StartLine(files[0], tuple(overrides), daemon) if files else None
 
 
-def announce_plainly(line: str, address: str) -> None:
+def announce_plainly(line: str, listener: Listener, metrics: Listener | None) -> None:
     print(line, flush=True)
 
 
@@ -70,11 +71,11 @@ def serve(
     read_settings: Callable[[], Settings],
     level: str | None = None,
     format: str | None = None,
-    announce: Callable[[str, str], None] = announce_plainly,
+    announce: Announce = announce_plainly,
 ) -> int:
     """Run a node until it is stopped; anything that keeps it from running is reported in one line. `level` and `format`
-    are those of its log lines, if set by options. `announce` gets the line that says that the node is ready, and its
-    address."""
+    are those of its log lines, if set by options. `announce` gets the line that says that the node is ready, its
+    listener for clients, and that of metrics."""
     output = choose_log_output(level, format)
     set_up(output)
 
@@ -151,7 +152,7 @@ def refuse_to_open(settings: Settings) -> None:
         )
 
 
-def _run(settings: Settings, announce: Callable[[str, str], None]) -> int:
+def _run(settings: Settings, announce: Announce) -> int:
     from moldau import node  # after the settings: a wrong one is reported before the broker's code is imported
     from moldau.log.meta_properties import ForeignDirectory
 
@@ -163,6 +164,8 @@ def _run(settings: Settings, announce: Callable[[str, str], None]) -> int:
         raise ToolFailed(str(error)) from error
     except ListenFault as error:
         raise ToolFailed(_cannot_listen(error)) from error
+    except BrokenPipeError:  # of `announce`
+        raise
     except OSError as error:  # of two brokers that start at once, both can bind the address, but only one can listen
         addresses = ", ".join(listener.address for listener in (*settings.listeners, *settings.controller_listeners))
         raise ToolFailed(_cannot_listen(ListenFault(addresses, error))) from error
@@ -190,7 +193,7 @@ def _cannot_listen(fault: ListenFault) -> str:
 
 
 def checked_settings(read_settings: Callable[[], Settings], warn: Callable[[str], None] = print_warning) -> Settings:
-    if line := refusal("the broker"):
+    if line := refusal_text("the broker"):
         raise ToolFailed(line)
     try:
         return read_settings()

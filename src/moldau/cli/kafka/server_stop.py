@@ -18,7 +18,7 @@ from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.server_start import parse_line
 from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.platforms.processes import PROCESSES, NoProcessList, Process
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 from moldau.settings import Settings, load
 
 DESCRIPTION: Final = "Stop the servers on this machine: all of them, or those selected by an option."
@@ -90,7 +90,7 @@ def _stop(words: Sequence[str]) -> int:
     parser.add_argument("--process-role", metavar="ROLE", help="only those whose process.roles is this")
     parser.add_argument("--node-id", type=int, metavar="ID", help="only the one with this node.id")
     arguments = parser.parse_args(list(words))
-    if line := refusal("a Moldau server"):
+    if line := refusal_text("a Moldau server"):
         raise ToolFailed(line)
     if arguments.node_id is not None and arguments.process_role:
         print("When both node-id and process-role are provided, the value for node-id will take precedence")

@@ -160,7 +160,7 @@ def show_previews(previews: Iterable[Preview]) -> list[str]:
 
 def preview_lines(preview: Preview) -> list[str]:
     """Return a heading, and below it a table."""
-    from moldau.pipelines.running.view import plain_rows
+    from moldau.pipelines.running.display import plain_rows
 
     took = f"{preview.seconds:.1f} s"
     if preview.error:

@@ -18,7 +18,7 @@ from moldau.cli.pipeline.desk import Desk, show_previews
 from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, chosen_options, existing
 from moldau.cli.pipeline.session import Session, ask_dev, phases, quiet_log
 from moldau.cli.pipeline.test import complete_cases
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 
 if TYPE_CHECKING:
     from moldau.pipelines.spec import Pipeline
@@ -98,7 +98,7 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
     moldau pipeline dev bookstore.yaml
     moldau pipeline dev bookstore.yaml -n 0 --case late-events
     """
-    if line := refusal("`moldau pipeline dev`"):
+    if line := refusal_text("`moldau pipeline dev`"):
         raise CommandFailed(line)
     file = existing(chosen.file)
     from moldau.pipelines.workbench.questions import answer_one, listening

@@ -12,23 +12,23 @@ import click
 
 from moldau.base.listeners import parse_listener
 from moldau.cli.connect import CommandFailed
+from moldau.pipelines.running.display import Display
 from moldau.pipelines.running.metrics import collect
 from moldau.pipelines.running.progress import RunStatus
-from moldau.pipelines.running.view import View
 from moldau.prometheus.listener import MetricsListener
 
 _NAME = "METRICS"
 
 
-class ServedView:
-    """A view whose last status is also served to Prometheus."""
+class ServedDisplay:
+    """A display whose last status is also served to Prometheus."""
 
     _loop: asyncio.AbstractEventLoop
-    """Of the thread that serves, while the view is shown."""
+    """Of the thread that serves, while the display is shown."""
 
-    def __init__(self, view: View, address: str) -> None:
+    def __init__(self, display: Display, address: str) -> None:
         """Bind the address; raise CommandFailed if that cannot be done."""
-        self._view = view
+        self._display = display
         self._status: RunStatus | None = None
         try:
             listener = parse_listener(f"{_NAME}://{address}", {_NAME: "PLAINTEXT"})
@@ -42,26 +42,26 @@ class ServedView:
         self.address = listener._replace(port=self._listener.port).address
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
 
-    def __enter__(self) -> ServedView:
+    def __enter__(self) -> ServedDisplay:
         self._loop = asyncio.new_event_loop()
         self._thread.start()
-        self._view.__enter__()
-        self._view.say(f"metrics: http://{self.address}/metrics")
+        self._display.__enter__()
+        self._display.say(f"metrics: http://{self.address}/metrics")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._view.__exit__(kind, error, trace)
+        self._display.__exit__(kind, error, trace)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def show(self, status: RunStatus) -> None:
         self._status = status
-        self._view.show(status)
+        self._display.show(status)
 
     def say(self, text: str) -> None:
-        self._view.say(text)
+        self._display.say(text)
 
     def _serve(self) -> None:
         self._loop.run_until_complete(self._listener.start())

@@ -20,11 +20,11 @@ from moldau.cli.connect import CommandFailed, key_values_callback
 from moldau.cli.pipeline.files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline.session import SPARK_LOG, Session, phases
 from moldau.cli.pipeline.submit import submit_pipeline
-from moldau.platforms.support import refusal
+from moldau.platforms.support import refusal_text
 
 if TYPE_CHECKING:
+    from moldau.pipelines.running.display import Display
     from moldau.pipelines.running.fresh_start import Existing, Outputs
-    from moldau.pipelines.running.view import View
     from moldau.pipelines.spec import Pipeline, Start
 
 ALL = "*"
@@ -107,7 +107,7 @@ def run(
     moldau pipeline run bookstore.yaml --metrics localhost:9405
     moldau pipeline run bookstore.yaml --master spark://host:7077 --conf spark.executor.memory=4g
     """
-    if line := refusal("`moldau pipeline run`"):
+    if line := refusal_text("`moldau pipeline run`"):
         raise CommandFailed(line)
     _check_mode(ctx, until_caught_up, batch, begin or end)
     if any(name.endswith(SUFFIXES) for name in fresh):
@@ -133,12 +133,12 @@ def run(
         decide=_decide if existing is None else lambda outputs: existing,
         debug=bool(ctx.find_root().params.get("debug")),
     )
-    view = _view(metrics)
+    display = _display(metrics)
     stop, log = Stop(), None if options.debug else chosen.directory.path / SPARK_LOG
     failures = chosen.directory.failures
     stat_before = failures.stat() if failures.exists() else None
     with Session(pipeline, master, conf, log, stop) as session:
-        ended = launch(pipeline, chosen.directory, options, session.start, view, stop, phases)
+        ended = launch(pipeline, chosen.directory, options, session.start, display, stop, phases)
     if ended.state == "failed":
         is_new = failures.exists() and failures.stat() != stat_before
         details = [path for path in (failures, log) if path is not None and path.exists()] if is_new else []
@@ -235,17 +235,17 @@ def _parse_start(text: str | None, option: str) -> Start | None:
     return datetime.fromtimestamp(moment.value / 1000, UTC)
 
 
-def _view(metrics: str | None) -> View:
+def _display(metrics: str | None) -> Display:
+    from moldau.pipelines.running.display import LiveDisplay, PlainDisplay
     from moldau.pipelines.running.run import utc_now
-    from moldau.pipelines.running.view import LiveView, PlainView
 
-    view: View = PlainView(sys.stdout, sys.stderr, utc_now)
+    display: Display = PlainDisplay(sys.stdout, sys.stderr, utc_now)
     if sys.stdout.isatty():
         from rich.console import Console
 
-        view = LiveView(Console())
+        display = LiveDisplay(Console())
     if metrics is None:
-        return view
-    from moldau.cli.pipeline.metrics import ServedView
+        return display
+    from moldau.cli.pipeline.metrics import ServedDisplay
 
-    return ServedView(view, metrics)
+    return ServedDisplay(display, metrics)

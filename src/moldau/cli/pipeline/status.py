@@ -69,7 +69,7 @@ def _watch(directory: StateDirectory) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from moldau.pipelines.running.view import table
+    from moldau.pipelines.running.display import table
 
     pause = threading.Event()
     console = Console()
@@ -83,20 +83,20 @@ def _show(current: RunStatus, output_format: str) -> None:
     if output_format != "table":
         show(output_format, data=current.to_json())
         return
-    from moldau.pipelines.running import view
+    from moldau.pipelines.running import display
 
     if sys.stdout.isatty():
         from rich.console import Console
 
         console = Console()
-        console.print(view.table(current, console.width))
+        console.print(display.table(current, console.width))
         return
-    phase = view.phase(current) if current.state == "running" else None  # that of a start is its message
+    phase = display.phase(current) if current.state == "running" else None  # that of a start is its message
     click.echo(f"{current.pipeline}: {current.state}" + (f", {phase}" if phase else ""))
     for text in filter(None, (current.message, current.note)):
         click.echo(text)
     if current.queries:
-        click.echo("\n".join(view.plain_table(current)))
+        click.echo("\n".join(display.plain_table(current)))
 
 
 def _current(directory: StateDirectory) -> RunStatus:
@@ -149,9 +149,9 @@ def _with_note(current: RunStatus, note: str) -> RunStatus:
 
 def _with_queries_of_file(current: RunStatus, directory: StateDirectory) -> RunStatus:
     """For a run that is over: add queries that it left out or that are new in the file; they wait for the next run."""
+    from moldau.pipelines.running.display import BATCH
     from moldau.pipelines.running.identity import of_pipeline
     from moldau.pipelines.running.launching import waiting_query
-    from moldau.pipelines.running.view import BATCH
 
     pipeline = _pipeline_of(current, connects=False)
     if pipeline is None or current.mode == BATCH:

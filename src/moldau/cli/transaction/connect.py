@@ -32,7 +32,8 @@ class TransactionConnection(NamedTuple):
 def transaction_connection(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[TransactionConnection]:
     """Yield the transactions of a cluster that answers.
 
-    Turn any failure inside the block into CommandFailed, which is printed as one line.
+    Inside the block, turn error codes, lost connections and malformed responses into CommandFailed, which is printed as
+    one line.
     """
     with answering_cluster(broker, answer_seconds) as cluster:
         yield TransactionConnection(Transactions(cluster, COORDINATOR_TIMEOUT_MS), cluster)

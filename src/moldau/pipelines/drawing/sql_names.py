@@ -69,13 +69,24 @@ class _Frame:
 
 def views_used(sql: str, views: Collection[str]) -> tuple[Use, ...]:
     """Return the first use of each view, in order. Case does not matter, as in Spark."""
-    by_lower_name = {view.lower(): view for view in views}
     uses: dict[str, Use] = {}
+    for use in mentions(sql, views):
+        uses.setdefault(use.view, use)
+    return tuple(uses.values())
+
+
+def mentions(sql: str, views: Collection[str]) -> Iterator[Use]:
+    """Yield every use of each view, in order."""
+    by_lower_name = {view.lower(): view for view in views}
     for token in _tables(list(_tokens(sql))):
         view = by_lower_name.get(token.text)
-        if view is not None and view not in uses:
-            uses[view] = Use(view, token.offset)
-    return tuple(uses.values())
+        if view is not None:
+            yield Use(view, token.offset)
+
+
+def words(sql: str) -> list[str]:
+    """Return the tokens of a statement in lower case, without comments and the white space between them."""
+    return [token.text for token in _tokens(sql)]
 
 
 def _tokens(sql: str) -> Iterator[_Token]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from moldau.pipelines.planning.compiling import try_compile
 from moldau.pipelines.problems import Problem
 from moldau.pipelines.spec import Pipeline, TopicSource
-from moldau.spark.columns import TYPES
+from moldau.spark.columns import SOURCE_TYPES
 
 
 def check(pipeline: Pipeline, spark: SparkSession) -> list[Problem]:
@@ -23,5 +23,5 @@ def check(pipeline: Pipeline, spark: SparkSession) -> list[Problem]:
 
 def empty_stream(session: SparkSession, source: TopicSource) -> DataFrame:
     """Return a stream with the connector's columns, which is planned but never started."""
-    columns = [F.lit(None).cast(data_type).alias(name) for name, data_type in TYPES.items()]
+    columns = [F.lit(None).cast(data_type).alias(name) for name, data_type in SOURCE_TYPES.items()]
     return session.readStream.format("rate").load().select(*columns)

@@ -33,7 +33,7 @@ from moldau.pipelines.spec import (
     TopicSink,
     TopicSource,
 )
-from moldau.spark.columns import TYPES
+from moldau.spark.columns import SOURCE_TYPES
 from moldau.spark.options import KAFKA, SINK_OPTIONS, SOURCE_OPTIONS
 
 METADATA: Final = {
@@ -114,7 +114,7 @@ def topic_records(
 
 
 def _projection(columns: tuple[str, ...]) -> StructType:
-    return StructType([StructField(name, TYPES[name]) for name in columns])
+    return StructType([StructField(name, SOURCE_TYPES[name]) for name in columns])
 
 
 def topic_options(pipeline: Pipeline, source: TopicSource, mode: Mode, over: Range) -> dict[str, str]:

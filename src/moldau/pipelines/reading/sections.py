@@ -19,9 +19,11 @@ from moldau.pipelines.spec import Place, Watermark
 
 Choice = TypeVar("Choice", bound=str)
 
+INT_DIGITS_MAX = 38
+"""As many as Spark's widest decimal has."""
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "on"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "off"})
-_INT = re.compile(r"[-+]?\d{1,18}")
+_INT = re.compile(r"[-+]?(\d+)")
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -198,10 +200,10 @@ class Section:
         return Watermark(column=column, delay=delay or "0 seconds")
 
     def only_one_of(
-        self, keys: Sequence[str], what: str, others: Iterable[str], synonyms: Mapping[str, str]
+        self, keys: Sequence[str], question: str, others: Iterable[str], synonyms: Mapping[str, str]
     ) -> str | None:
-        """Return which of the keys is present; several are a problem. None of them is a problem too and finishes the
-        section: `others` are the keys that may accompany it."""
+        """Return which of the keys is present; several are a problem. If none is present, refuse that, finish the
+        section and return None; `others` are the other keys allowed in it."""
         present = [key for key in keys if self.has(key)]
         for other in present[1:]:
             self.refuse(f"'{present[0]}' and '{other}' do not go together: give one of them", self.key_place(other))
@@ -210,7 +212,7 @@ class Section:
         self.known_keys.update(others)
         misspelt = [key for key in self.entries.values if key not in self.known_keys]
         if not any(synonyms.get(key) in keys or did_you_mean(key, keys) for key in misspelt):
-            self.refuse(f"{what} Give {one_of(keys)}")
+            self.refuse(f"{question} Give {one_of(keys)}")
         self.finish(synonyms)
         return None
 
@@ -223,33 +225,40 @@ class Section:
 
     def finish(self, synonyms: Mapping[str, str] | None = None) -> None:
         """Refuse every key that is not in `known_keys`."""
+        allowed = self.known_keys - self.misplaced
         for key in self.entries.values:
             if key not in self.known_keys:
                 synonym = (synonyms or {}).get(key)
-                suggestion = did_you_mean(key, self.known_keys)
-                if synonym in self.known_keys:
+                suggestion = did_you_mean(key, allowed)
+                if synonym in allowed:
                     suggestion = f", did you mean '{synonym}'?"
-                hint = None if suggestion else f"known here: {', '.join(sorted(self.known_keys - self.misplaced))}"
+                hint = None if suggestion else f"known here: {', '.join(sorted(allowed))}"
                 if key in self.option_names:
                     suggestion, hint = ", which is an option", f"write  options: {{{key}: …}}"
                 self.refuse(f"unknown key {quoted(key)}{suggestion}", self.entries.keys[key], hint)
 
+    def python_value(self, node: Node) -> object:
+        """Return a value as a Python object, by YAML's core types, for arguments of Python steps."""
+        if isinstance(node, SequenceNode):
+            return [self.python_value(value) for value in node.values]
+        if isinstance(node, MappingNode):
+            return {name: self.python_value(value) for name, value in node.values.items()}
+        if not node.plain:
+            return node.text
+        if node.empty:
+            return None
+        if node.text in ("true", "True", "TRUE", "false", "False", "FALSE"):
+            return node.text.lower() == "true"
+        if integer := _INT.fullmatch(node.text):
+            return self._integer(node, len(integer[1]))
+        return float(node.text) if _FLOAT.fullmatch(node.text) else node.text
 
-def plain_value(node: Node) -> object:
-    """Return the value as a Python object, by YAML's core types, for arguments of Python steps."""
-    if isinstance(node, SequenceNode):
-        return [plain_value(value) for value in node.values]
-    if isinstance(node, MappingNode):
-        return {name: plain_value(value) for name, value in node.values.items()}
-    if not node.plain:
-        return node.text
-    if node.empty:
-        return None
-    if node.text in ("true", "True", "TRUE", "false", "False", "FALSE"):
-        return node.text.lower() == "true"
-    if _INT.fullmatch(node.text):
-        return int(node.text)
-    return float(node.text) if _FLOAT.fullmatch(node.text) else node.text
+    def _integer(self, node: ScalarNode, digits: int) -> int:
+        if digits <= INT_DIGITS_MAX:
+            return int(node.text)
+        message = f"a whole number has at most {INT_DIGITS_MAX} digits, and this one {digits}"
+        self.refuse(message, node.place, "in quotes it is a text")
+        return 0
 
 
 def _kind(node: Node) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.positions import MappingNode, ScalarNode
-from moldau.pipelines.reading.sections import Section, plain_value
+from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
 
 KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")
@@ -180,4 +180,4 @@ def _args(section: Section) -> dict[str, object]:
     for name in node.values:
         if not name.isidentifier():
             section.refuse(f"{quoted(name)} cannot be an argument's name", node.keys[name])
-    return {name: plain_value(value) for name, value in node.values.items()}
+    return {name: section.python_value(value) for name, value in node.values.items()}

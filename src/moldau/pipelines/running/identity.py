@@ -2,7 +2,8 @@
 
     identity.json = {"pipeline": name, "id": random hex, "queries": {query: {"id": Spark's query id or null,
                      "sources": {name: [what is read]}, "steps": {name: digest of its text}, "mode": output mode,
-                     "code": {Python step: digest of its modules}, "writes": [what is appended to]}}}
+                     "code": {Python step: digest of its modules}, "writes": [what is appended to],
+                     "mentions": {name of a stream: in how many places it is read}}}}
 
 Spark itself does not check this: with other sources it reads other topics from the offsets of the old ones, with
 another aggregation it fails deep in its state store or, worse, does not. A renamed sink has no checkpoint and writes
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from moldau.pipelines.drawing.sql_names import views_used
+from moldau.pipelines.drawing.sql_names import mentions, words
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running.outputs import outputs_of
 from moldau.pipelines.running.python_code import code_digest
@@ -27,6 +30,8 @@ from moldau.pipelines.running.state_directory import StateDirectory, StateRefuse
 from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
 
 IDENTITY: Final = "identity.json"
+_LITERAL_OR_COMMENT: Final = re.compile(r"""['"`]|--|/\*""")
+_BETWEEN_WORDS: Final = "\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class QueryIdentity:
     """The topics and tables that it appends to."""
     id: str | None = None
     """Spark's query id, known after the first start."""
+    mentions: Mapping[str, int] = field(default_factory=dict)
+    """In how many places each stream is read: Spark keeps an offset for each of them."""
 
 
 class WrongCheckpoint(StateRefused):
@@ -51,15 +58,30 @@ class WrongCheckpoint(StateRefused):
 
 
 def digest(text: str) -> str:
-    """Return a digest of a step's text that ignores white space: a re-indented query is the same query."""
-    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+    """Return a digest of a step's text that ignores white space: a re-indented query is the same query.
+
+    White space matters in literals, and the end of a line after a comment. So a text with such marks also has a digest
+    of its words: `<digest>-<digest of its words>`. Older versions recorded only the first.
+    """
+    whole = _short_hash(" ".join(text.split()))
+    return f"{whole}-{_short_hash(_BETWEEN_WORDS.join(words(text)))}" if _LITERAL_OR_COMMENT.search(text) else whole
 
 
-def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdentity]:
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _is_same_step(recorded: str | None, now: str | None) -> bool:
+    is_of_older_version = recorded is not None and "-" not in recorded
+    return recorded == now or (is_of_older_version and now is not None and now.partition("-")[0] == recorded)
+
+
+def of_pipeline(pipeline: Pipeline, each_sink_alone: bool = False) -> dict[str, QueryIdentity]:
     """Return all queries of the pipeline by name: one per sink, and one per source with a dead-letter topic. Sinks that
-    share a query have one together, unless `apart`."""
+    share a query have one together, unless `each_sink_alone`."""
     views = {view.name.casefold(): view for view in (*pipeline.sources.values(), *pipeline.steps)}
     folder = pipeline.file.parent
+    counts = _count_mentions(views)
     queries = {
         (name := f"{source.name}{DEAD_LETTERS}"): QueryIdentity(
             _streams_read([source], folder), writes=outputs_of(pipeline, [name])
@@ -67,19 +89,39 @@ def of_pipeline(pipeline: Pipeline, apart: bool = False) -> dict[str, QueryIdent
         for source in pipeline.sources.values()
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None and source.format != "raw"
     }
-    for name, sinks in sinks_by_query(pipeline.sinks, apart).items():
+    for name, sinks in sinks_by_query(pipeline.sinks, each_sink_alone).items():
         upstream = _upstream(views[sinks[0].view.casefold()], views)
-        sources = [view for view in upstream if not isinstance(view, SqlStep | PythonStep)]
+        read = _streams_read((view for view in upstream if not isinstance(view, SqlStep | PythonStep)), folder)
         steps = {view.name: digest(_text(view)) for view in upstream if not isinstance(view, TableSource)}
         code = {view.name: code_digest(view.module, folder) for view in upstream if isinstance(view, PythonStep)}
         queries[name] = QueryIdentity(
-            _streams_read(sources, folder),
+            read,
             steps,
             sinks[0].mode,
             code,
             outputs_of(pipeline, [sink.name for sink in sinks]),
+            mentions={source: counts[sinks[0].view.casefold()][source] for source in read},
         )
     return queries
+
+
+def _count_mentions(views: Mapping[str, Source | Step]) -> dict[str, Counter[str]]:
+    """Return for each view in how many places it reads each source, directly or through the views above it. What the
+    code of a Python step does with its inputs is not known: each counts once."""
+    counts: dict[str, Counter[str]] = {}
+    for key, view in views.items():
+        counts[key] = Counter() if isinstance(view, SqlStep | PythonStep) else Counter({view.name: 1})
+        for read in _views_read(view, views):
+            if read is not view and (above := counts.get(read.name.casefold())) is not None:
+                counts[key].update(above)
+    return counts
+
+
+def _views_read(view: Source | Step, views: Mapping[str, Source | Step]) -> list[Source | Step]:
+    """Return the views that a view reads, as often as it names them."""
+    if isinstance(view, SqlStep):
+        return [views[use.view] for use in mentions(view.sql, views)]
+    return [views[name.casefold()] for name in view.inputs] if isinstance(view, PythonStep) else []
 
 
 def _upstream(view: Source | Step, views: Mapping[str, Source | Step]) -> list[Source | Step]:
@@ -91,10 +133,7 @@ def _upstream(view: Source | Step, views: Mapping[str, Source | Step]) -> list[S
         if one.name in upstream:
             continue
         upstream[one.name] = one
-        if isinstance(one, SqlStep):
-            waiting += [views[use.view] for use in views_used(one.sql, views)]
-        elif isinstance(one, PythonStep):
-            waiting += [views[name.casefold()] for name in one.inputs]
+        waiting += _views_read(one, views)
     return [upstream[name] for name in sorted(upstream)]
 
 
@@ -157,7 +196,7 @@ def check(
         raise WrongCheckpoint(f"{reasons}; {_hint(shown_file, checkpoints)}")
 
 
-def changed_meaning(
+def resumes_with_changed_steps(
     directory: StateDirectory, queries: Mapping[str, QueryIdentity], forgotten: Collection[str] | None
 ) -> list[str]:
     """Return a line for each query that may resume although its steps changed, as its checkpoint has only offsets.
@@ -181,7 +220,7 @@ def _changed_steps(now: QueryIdentity, before: Mapping[str, Any]) -> list[str]:
     return [
         step
         for step in {**old, **now.steps}
-        if old.get(step) != now.steps.get(step) or code.get(step) != now.code.get(step)
+        if not _is_same_step(old.get(step), now.steps.get(step)) or code.get(step) != now.code.get(step)
     ]
 
 
@@ -228,7 +267,9 @@ def _why_not_resume(
         place = directory.checkpoint(name)
         return f"{place} is a checkpoint, but nothing says of which pipeline ({IDENTITY} is missing)"
     before = recorded["queries"].get(name)
-    return _mismatch(directory, name, query, before) if before else "is not among those that ran here"
+    return (
+        _mismatch(directory, name, query, before) if before else f"it has a checkpoint, but {IDENTITY} does not list it"
+    )
 
 
 def record(
@@ -274,12 +315,18 @@ def _mismatch(directory: StateDirectory, name: str, now: QueryIdentity, before: 
     """Return why `now` cannot resume from the checkpoint of `before`, or None.
 
     A source may get more topics: their records are read from its `start`. Steps may change freely if the checkpoint
-    has only the offsets of one stream. Spark identifies the offsets of several streams by their order in the plan.
+    has only the offsets of one stream, and that is read in as many places as before. Spark identifies offsets by their
+    order in the plan.
     """
     if before["id"] and directory.query_id(name) not in (None, before["id"]):
         return f"{directory.checkpoint(name)} was put there by another query"
     if not _covers(now.sources, before["sources"]):
         return f"its checkpoint is about {_streams(before['sources'])}, and it reads {_streams(now.sources)} now"
+    mentions_before = before.get("mentions", now.mentions)  # older versions did not record them
+    for source, places in now.mentions.items():
+        if mentions_before.get(source, places) != places:
+            places_before = mentions_before[source]
+            return f"in its checkpoint {source} is read in {_places(places_before)}, and it is read in {places} now"
     has_state = directory.has_state(name)
     if not has_state and len(now.sources) < 2:
         return None
@@ -300,9 +347,13 @@ def _streams(sources: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{name} ({', '.join(read)})" for name, read in sources.items()) or "no stream"
 
 
+def _places(count: int) -> str:
+    return f"{count} place{'s' if count != 1 else ''}"
+
+
 def _hint(shown_file: str, checkpoints: Iterable[str]) -> str:
     names = " ".join(f"--fresh {name}" for name in checkpoints)
     return (
         f"undo the change, or `moldau pipeline run {shown_file} {names}` begins again where `start` of the sources"
-        " says, and writes everything once more: with --existing clear into emptied topics and new tables"
+        " says and writes everything once more. With --existing clear it empties the topics and makes new tables before"
     )

@@ -1,7 +1,7 @@
 """One run of a pipeline from start to end: take the lock, check the preconditions, start Spark, then Run.
 
 The checks come first, so that the user does not wait for Spark to start before a second run, a wrong checkpoint or a
-missing topic is reported. The caller provides the session, the view and the stop request.
+missing topic is reported. The caller provides the session, the display and the stop request.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, Fate, fate_in_run, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
+from moldau.pipelines.running.display import Display
 from moldau.pipelines.running.fresh_start import (
     Decide,
     FreshStart,
@@ -34,7 +35,6 @@ from moldau.pipelines.running.renamed_pipeline import refuse_if_renamed
 from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
-from moldau.pipelines.running.view import View
 from moldau.pipelines.spec import Pipeline
 from moldau.spark.offsets import to_json
 
@@ -77,13 +77,13 @@ def launch(
     directory: StateDirectory,
     options: RunOptions,
     session: Callable[[OnPhase], SparkSession],
-    view: View,
+    display: Display,
     stop: Stop,
     phases: Callable[[str], AbstractContextManager[OnPhase]] = lambda first: nullcontext(lambda phase: None),
 ) -> RunStatus:
-    """Run the pipeline and return its final status. `phases` shows what takes long before the view is shown."""
+    """Run the pipeline and return its final status. `phases` shows what takes long before the display is shown."""
     is_batch = options.mode.name == "BATCH"
-    queries = identity.of_pipeline(pipeline, apart=is_batch)
+    queries = identity.of_pipeline(pipeline, each_sink_alone=is_batch)
     names = choose_queries(queries, options.only)
     fresh = None if options.fresh is None else queries_to_forget(queries, options.fresh, directory)
     if is_batch:
@@ -113,21 +113,21 @@ def launch(
             jobs = _jobs(pipeline, spark, directory, options, names)
         if not is_batch:
             # Last, when no check can refuse the run any more: a query without its checkpoint writes everything again.
-            changed = identity.changed_meaning(directory, names, fresh_start.queries)
+            changed = identity.resumes_with_changed_steps(directory, names, fresh_start.queries)
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
-                view.say(line)
+                display.say(line)
             identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline, options.fate), set())
         warnings = _warnings(pipeline, queries, names, is_batch)
         for line in [*(f"made topic {topic}" for topic in created), *warnings, *bad_records.of_killed_run(run_before)]:
-            view.say(line)
-        run = Run(jobs, directory, view, stop, status, random.random, options.debug)
+            display.say(line)
+        run = Run(jobs, directory, display, stop, status, random.random, options.debug)
         run.pulse = lambda: _tasks_done(spark)
         run.masked = pipeline.masked
         run.bad_records = bad_records
         if not is_batch:
             run.left_out = [waiting_query(directory, name) for name in queries if name not in names]
-        with _quiet(), _broker(pipeline, view, is_batch) as run.broker:
+        with _quiet(), _broker(pipeline, display, is_batch) as run.broker:
             return run.to_the_end()
 
 
@@ -228,8 +228,8 @@ def waiting_query(directory: StateDirectory, query: str) -> Gauge:
     return Gauge(QueryStatus(name=query, state="not running", position=to_json(position)), dict(position))
 
 
-def _broker(pipeline: Pipeline, view: View, is_batch: bool) -> AbstractContextManager[Broker]:
-    return nullcontext(NoBroker()) if is_batch else BrokerWatch(pipeline, view.say)
+def _broker(pipeline: Pipeline, display: Display, is_batch: bool) -> AbstractContextManager[Broker]:
+    return nullcontext(NoBroker()) if is_batch else BrokerWatch(pipeline, display.say)
 
 
 def _quiet() -> AbstractContextManager[None]:

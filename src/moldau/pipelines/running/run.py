@@ -18,12 +18,12 @@ from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import DEAD_LETTERS
 from moldau.pipelines.running.bad_records import BadRecords
+from moldau.pipelines.running.display import BATCH, Display, waiting_message
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
-from moldau.pipelines.running.view import BATCH, View, waiting_message
 
 LOOK_EVERY_S: Final = 0.2
 STATUS_EVERY_S: Final = 1.0
@@ -134,7 +134,7 @@ class Run:
 
     jobs: Sequence[Job]
     directory: StateDirectory
-    view: View
+    display: Display
     stop: Stop
     status: RunStatus
     """At first with the facts about the run that are known before it begins."""
@@ -165,7 +165,7 @@ class Run:
             gauge = Gauge(QueryStatus(name=job.name), dict(job.position()))
             self._watched.append(_Watched(job, gauge, Restarts(self.chance), start_at_s=now_s))
         tick = threading.Event()
-        with self.view:
+        with self.display:
             self._set_state("running")
             try:
                 while not (self._must_stop() or all(each.is_over for each in self._watched)):
@@ -221,7 +221,7 @@ class Run:
         pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
         FailureLog(self.directory.failures, utc_now, self.masked).write(each.job.name, failure.message, error)
         if self.debug:
-            self.view.say(self.masked(f"{each.job.name}: {error}"))
+            self.display.say(self.masked(f"{each.job.name}: {error}"))
         if pause_s is None or self.status.state != "running":
             each.gauge.set_state("failed", last_error=failure.message)
             if self.status.state == "running":
@@ -231,10 +231,10 @@ class Run:
             each.job.replan()
         if failure.is_slowness and not self._has_reported_slowness:
             self._has_reported_slowness = True
-            self.view.say(SLOW)
+            self.display.say(SLOW)
         each.start_at_s = time.monotonic() + pause_s
         each.gauge.set_state("restarting", last_error=failure.message, restarts=status.restarts + 1)
-        self.view.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
+        self.display.say(f"{each.job.name}: {failure.message}; starting it again in {pause_s:.1f} s")
 
     def _read_progress(self, each: _Watched, query: Query) -> None:
         """Read all recent reports only if some batches were missed, because each report costs a call into the JVM."""
@@ -301,7 +301,7 @@ class Run:
         try:
             query.stop()
         except Exception as error:  # the query will end with the session, and the run must end too
-            self.view.say(f"{each.job.name} does not stop: {self._failure(error).message}")
+            self.display.say(f"{each.job.name} does not stop: {self._failure(error).message}")
         self._read_progress(each, query)
         each.query = None
         each.gauge.set_state("stopped")
@@ -318,7 +318,7 @@ class Run:
         queries = [each.gauge.status for each in self._watched]
         if not is_over:
             for warning in self.bad_records.new_warnings(queries):
-                self.view.say(warning)
+                self.display.say(warning)
         elif lines := [
             *(() if self._is_refused else self.bad_records.summary(queries)),
             *_late(queries),
@@ -353,13 +353,13 @@ class Run:
         self._published_s = time.monotonic()
         queries = (*(each.gauge.status for each in self._watched), *(gauge.status for gauge in self.left_out))
         self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.trouble)
-        self.view.show(self.status)
+        self.display.show(self.status)
         try:
             self.directory.write_status(self.status.to_json())
             self._is_status_lost = False
         except StorageFault as fault:  # the queries do not need the file, but the user should know
             if not self._is_status_lost:
-                self.view.say(f"`moldau pipeline status` shows old news: {fault}")
+                self.display.say(f"`moldau pipeline status` shows old news: {fault}")
             self._is_status_lost = True
 
 

@@ -34,14 +34,14 @@ from moldau.pipelines.reading.sources import reads
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.spec import Pipeline, TopicSource
 from moldau.pipelines.workbench.preview import Preview
-from moldau.spark.columns import TYPES
+from moldau.spark.columns import SOURCE_TYPES
 
 RECORDS_MAX: Final = 1000
 """How many records of each topic source are read at most."""
 ROWS: Final = 20
 """How many rows of a view a preview has by default."""
 RESPONSE_TIMEOUT_S: Final = 5.0
-_COLUMNS: Final = tuple(name for name in TYPES if name != "timestampType")
+_COLUMNS: Final = tuple(name for name in SOURCE_TYPES if name != "timestampType")
 
 
 class Sampled:
@@ -143,7 +143,7 @@ def _case_records(session: SparkSession, source: TopicSource, case: Case) -> Dat
     file = case.inputs.get(source.name)
     records = read_input(file) if file else []
     rows = [_row(record, source, offset) for offset, record in enumerate(records)]
-    schema = StructType([StructField(name, TYPES[name]) for name in _COLUMNS])
+    schema = StructType([StructField(name, SOURCE_TYPES[name]) for name in _COLUMNS])
     return session.createDataFrame(rows, schema)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from moldau.pipelines.running import view
+from moldau.pipelines.running import display
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 
 COUNTS = QueryStatus(
@@ -32,13 +32,13 @@ STATUS = RunStatus(
     ],
 )  # fmt: skip
 def test_numbers_are_short(value: float | None, text: str) -> None:
-    assert view.number(value) == text
+    assert display.number(value) == text
 
 
 def test_a_sparkline_reaches_from_nothing_to_the_largest() -> None:
-    assert view.sparkline([0, 1, 4, 8]) == "▁▂▅█"
-    assert view.sparkline([0, 0]) == "▁▁"
-    assert view.sparkline([]) == ""
+    assert display.sparkline([0, 1, 4, 8]) == "▁▂▅█"
+    assert display.sparkline([0, 0]) == "▁▁"
+    assert display.sparkline([]) == ""
 
 
 def drawn(renderable: object, width: int = 200) -> str:
@@ -53,26 +53,26 @@ def test_what_a_run_is_about_before_its_first_rows() -> None:
     new = QueryStatus(name="counts", state="starting")
     idle = replace(new, name="lake", state="running")
     begun = replace(STATUS, queries=(new, idle))
-    assert view.phase(replace(STATUS, state="starting", message="starting Java", queries=())) == "starting Java"
-    assert view.line(begun) == "11:00:05 shop running · 1 of 2 queries started"
+    assert display.phase(replace(STATUS, state="starting", message="starting Java", queries=())) == "starting Java"
+    assert display.line(begun) == "11:00:05 shop running · 1 of 2 queries started"
     both = replace(begun, queries=(replace(new, state="running"), idle))
-    assert view.line(both) == "11:00:05 shop running · first micro-batch of counts, lake"
-    assert "● shop  running, continuous, first micro-batch of counts, lake, since" in drawn(view.table(both, 200))
-    assert view.phase(replace(both, queries=(replace(idle, lag_records=0), replace(idle, batch_id=0)))) is None
-    assert view.phase(STATUS) is None
-    assert view.phase(replace(both, state="stopping")) is None
+    assert display.line(both) == "11:00:05 shop running · first micro-batch of counts, lake"
+    assert "● shop  running, continuous, first micro-batch of counts, lake, since" in drawn(display.table(both, 200))
+    assert display.phase(replace(both, queries=(replace(idle, lag_records=0), replace(idle, batch_id=0)))) is None
+    assert display.phase(STATUS) is None
+    assert display.phase(replace(both, state="stopping")) is None
 
 
 def test_queries_that_a_run_leaves_out_are_not_counted() -> None:
     left_out = tuple(QueryStatus(name=name, state="not running") for name in ("lake", "history"))
     starting = replace(STATUS, queries=(QueryStatus(name="counts"), *left_out))
-    assert view.line(starting) == "11:00:05 shop running · 0 of 1 queries started"
+    assert display.line(starting) == "11:00:05 shop running · 0 of 1 queries started"
     running = replace(STATUS, queries=(COUNTS, *left_out))
-    assert view.line(running).startswith("11:00:05 shop running · 1 of 1 queries running · 12.3k rows/s in")
+    assert display.line(running).startswith("11:00:05 shop running · 1 of 1 queries running · 12.3k rows/s in")
 
 
 def test_the_table_shows_everything() -> None:
-    text = drawn(view.table(STATUS, 200))
+    text = drawn(display.table(STATUS, 200))
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
     row = next(line for line in text.splitlines() if line.startswith("counts"))
     assert row.split() == [
@@ -83,7 +83,7 @@ def test_the_table_shows_everything() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 140])
 def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) -> None:
-    queries = drawn(view.table(STATUS, width), width).splitlines()[1:4]
+    queries = drawn(display.table(STATUS, width), width).splitlines()[1:4]
     assert [line.split()[0] for line in queries] == ["QUERY", "counts", "events.dead-letters"]
     assert ("WATERMARK" in queries[0]) is (width > 110)
     assert all("…" not in line for line in queries)
@@ -91,7 +91,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) ->
 
 
 def test_the_summary_counts_all_rows() -> None:
-    text = drawn(view.summary(replace(STATUS, state="stopped", message="Ctrl-C")))
+    text = drawn(display.summary(replace(STATUS, state="stopped", message="Ctrl-C")))
     row = next(line for line in text.splitlines() if line.startswith("counts"))
     assert row.split() == ["counts", "●", "running", "2,000,000", "10", "1,500", "7", "12", "0"]
     assert text.rstrip().endswith("Ctrl-C")
@@ -99,7 +99,7 @@ def test_the_summary_counts_all_rows() -> None:
 
 @pytest.mark.parametrize("state", ["starting", "running", "stopping", "stopped", "finished", "failed"])
 def test_every_state_can_be_drawn(state: str) -> None:
-    assert state in drawn(view.table(replace(STATUS, state=state), 200))  # type: ignore[arg-type]
+    assert state in drawn(display.table(replace(STATUS, state=state), 200))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,18 @@ def test_an_unknown_lag_is_not_shown_as_zero(
     queries = tuple(
         replace(COUNTS, lag_records=records, lag_seconds=seconds, batch_id=batch) for records, seconds, batch in lags
     )
-    parts = view.line(replace(STATUS, queries=queries)).split(" · ")
+    parts = display.line(replace(STATUS, queries=queries)).split(" · ")
     assert [part for part in parts if part.startswith("lag")] == ([expected] if expected else [])
 
 
 def test_what_holds_a_run_up_is_shown() -> None:
     held_up = replace(STATUS, note="localhost:9092 does not answer")
-    assert "localhost:9092 does not answer" in drawn(view.table(held_up, 200))
+    assert "localhost:9092 does not answer" in drawn(display.table(held_up, 200))
 
 
 def test_without_a_terminal_a_line_every_ten_seconds() -> None:
     out, err = io.StringIO(), io.StringIO()
-    with view.PlainView(out, err, lambda: "2026-11-15T11:00:25.500Z") as plain:
+    with display.PlainDisplay(out, err, lambda: "2026-11-15T11:00:25.500Z") as plain:
         for second in range(25):
             plain.show(replace(STATUS, updated=f"2026-11-15T11:00:{second:02}.000Z"))
         plain.say("something happened")
@@ -169,7 +169,7 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
 
 def test_the_line_of_a_run_that_has_ended_is_printed_once() -> None:
     out = io.StringIO()
-    with view.PlainView(out, io.StringIO(), lambda: "2026-11-15T11:00:25.500Z") as plain:
+    with display.PlainDisplay(out, io.StringIO(), lambda: "2026-11-15T11:00:25.500Z") as plain:
         plain.show(replace(STATUS, state="finished"))
     assert sum("shop finished" in line for line in out.getvalue().splitlines()) == 1
 
@@ -177,7 +177,7 @@ def test_the_line_of_a_run_that_has_ended_is_printed_once() -> None:
 def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:
     terminal = io.StringIO()
     console = Console(file=terminal, force_terminal=True, width=200)
-    with view.LiveView(console) as live:
+    with display.LiveDisplay(console) as live:
         live.show(STATUS)
         live.say("something happened")
     text = terminal.getvalue()
@@ -185,6 +185,12 @@ def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:
     assert "2,000,000" in text.rpartition("\x1b[2K")[2]
 
 
+def test_what_a_start_waits_for_is_shown_once() -> None:
+    starting = replace(STATUS, state="starting", message="starting Java", queries=())
+    assert drawn(display.table(starting, 200)).count("starting Java") == 1
+    assert drawn(display.table(replace(STATUS, message="held up"), 200)).count("held up") == 1
+
+
 def test_a_watermark_that_has_not_begun_is_none() -> None:
-    assert view.clock_time("1970-01-01T00:00:00.000Z") == "-"
-    assert view.clock_time(None) == "-"
+    assert display.readable_timestamp("1970-01-01T00:00:00.000Z") == "-"
+    assert display.readable_timestamp(None) == "-"

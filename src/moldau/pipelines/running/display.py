@@ -36,7 +36,7 @@ COLUMNS: Final = (
 )
 RATES: Final = ""
 """The column of sparklines."""
-LEFT: Final = frozenset({"QUERY", "STATE", "WATERMARK", RATES})
+LEFT_ALIGNED: Final = frozenset({"QUERY", "STATE", "WATERMARK", RATES})
 FIRST_TO_GO: Final = (RATES, "WATERMARK", "STATE ROWS", "OUT/S", "BATCH MS", "RESTARTS", "LAG S")
 SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "LAST BATCH", "STATE ROWS", "RESTARTS")
 DOTS: Final = {
@@ -88,13 +88,14 @@ def cells(query: QueryStatus) -> tuple[str, ...]:
         number(query.lag_seconds),
         "-" if query.batch_ms is None else str(query.batch_ms),
         number(query.state_rows),
-        clock_time(query.watermark),
+        readable_timestamp(query.watermark),
         str(query.restarts),
     )
 
 
 def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
-    """Return the cells of one query for SUMMARY_COLUMNS. Spark does not report what a batch read."""
+    """Return the cells of one query for SUMMARY_COLUMNS. In a --batch run ROWS IN is "-": Spark does not
+    report it."""
     return (
         query.name,
         query.state,
@@ -107,7 +108,7 @@ def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
     )
 
 
-def clock_time(timestamp: str | None) -> str:
+def readable_timestamp(timestamp: str | None) -> str:
     """Return a timestamp for people; "-" for none, and for 1970, with which Spark's watermarks start."""
     if timestamp is None or timestamp.startswith("1970-01-01T00:00:00"):
         return "-"
@@ -123,13 +124,13 @@ def table(status: RunStatus, width: int) -> RenderableType:
     shown = _fit_columns((*COLUMNS, RATES), rows, width)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in shown:
-        drawn.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True)
+        drawn.add_column(column, justify="left" if column in LEFT_ALIGNED else "right", no_wrap=True)
     for query, row in zip(status.queries, rows, strict=True):
         dot, colour = DOTS[query.state]
         by_column = dict(zip((*COLUMNS, RATES), row, strict=True))
         styled = {"STATE": Text(f"{dot} {query.state}", style=colour), RATES: Text(by_column[RATES], style="cyan")}
         drawn.add_row(*(styled.get(column, by_column[column]) for column in shown))
-    return Group(_title(status), drawn, *_errors(status))
+    return Group(_title(status), drawn, *_lines_below(status))
 
 
 def _fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -149,12 +150,12 @@ def summary(status: RunStatus) -> RenderableType:
     """Return the summary of a run that is over."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in SUMMARY_COLUMNS:
-        drawn.add_column(column, justify="left" if column in LEFT else "right")
+        drawn.add_column(column, justify="left" if column in LEFT_ALIGNED else "right")
     for query in status.queries:
         dot, colour = DOTS[query.state]
         name, state, *rest = summary_cells(query, status.mode)
         drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest)
-    return Group(_title(status), drawn, *_errors(status))
+    return Group(_title(status), drawn, *_lines_below(status))
 
 
 def plain_table(status: RunStatus) -> list[str]:
@@ -164,7 +165,9 @@ def plain_table(status: RunStatus) -> list[str]:
     return plain_rows(COLUMNS, [cells(query) for query in status.queries])
 
 
-def plain_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = LEFT) -> list[str]:
+def plain_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = LEFT_ALIGNED
+) -> list[str]:
     """Return a table as padded text without escape codes, two spaces between columns; `left` ones are left-aligned."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -245,10 +248,10 @@ def _lag(status: RunStatus) -> str | None:
     return f"lag {'at least ' if unknown else ''}{count(largest)}{seconds}"
 
 
-class View(Protocol):
+class Display(Protocol):
     """The output of a run."""
 
-    def __enter__(self) -> View: ...
+    def __enter__(self) -> Display: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -261,7 +264,7 @@ class View(Protocol):
         """Print a line about an event."""
 
 
-class LiveView:
+class LiveDisplay:
     """A table at the bottom of the terminal, with the lines of `say` above it. The summary replaces it at the end."""
 
     def __init__(self, console: Console) -> None:
@@ -269,7 +272,7 @@ class LiveView:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._last: RunStatus | None = None
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> LiveDisplay:
         self._live.start()
         return self
 
@@ -288,7 +291,7 @@ class LiveView:
         self._console.print(Text(text))
 
 
-class PlainView:
+class PlainDisplay:
     """A line every ten seconds and the summary on `out`; the lines of `say` on `err`, with the time."""
 
     def __init__(self, out: TextIO, err: TextIO, now: Callable[[], str]) -> None:
@@ -298,7 +301,7 @@ class PlainView:
         self._printed: str | None = None
         """The last line of `show`."""
 
-    def __enter__(self) -> PlainView:
+    def __enter__(self) -> PlainDisplay:
         return self
 
     def __exit__(
@@ -319,7 +322,8 @@ class PlainView:
             self._print_line(status)
 
     def _print_line(self, status: RunStatus) -> None:
-        """Print the line of a status, unless it is printed already: the end may have been shown a moment ago."""
+        """Print the line of a status, unless it was the last line printed: `show` may have printed the final status
+        just before."""
         text = line(status)
         if text != self._printed:
             print(text, file=self._out, flush=True)
@@ -334,12 +338,14 @@ def _title(status: RunStatus) -> Text:
     title = Text.assemble((f"{dot} ", colour), (status.pipeline, "bold"), f"  {status.state}, {status.mode}")
     if (now := phase(status)) is not None:
         title.append(f", {now}", style="yellow")
-    title.append(f", since {clock_time(status.started)} UTC, process {status.pid} on {status.host}", style="dim")
+    title.append(
+        f", since {readable_timestamp(status.started)} UTC, process {status.pid} on {status.host}", style="dim"
+    )
     title.no_wrap, title.overflow = True, "ellipsis"
     return title
 
 
-def _errors(status: RunStatus) -> list[Text]:
+def _lines_below(status: RunStatus) -> list[Text]:
     lines = [
         Text(f"{query.name}: {query.last_error}", style="red")
         for query in status.queries
@@ -347,7 +353,7 @@ def _errors(status: RunStatus) -> list[Text]:
     ]
     if status.note:
         lines.append(Text(status.note, style="yellow"))
-    if status.message:
+    if status.message and status.message != phase(status):  # the title has that
         lines.append(Text(status.message, style="red" if status.state == "failed" else "yellow"))
     return lines
 

@@ -1,0 +1,38 @@
+"""What becomes of failures while a command talks to a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.cli.cluster import connect
+from moldau.cli.cluster.connect import answering_cluster
+from moldau.cli.connect import Broker, CommandFailed
+
+
+class FakeCluster:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def nodes(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    monkeypatch.setattr(connect, "first_reachable", lambda *_: "localhost:9092")
+    monkeypatch.setattr(connect, "Cluster", FakeCluster)
+    return Broker("localhost:9092", {})
+
+
+def test_a_lost_connection_is_one_line(broker: Broker) -> None:
+    line = "the cluster at localhost:9092 stopped answering: closed"
+    with pytest.raises(CommandFailed, match=line), answering_cluster(broker):
+        raise ConnectionError("closed")
+
+
+def test_a_closed_output_is_left_to_the_command_line(broker: Broker) -> None:
+    with pytest.raises(BrokenPipeError), answering_cluster(broker):
+        raise BrokenPipeError(32, "Broken pipe")

@@ -1,0 +1,98 @@
+"""`moldau start --console`: how the console is started beside a broker, and `moldau console` with wrong options."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from moldau.base.listeners import Listener
+from moldau.cli import console_process
+from moldau.cli.console_process import ConsoleProcess
+from moldau.cli.main import main
+
+PLAINTEXT = Listener("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
+SASL = Listener("CLIENTS", "SASL_SSL", "localhost", 9092)
+
+
+class Started:
+    """Takes the place of subprocess.Popen and keeps what it is called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: OSError | None = None) -> None:
+        self.words: list[str] = []
+        self.environment: dict[str, str] = {}
+        self._error = error
+        monkeypatch.setattr(subprocess, "Popen", self._begin)
+
+    def _begin(self, words: list[str], **settings: Any) -> None:
+        if self._error is not None:
+            raise self._error
+        self.words, self.environment = words[3:], settings["env"]
+
+
+def test_a_console_that_cannot_be_started_is_reported_and_the_broker_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Started(monkeypatch, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+    console = ConsoleProcess("localhost:8080")
+    with caplog.at_level(logging.ERROR):
+        console.start(PLAINTEXT, None)
+    assert [each.getMessage() for each in caplog.records] == [
+        "the console cannot be started: Resource temporarily unavailable"
+    ]
+    console.stop()
+
+
+@pytest.mark.parametrize(("listener", "is_kept"), [(PLAINTEXT, False), (SASL, True)])
+def test_a_plaintext_broker_needs_no_client_file(
+    listener: Listener, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOLDAU_COMMAND_CONFIG", "/of/another/cluster.properties")
+    started = Started(monkeypatch)
+    ConsoleProcess("localhost:8080").start(listener, None)
+    assert started.words == ["console", "-b", "localhost:9092", "--listen", "localhost:8080"]
+    assert ("MOLDAU_COMMAND_CONFIG" in started.environment) == is_kept
+    assert started.environment[console_process.STOP_WITH_STDIN] == "1"
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [("localhost", "localhost"), ("", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")],
+)
+def test_the_console_reads_the_metrics_of_the_broker(host: str, reached: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    console = ConsoleProcess("localhost:8080")
+    announced: list[str] = []
+    announce = console.announcing_then_starting(lambda line, *_: announced.append(line))
+    announce("ready", PLAINTEXT, Listener("METRICS", "PLAINTEXT", host, 9404))
+    assert announced == ["ready"]
+    assert started.words[-2:] == ["--metrics", f"http://{reached}:9404/metrics"]
+
+
+def moldau_console(*words: str) -> str:
+    result = CliRunner().invoke(main, ["console", *words])
+    assert result.exit_code == 1
+    return result.stderr
+
+
+def test_a_wrong_address_to_listen_on_is_one_line() -> None:
+    expected = "moldau: --listen here: expected HOST:PORT, such as localhost:8080\n"
+    assert moldau_console("--listen", "here") == expected
+
+
+def test_a_certificate_that_is_missing_or_wrong_is_named_with_its_option(tmp_path: Path) -> None:
+    missing, wrong = tmp_path / "missing.pem", tmp_path / "wrong.pem"
+    wrong.write_text("nothing")
+    listen = ("--listen", "localhost:0")
+    said = moldau_console(*listen, "--tls-certificate", str(missing), "--tls-key", str(wrong))
+    assert said == f"moldau: --tls-certificate {missing}: No such file or directory\n"
+    said = moldau_console(*listen, "--tls-certificate", str(wrong), "--tls-key", str(missing))
+    assert said == f"moldau: --tls-key {missing}: No such file or directory\n"
+    said = moldau_console(*listen, "--tls-certificate", str(wrong), "--tls-key", str(wrong))
+    assert said.startswith(f"moldau: --tls-certificate {wrong}, --tls-key {wrong}: ")
