@@ -48,11 +48,11 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> 
     results: list[ReplicaElectionResult] = []
     turn = TurnItems(PARTITIONS_A_TURN)
     for name, indexes in requested:
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         partitions: list[PartitionResult] = []
         for index in indexes:
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             try:
                 records[name, index] = _election_record(image, name, index, request.election_type)

@@ -44,11 +44,11 @@ def decide_alter_reassignments(
     topics: list[ReassignableTopicResponse] = []
     turn = TurnItems(PARTITIONS_A_TURN)
     for requested_topic in request.topics:
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         partitions: list[ReassignablePartitionResponse] = []
         for partition in requested_topic.partitions:
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             key = (requested_topic.name, partition.partition_index)
             try:
@@ -152,9 +152,9 @@ def decide_list_reassignments(
         ongoing: list[OngoingPartitionReassignment] = []
         for some in split(range(len(topic.partitions)) if indexes is None else indexes, LISTED_A_TURN):
             ongoing += _ongoing_reassignments(topic, some)
-            if turn.is_over(len(some)):
+            if turn.ends_after(len(some)):
                 yield
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         if ongoing:
             topics.append(OngoingTopicReassignment(name, ongoing))
