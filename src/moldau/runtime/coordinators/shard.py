@@ -77,6 +77,11 @@ class Shard:
     def is_ready(self) -> bool:
         return self._error is None
 
+    def check_ready(self) -> None:
+        """Raise KafkaError if the shard accepts no requests."""
+        if self._error is not None:
+            raise KafkaError(self._error)
+
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, decide: Callable[..., Outcome[R]], *arguments: Any) -> R | Promise[R]:
@@ -220,8 +225,7 @@ class Shard:
     ) -> Promise[ErrorCode]:
         """Append the marker that ends a producer's transaction. Raise KafkaError if the log refuses it. The promise is
         completed when the marker is committed, or with a KafkaError."""
-        if self._error is not None:
-            raise KafkaError(self._error)
+        self.check_ready()
         machine = self._transactional_machine()
         batch = end_txn_batch(marker, self._clock.now_ms(), *producer)
         last_offset = self._append_for_producer(batch, transaction_version)
@@ -233,8 +237,7 @@ class Shard:
     def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Append a batch after the records of this turn, so that the log has the order of the decisions."""
         self._write()
-        if self._error is not None:
-            raise KafkaError(self._error)
+        self.check_ready()
         try:
             return self._append(batch, ACKS_ALL, transaction_version)
         except KafkaError as refused:

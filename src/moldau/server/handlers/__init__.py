@@ -138,7 +138,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         LeaveGroup(node.groups),
         OffsetCommit(node.groups, node.timers),
         OffsetFetch(node.groups, node.timers),
-        OffsetDelete(node.groups),
+        OffsetDelete(node.groups, node.timers),
         ListGroups(node.groups),
         DescribeGroups(node.groups, node.timers),
         DeleteGroups(node.groups, node.timers),
