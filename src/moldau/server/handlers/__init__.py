@@ -151,7 +151,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         WriteTxnMarkers(partitions, node.groups, node.verifications, node.clock, node.timers, node.counters),
         ListTransactions(node.transactions, node.timers),
         DescribeTransactions(node.transactions, node.timers),
-        DescribeAcls(current, node.has_authorizer),
+        DescribeAcls(current, node.has_authorizer, node.timers),
         DescribeClientQuotas(current),
         DescribeDelegationToken(current, node.delegation_tokens, node.timers),
         ListConfigResources(current),
