@@ -33,7 +33,6 @@ from moldau.wire.batch import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
     read_header,
@@ -244,8 +243,6 @@ _HEADER_BYTES_MIN: Final = 2
 _NO_HEADERS: Final = b"\0"
 _ZIGZAG: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
 """The value of a one-byte varint."""
-_new_record = partial(tuple.__new__, Record)
-"""Makes a Record without its own constructor."""
 
 
 def decode_records(
@@ -315,18 +312,18 @@ def _read_record(body: bytes, position: int, header: BatchHeader, headers_max: i
     else:
         headers, position = _read_headers(body, position, end, headers_max)
     if position != end:
-        raise MalformedData(f"a record of {length} bytes ends {end - position} bytes early")
+        raise MalformedData(f"a record claims {length} bytes, its fields have {length - end + position}")
     # With LogAppendTime the deltas have no meaning: every record was stamped when the batch was appended.
     is_stamped = header.attributes & LOG_APPEND_TIME_BIT
     timestamp = header.max_timestamp if is_stamped else header.base_timestamp + timestamp_delta
-    return _new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
+    return new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
 
 
-def _read_headers(body: bytes, position: int, end: int, most: int) -> tuple[tuple[Header, ...], int]:
+def _read_headers(body: bytes, position: int, end: int, headers_max: int) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(body, position)
     if not 0 <= count <= (end - position) // _HEADER_BYTES_MIN:
         raise MalformedData(f"{count} headers cannot be in {end - position} bytes")
-    if count > most:
+    if count > headers_max:
         raise MalformedData(f"{count} headers are more than the reader takes")
     if not count:
         return (), position
@@ -391,10 +388,3 @@ def read_end_txn_marker(record: Record) -> EndTxnMarker | None:
         raise MalformedData("an end-of-transaction marker without its value")
     _, coordinator_epoch = _END_TXN_VALUE.unpack_from(record.value)
     return EndTxnMarker(kind == ControlType.COMMIT, coordinator_epoch)
-
-
-__all__ = [
-    "IN_LINE", "NO_TIMESTAMP", "ControlType", "EndTxnMarker", "Header", "Record", "append_varint", "build_batch",
-    "control_record", "control_type", "decode_records", "decompressed_body", "end_txn_batch", "end_txn_marker",
-    "read_end_txn_marker", "read_records", "read_varint",
-]  # fmt: skip

@@ -188,6 +188,16 @@ def test_negative_lengths_other_than_null_are_refused() -> None:
         decode_records(batch)
 
 
+@pytest.mark.parametrize(("claimed", "bytes_more"), [(5, 0), (7, 1)])
+def test_a_record_says_by_how_much_its_length_is_wrong(claimed: int, bytes_more: int) -> None:
+    # length | attributes | timestamp delta | offset delta | no key | no value | no headers
+    body = bytes([claimed << 1, 0, 0, 0, 1, 1, 0]) + bytes(bytes_more)
+    batch = build_batch([Record(IN_LINE, 1, None, b"")])[:61] + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    with pytest.raises(MalformedData, match=f"a record claims {claimed} bytes, its fields have 6"):
+        decode_records(batch)
+
+
 @ORACLES
 def test_other_implementations_recognise_our_markers(oracle) -> None:  # type: ignore[no-untyped-def]
     for committed in (True, False):
