@@ -99,7 +99,7 @@ class Shard:
             try:
                 outcome = self._apply_outcome(outcome)
             except KafkaError as error:
-                # If the log failed, the machine's waiting requests have failed already.
+                # If the log failed, `close` has completed some of these promises already.
                 _complete([Answer(answer.waiting, error) for answer in outcome.answers if not answer.waiting.done])
                 raise
         response: R | Promise[R] = self._respond_when_committed(outcome)
@@ -109,8 +109,8 @@ class Shard:
 
     def _apply_outcome(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Apply the outcome's records, all or none unless they are divisible; they are appended at the end of this turn
-        of the loop. Return the outcome, or the one of `on_refused` if the records are too large or the partition has
-        too few in-sync replicas."""
+        of the loop. Return the outcome or, with the same response, the records and answers of `on_refused` if the
+        records are too large or the partition has too few in-sync replicas."""
         try:
             if not self.partition.has_enough_replicas:
                 raise KafkaError(
@@ -133,15 +133,16 @@ class Shard:
             self._write_transactional(outcome.producer, outcome.records, records)
         elif outcome.is_divisible:
             for record, encoded in zip(outcome.records, records, strict=True):
-                self._apply([record], [encoded], _size(encoded))
+                self._apply_and_queue([record], [encoded], _size(encoded))
         else:
-            self._apply(outcome.records, records, size)
+            self._apply_and_queue(outcome.records, records, size)
         if outcome.on_applied is not None:
             outcome.on_applied()
         return outcome
 
-    def _apply(self, records: Sequence[CoordinatorRecord], encoded: list[Record], size: int) -> None:
-        """Apply records that must be in one batch. If the batch of this turn is full, append it first."""
+    def _apply_and_queue(self, records: Sequence[CoordinatorRecord], encoded: list[Record], size: int) -> None:
+        """Apply records that must be in one batch, and queue them for the log. If the batch of this turn is full,
+        append it first."""
         if self._bytes + size > self.partition.log.config.max_message_bytes:
             self._write()
         if self._error is not None:
@@ -159,12 +160,12 @@ class Shard:
         if not self._records and not self._unacknowledged:
             _complete(outcome.answers)
             return response
-        turn = self._answers if self._records else self._unacknowledged[-1]
-        turn += outcome.answers
+        answers_of_turn = self._answers if self._records else self._unacknowledged[-1]
+        answers_of_turn += outcome.answers
         if isinstance(response, Promise):
             return response
         waiting: Promise[Any] = Promise()
-        turn.append(Answer(waiting, response))
+        answers_of_turn.append(Answer(waiting, response))
         return waiting
 
     # --- the log ------------------------------------------------------------------------------------------------
@@ -176,8 +177,8 @@ class Shard:
         answers, self._answers = self._answers, []
         self._bytes = BATCH_HEADER_BYTES
         try:
-            # ACKS_LEADER: also if the in-sync set became too small since the records were applied. The responses then
-            # wait until it grows, as those of records do that were appended just before.
+            # ACKS_LEADER, so that an in-sync set which shrank since cannot refuse applied records; their responses wait
+            # until it grows.
             last_offset = self._append(build_batch(records), ACKS_LEADER)
         except KafkaError as refused:
             self._unacknowledged.append(answers)
@@ -272,7 +273,9 @@ class Shard:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        waiting = [answer.waiting for turn in (*self._unacknowledged, self._answers) for answer in turn]
+        waiting = [
+            answer.waiting for answers_of_turn in (*self._unacknowledged, self._answers) for answer in answers_of_turn
+        ]
         waiting += self._machine.waiting()
         self._unacknowledged.clear()
         self._records, self._answers = [], []
