@@ -42,7 +42,7 @@ from moldau.wire.compression import Compression, compress, decompress
 
 Header = tuple[str, bytes | None]
 
-IN_LINE: Final = -1
+NEXT_OFFSET: Final = -1
 """As a record's offset in `build_batch`: the next after the previous record's."""
 
 
@@ -90,7 +90,7 @@ def build_batch(
     is_control: bool = False,
     is_log_append_time: bool = False,
 ) -> bytearray:
-    """Return one complete batch. Offsets are absolute; a record with offset `IN_LINE` follows the previous one."""
+    """Return one complete batch. Offsets are absolute; a record with offset `NEXT_OFFSET` follows the previous one."""
     assert records, "a batch holds at least one record"
     base_timestamp = records[0].timestamp
     body, last_delta, max_timestamp = _write_records(records, base_offset, base_timestamp)
@@ -134,7 +134,7 @@ def build_value_batch(values: Sequence[bytes], timestamp: int, leader_epoch: int
 
 
 def control_record(kind: ControlType, value: bytes, timestamp: int, version: int = 0) -> Record:
-    return Record(IN_LINE, timestamp, _CONTROL_KEY.pack(version, kind), value)
+    return Record(NEXT_OFFSET, timestamp, _CONTROL_KEY.pack(version, kind), value)
 
 
 def end_txn_marker(marker: EndTxnMarker, timestamp: int) -> Record:
@@ -159,7 +159,7 @@ def _write_records(records: Sequence[Record], base_offset: int, base_timestamp: 
     small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT
     body, last_delta, max_timestamp = bytearray(), -1, base_timestamp
     for offset, timestamp, key, value, headers in records:
-        delta = last_delta + 1 if offset == IN_LINE else offset - base_offset
+        delta = last_delta + 1 if offset == NEXT_OFFSET else offset - base_offset
         assert delta > last_delta, "offsets in a batch go up"
         last_delta = delta
         if timestamp > max_timestamp:

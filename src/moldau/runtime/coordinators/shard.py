@@ -24,7 +24,7 @@ from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
 from moldau.wire.batch import BATCH_HEADER_BYTES
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
+from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
 
 R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
@@ -118,7 +118,7 @@ class Shard:
                 )
             encode, now_ms = self._machine.encode, self._clock.now_ms()
             pairs = map(encode, outcome.records) if outcome.encoded is None else outcome.encoded
-            records = [new_record((IN_LINE, now_ms, key, value, ())) for key, value in pairs]
+            records = [new_record((NEXT_OFFSET, now_ms, key, value, ())) for key, value in pairs]
             size = max(map(_size, records)) if outcome.is_divisible else _total_size(records)
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
