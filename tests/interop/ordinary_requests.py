@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from moldau.wire.apis import ApiKey, request_class
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import Message, fields_of
 
 TOPIC, UNKNOWN, GROUP = "orders", "nowhere", "billing"
@@ -28,7 +28,7 @@ class Context(NamedTuple):
     now_ms: int
 
     def records(self) -> bytes:
-        return bytes(build_batch([Record(IN_LINE, self.now_ms, b"k", b"v")]))
+        return bytes(build_batch([Record(NEXT_OFFSET, self.now_ms, b"k", b"v")]))
 
 
 class Ordinary(NamedTuple):

@@ -20,7 +20,7 @@ from moldau.log.time_index import TimeIndex
 from moldau.log.txn_index import ENTRY
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
-    IN_LINE,
+    NEXT_OFFSET,
     ControlType,
     EndTxnMarker,
     Record,
@@ -38,14 +38,14 @@ TXNS, SNAPSHOT = f"{SEGMENT}.txnindex", "00000000000000000019.snapshot"
 
 def segment_batches() -> list[bytes]:
     records = [
-        Record(IN_LINE, BASE_MS, None, b"first"),
-        Record(IN_LINE, BASE_MS + 5, b"key", None, (("a", b"1"), ("b", None))),
-        Record(IN_LINE, BASE_MS + 3, b"", b""),
-        Record(IN_LINE, BASE_MS + 1, "kľúč".encode(), b"\xff\xfe"),
+        Record(NEXT_OFFSET, BASE_MS, None, b"first"),
+        Record(NEXT_OFFSET, BASE_MS + 5, b"key", None, (("a", b"1"), ("b", None))),
+        Record(NEXT_OFFSET, BASE_MS + 3, b"", b""),
+        Record(NEXT_OFFSET, BASE_MS + 1, "kľúč".encode(), b"\xff\xfe"),
     ]
     batches = [build_batch(records, base_offset=10, leader_epoch=2)]
     for offset, codec in zip((14, 15, 16, 17), list(Compression)[1:], strict=True):
-        one = [Record(IN_LINE, BASE_MS + offset, b"k", b"v" * 50)]
+        one = [Record(NEXT_OFFSET, BASE_MS + offset, b"k", b"v" * 50)]
         batches.append(
             build_batch(one, base_offset=offset, compression=codec, producer_id=9, producer_epoch=1,
                         base_sequence=offset, is_transactional=True)
@@ -54,7 +54,7 @@ def segment_batches() -> list[bytes]:
     batches.append(
         build_batch(marker, base_offset=18, producer_id=9, producer_epoch=1, is_transactional=True, is_control=True)
     )
-    stamped = [Record(IN_LINE, BASE_MS + 30, None, b"stamped by the broker")]
+    stamped = [Record(NEXT_OFFSET, BASE_MS + 30, None, b"stamped by the broker")]
     batches.append(build_batch(stamped, base_offset=20, is_log_append_time=True))
     header = control_record(ControlType.SNAPSHOT_HEADER, b"\0\0" + (77).to_bytes(8, "big") + b"\0", BASE_MS + 40)
     batches.append(build_batch([header], base_offset=21, is_control=True))

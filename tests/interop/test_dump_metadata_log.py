@@ -31,7 +31,7 @@ from moldau.testing import broker
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import encode, uvarint
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "wire"))
 
@@ -73,7 +73,7 @@ def write(directory: Path, values: list[bytes | None]) -> str:
         control_records.snapshot_footer(NOW_MS),
     ]
     batches = [build_batch([each], base_offset=offset, is_control=True) for offset, each in enumerate(controls)]
-    records = [Record(IN_LINE, NOW_MS, None, value) for value in values]
+    records = [Record(NEXT_OFFSET, NOW_MS, None, value) for value in values]
     batches.append(build_batch(records, base_offset=len(controls)))
     for name in (LOG, SNAPSHOT):
         (directory / name).write_bytes(b"".join(map(bytes, batches)))

@@ -36,7 +36,7 @@ from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.testing import TestBroker, broker
 from moldau.wire.codec import encode
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 pytestmark = [
@@ -151,7 +151,7 @@ def test_both_tools_print_records_of_every_kind_alike(
 ) -> None:
     directory = tmp_path / f"{OFFSETS_TOPIC}-0"
     directory.mkdir()
-    written = [Record(IN_LINE, BASE_MS + at, key, value) for at, (key, value) in enumerate(raw_records())]
+    written = [Record(NEXT_OFFSET, BASE_MS + at, key, value) for at, (key, value) in enumerate(raw_records())]
     (directory / LOG).write_bytes(build_batch(written))
     lines = [line for line in both_dump(capfd, directory / LOG, *flags) if line.startswith("|")]
     assert len(lines) == len(written)
@@ -165,7 +165,7 @@ def test_both_tools_pass_over_what_they_cannot_read(tmp_path: Path, capfd: pytes
     key, value = encode_record(CoordinatorRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue()))
     assert value is not None
     damaged = [(key[:-1], None), (key, value[:3]), (key, b"\0\x63" + value[2:]), (key, b""), (b"\0", value)]
-    batch = build_batch([Record(IN_LINE, BASE_MS, *pair) for pair in [*damaged, (key, value)]])
+    batch = build_batch([Record(NEXT_OFFSET, BASE_MS, *pair) for pair in [*damaged, (key, value)]])
     (tmp_path / LOG).write_bytes(batch)
     words = ["--files", str(tmp_path / LOG), "--offsets-decoder"]
     assert dump_log(words) == 0

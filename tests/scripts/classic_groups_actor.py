@@ -27,6 +27,7 @@ from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.group import listing, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import Groups
@@ -171,9 +172,10 @@ class ClassicGroupsActor:
         request = OffsetDeleteRequest(
             "g", [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(int(index))])]
         )
+        offsets = self._groups.offsets
         self._ask(
             "delete-offsets",
-            lambda: self._groups.offsets.delete(request),
+            lambda: offsets.delete(finish(offsets.draft_deletion(request, TurnItems(1)))),
             lambda _, answer: _code(answer.topics[0].partitions[0].error_code),
         )
 

@@ -14,11 +14,11 @@ from classic_groups_actor import ClassicGroupsActor
 from script import Command
 
 from moldau.base.errors import ErrorCode
+from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.machine import Client
 from moldau.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
-    OffsetFetchResponseGroup,
 )
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -62,12 +62,12 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
         places = [word.split("-") for word in command.words if "-" in word]
         named = [OffsetFetchRequestTopics(name=topic, partition_indexes=[int(index)]) for topic, index in places]
         request = OffsetFetchRequestGroup("g", topics=named or None)
-        outcome = self._groups.offsets.fetch(request, Client("x", "/here", 8), require_stable="stable" in command.words)
-        assert isinstance(outcome.response, OffsetFetchResponseGroup)
+        client, require_stable = Client("x", "/here", 8), "stable" in command.words
+        response = finish(self._groups.offsets.fetch(request, client, TurnItems(1), require_stable))
         found = [
             f"{topic.name}-{each.partition_index}"
             + (f"={each.committed_offset}" if not each.error_code else f": {_code(each.error_code)}")
-            for topic in outcome.response.topics
+            for topic in response.topics
             for each in topic.partitions
         ]
         return "\n".join(found) or "nothing"

@@ -21,7 +21,7 @@ from moldau.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 if TYPE_CHECKING:
     from cluster_world import World
@@ -157,7 +157,7 @@ class Producer(ClusterClient):
             self._send(lane, batch)
 
     def record(self, name: bytes) -> Record:
-        return Record(IN_LINE, self.world.clock.now_ms(), None, name)
+        return Record(NEXT_OFFSET, self.world.clock.now_ms(), None, name)
 
     def _send(self, lane: Lane, batch: Batch) -> None:
         leader = self.leader_of(lane.partition)
@@ -248,7 +248,7 @@ class CarelessProducer(ClusterClient):
             return
         self._sent += 1
         value = f"{self.name}/-/{self._sent}".encode()
-        data = build_batch([Record(IN_LINE, self.world.clock.now_ms(), None, value)])
+        data = build_batch([Record(NEXT_OFFSET, self.world.clock.now_ms(), None, value)])
         request = _produce_request(1, leader, partition, bytes(data))
         self.ask(leader.node_id, ApiKey.PRODUCE, 13, request, self._replied, "write")
 

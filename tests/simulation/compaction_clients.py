@@ -19,7 +19,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.wire.batch import BatchHeader
 from moldau.wire.messages.produce import ProduceResponse
-from moldau.wire.records import IN_LINE, Record, decode_records
+from moldau.wire.records import NEXT_OFFSET, Record, decode_records
 
 if TYPE_CHECKING:
     from compaction_world import CompactionWorld
@@ -33,7 +33,7 @@ REST_MS = (100, 1_200)
 def keyed(rng: Random, now_ms: int, name: bytes) -> Record:
     key = f"key-{min(int(rng.expovariate(0.3)), KEYS)}".encode()
     value = None if rng.random() < TOMBSTONES else name
-    return Record(IN_LINE, now_ms, key, value, ((NAME_HEADER, name),))
+    return Record(NEXT_OFFSET, now_ms, key, value, ((NAME_HEADER, name),))
 
 
 class KeyedProducer(Producer):

@@ -22,7 +22,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from moldau.wire.messages.end_txn import EndTxnRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
-from moldau.wire.records import IN_LINE, Record
+from moldau.wire.records import NEXT_OFFSET, Record
 
 if TYPE_CHECKING:
     from transactions_world import TransactionsWorld
@@ -136,7 +136,7 @@ class TransactionalProducer(TransactionalClient):
         return batches
 
     def record(self, name: bytes) -> Record:
-        return Record(IN_LINE, self.world.clock.now_ms(), None, name)
+        return Record(NEXT_OFFSET, self.world.clock.now_ms(), None, name)
 
     # --- the coordinator ------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from cluster_ledger import NAME_HEADER
 from compaction_clients import KEYS, TOMBSTONES
 
-from moldau.wire.records import IN_LINE, Record
+from moldau.wire.records import NEXT_OFFSET, Record
 
 NO_JSON = 0.02
 AMOUNTS = 100
@@ -32,7 +32,7 @@ def json_record(rng: Random, elapsed_ms: int, now_ms: int, name: bytes) -> Recor
         value = None
     elif chance < TOMBSTONES + NO_JSON:
         value = b"{no JSON"
-    return Record(IN_LINE, now_ms, key, value, ((NAME_HEADER, name),))
+    return Record(NEXT_OFFSET, now_ms, key, value, ((NAME_HEADER, name),))
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class ControllerSide:
                 *broker_api_handlers(self.ask, self.duties.on_heartbeat),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
-                DescribeAcls(current, has_authorizer),
+                DescribeAcls(current, has_authorizer, timers),
                 DescribeConfigs(current, self._settings.node_id, self._static, timers),
                 SaslHandshake(),
                 SaslAuthenticate(),

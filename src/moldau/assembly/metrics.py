@@ -14,8 +14,8 @@ from moldau import __version__
 from moldau.assembly.assembly import Assembly
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.world import World
+from moldau.base.errors import StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
-from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections
 from moldau.coordinator.group.state import GroupState
 from moldau.metrics import clients, cluster, groups, node, partitions, quorum, topics
@@ -23,6 +23,7 @@ from moldau.metrics.lag_history import LagHistory, Place
 from moldau.metrics.node import Value
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.process_usage import ProcessUsage, process_usage
+from moldau.prometheus.listener import Step
 from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.latest_offsets import LatestOffsets
@@ -35,8 +36,7 @@ from moldau.wire.apis import APIS
 
 STARTING: Final = 1
 RUNNING: Final = 3
-PURPOSE: Final = "metrics"
-Step = str | Promise[None]
+CONNECTION_PURPOSE: Final = "metrics"
 _TRANSACTIONS: Final = Family("moldau_transactions", GAUGE, "Transactional ids by the state of their transaction.")
 _LIMITS: Final = Family("moldau_limits_total", COUNTER, "How often each limit was reached; docs/security.md has them.")
 _PURGATORY: Final = Family(
@@ -64,11 +64,13 @@ class NodeMetrics:
         self._flushers = flushers
         self._controller_peers = controller_peers
         self._began_ms = clock.now_ms()
+        self._began_monotonic_ms = self._monotonic_ms()
         self._idle = node.IdleShare(time.thread_time(), time.monotonic())
         self._rate = quorum.RecordRate()
         self._history = LagHistory()
         self._usage = ProcessUsage(cpu_s=0.0)
-        self._disk = (0, 0)
+        self._disk: tuple[int, int] | None = None
+        """Its size and free bytes; None if they are unknown."""
         self._scrapes = 0
         self._unclean = cluster.UncleanElections(assembly.current, lambda: self._is_active)
         assembly.current.add_listener(self._unclean.on_image)
@@ -133,7 +135,12 @@ class NodeMetrics:
     def _latest_offsets(self, side: BrokerSide) -> LatestOffsets:
         settings, current, world = self._assembly.settings, self._assembly.current, self._world
         brokers = BrokerClient(
-            settings.node_id, current, world.peers, settings.inter_broker_listener_name, PURPOSE, side.router.ask_here
+            settings.node_id,
+            current,
+            world.peers,
+            settings.inter_broker_listener_name,
+            CONNECTION_PURPOSE,
+            side.router.ask_here,
         )
         return LatestOffsets(current, side.partitions, brokers, world.timers)
 
@@ -174,12 +181,18 @@ class NodeMetrics:
     def _look_at_process(self) -> None:
         """Runs in a thread."""
         self._usage = process_usage()
-        self._disk = self._world.disk_space()
+        try:
+            self._disk = self._world.disk_space()
+        except StorageFault:
+            self._disk = None
+
+    def _monotonic_ms(self) -> int:
+        """Return the time of a clock that nobody sets; time in which the node did not run counts too."""
+        return self._clock.monotonic_ms() + self._clock.paused_ms
 
     def _own_values(self) -> Iterator[Value]:
         logs, metadata = self._flushers
-        uptime_s = (self._clock.now_ms() - self._began_ms) / 1000
-        total, free = self._disk
+        uptime_s = (self._monotonic_ms() - self._began_monotonic_ms) / 1000
         yield Value("moldau_uptime_seconds", GAUGE, "Seconds since this node started.", uptime_s)
         yield Value("moldau_scrapes_total", COUNTER, "Scrapes of these metrics.", self._scrapes)
         yield Value("moldau_flushes_total", COUNTER, "Logs forced to disk.", logs.flushes)
@@ -188,8 +201,10 @@ class NodeMetrics:
         yield Value("moldau_node_pauses_total", COUNTER, "Times that this node did not run.", self._clock.pauses)
         paused_s = self._clock.paused_ms / 1000
         yield Value("moldau_node_paused_seconds_total", COUNTER, "Seconds that this node did not run.", paused_s)
-        yield Value("moldau_data_dir_size_bytes", GAUGE, "Size of the file system with the data.", total)
-        yield Value("moldau_data_dir_free_bytes", GAUGE, "Free bytes of that file system.", free)
+        if self._disk is not None:
+            total, free = self._disk
+            yield Value("moldau_data_dir_size_bytes", GAUGE, "Size of the file system with the data.", total)
+            yield Value("moldau_data_dir_free_bytes", GAUGE, "Free bytes of that file system.", free)
 
 
 def _broker_values(side: BrokerSide, state: int) -> Iterator[Value]:

@@ -49,10 +49,10 @@ def operations_of(operation_bits: int) -> list[AclOperation]:
     return [operation for operation in AclOperation if operation_bits >> operation & 1]
 
 
-_CONFIGS: Final = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+_COMMON: Final = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 TOPIC_OPERATIONS: Final = bits(
     [
-        *_CONFIGS,
+        *_COMMON,
         AclOperation.READ,
         AclOperation.WRITE,
         AclOperation.CREATE,
@@ -60,10 +60,10 @@ TOPIC_OPERATIONS: Final = bits(
         AclOperation.ALTER,
     ]
 )
-GROUP_OPERATIONS: Final = bits([*_CONFIGS, AclOperation.READ, AclOperation.DELETE])
+GROUP_OPERATIONS: Final = bits([*_COMMON, AclOperation.READ, AclOperation.DELETE])
 CLUSTER_OPERATIONS: Final = bits(
     [
-        *_CONFIGS,
+        *_COMMON,
         AclOperation.CREATE,
         AclOperation.ALTER,
         AclOperation.CLUSTER_ACTION,
@@ -74,4 +74,4 @@ TRANSACTIONAL_ID_OPERATIONS: Final = bits([AclOperation.DESCRIBE, AclOperation.W
 DELEGATION_TOKEN_OPERATIONS: Final = bits([AclOperation.DESCRIBE])
 USER_OPERATIONS: Final = bits([AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS])
 OPERATIONS_OMITTED: Final = -(2**31)
-"""The client did not ask for them."""
+"""Sent instead of a set if the client did not ask for one."""

@@ -35,7 +35,7 @@ class TurnItems:
     def __init__(self, items_a_turn: int) -> None:
         self.items_a_turn = self._left = items_a_turn
 
-    def is_over(self, count: int) -> bool:
+    def ends_after(self, count: int) -> bool:
         """Count these items, at least one; return whether the turn must end."""
         self._left -= max(1, count)
         if self._left > 0:
@@ -49,7 +49,7 @@ def map_in_steps(turn: TurnItems, items: Sequence[T], change: Callable[[T], U]) 
     changed: list[U] = []
     for some in split(items, turn.items_a_turn):
         changed += map(change, some)
-        if turn.is_over(len(some)):
+        if turn.ends_after(len(some)):
             yield
     return changed
 

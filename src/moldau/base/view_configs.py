@@ -15,9 +15,10 @@ VIEW_KEY: Final = "moldau.view.key"
 VIEW_HEADERS: Final = "moldau.view.headers"
 VIEW_ON_ERROR: Final = "moldau.view.on.error"
 VIEW_SOURCE_ID: Final = "moldau.view.source.id"
-"""Set by the controller: a topic that is made anew under the source's name is another topic."""
+"""The source's id, set by the controller: if the source is deleted and another topic gets its name, the view does not
+show that one."""
 VIEW_MADE_BY: Final = "moldau.view.made.by"
-"""A program that made the view by itself, for its user; it makes the view again if it is deleted."""
+"""The program that made the view unasked; if the view is deleted, that program makes it again."""
 VIEW_MADE_BY_LENGTH_MAX: Final = 200
 
 _DOCUMENTATION: Final = {
@@ -35,10 +36,9 @@ VIEW_CONFIGS: Final[tuple[ConfigDef, ...]] = tuple(
     ConfigDef(name, ConfigType.STRING, None, documentation=documentation, internal=True)
     for name, documentation in _DOCUMENTATION.items()
 )
-"""They are shown only if they are set."""
+"""DescribeConfigs shows these only if they are set."""
 
-
-VIEW_COUNTS: Final = {
+VIEW_STATISTICS: Final = {
     "seen": ConfigDef("moldau.view.count.seen", ConfigType.LONG, 0, documentation="Records evaluated.", internal=True),
     "shown": ConfigDef("moldau.view.count.shown", ConfigType.LONG, 0, documentation="Records shown.", internal=True),
     "unreadable": ConfigDef(
@@ -49,14 +49,23 @@ VIEW_COUNTS: Final = {
         internal=True,
     ),
     "skipped_runs": ConfigDef(
-        "moldau.view.count.skipped", ConfigType.LONG, 0, documentation="Runs that the index skipped.", internal=True
+        "moldau.view.count.skipped",
+        ConfigType.LONG,
+        0,
+        documentation="Stretches of the log that were not read, because the index excludes a match.",
+        internal=True,
     ),
     "failures": ConfigDef(
         "moldau.view.count.failures", ConfigType.LONG, 0, documentation="Evaluations that failed.", internal=True
     ),
     "last_failure": ConfigDef(
-        "moldau.view.last.failure", ConfigType.STRING, "", documentation="Why the last one failed.", internal=True
+        "moldau.view.last.failure",
+        ConfigType.STRING,
+        "",
+        documentation="Why the last evaluation failed.",
+        internal=True,
     ),
 }
-"""What the answering broker has evaluated of a view, since it started or somebody first read the view there. Brokers
-show these like configs, so that every admin client can ask; nobody can set them."""
+"""What the answering broker has evaluated of a view, since it started or somebody first read the view there, by the
+attribute of `replica/view_counts.ViewCounts`. Brokers show these like configs, so that every admin client can ask;
+nobody can set them."""

@@ -30,6 +30,7 @@ CHUNK_BYTES: Final = 32 << 10
 PATH: Final = "/metrics"
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.([01])")
 Step = str | Promise[None]
+"""A piece of the text, which may be empty, or a promise to wait for."""
 
 
 class BadRequest(Exception):

@@ -40,7 +40,8 @@ class RaftLog(Protocol):
         ...
 
     def append_from_leader(self, batches: memoryview, now_ms: int) -> None:
-        """Append the leader's batches unchanged, without an incomplete last one. Raise KafkaError for corrupt ones."""
+        """Append the leader's batches unchanged. An incomplete batch at the end is left out. Raise KafkaError for
+        corrupt ones."""
         ...
 
     def truncate(self, offset: int) -> None:
@@ -48,7 +49,8 @@ class RaftLog(Protocol):
         ...
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Return the largest epoch not above `epoch`, and its end offset: the log's if no epoch is above it."""
+        """Return the largest epoch of the log that is not above `epoch`, and where the next one begins (the log end if
+        none does). If all are above: `epoch`, and where the first begins."""
         ...
 
     def read(self, offset: int, max_bytes: int) -> Records | None:
@@ -93,7 +95,8 @@ class SnapshotDownload(Protocol):
     def append(self, piece: bytes | memoryview) -> None: ...
 
     def check(self) -> bool:
-        """Read the complete snapshot and put it on disk, in a thread; return False if it is corrupt."""
+        """Called in a thread: read the complete snapshot and put it on disk; return False if it is corrupt. Raise
+        StorageFault."""
         ...
 
     def freeze(self) -> None:

@@ -116,7 +116,7 @@ class AuditLog:
         ]
         turn = TurnItems(ACTIONS_A_TURN)
         for action in admin_actions(api, request, response):
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             # What failed must not hide what was done: it has a limit of its own.
             if not (self._failed_actions if action.error_code else self._actions).may_write():

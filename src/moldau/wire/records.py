@@ -33,7 +33,6 @@ from moldau.wire.batch import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
     read_header,
@@ -43,7 +42,7 @@ from moldau.wire.compression import Compression, compress, decompress
 
 Header = tuple[str, bytes | None]
 
-IN_LINE: Final = -1
+NEXT_OFFSET: Final = -1
 """As a record's offset in `build_batch`: the next after the previous record's."""
 
 
@@ -91,7 +90,7 @@ def build_batch(
     is_control: bool = False,
     is_log_append_time: bool = False,
 ) -> bytearray:
-    """Return one complete batch. Offsets are absolute; a record with offset `IN_LINE` follows the previous one."""
+    """Return one complete batch. Offsets are absolute; a record with offset `NEXT_OFFSET` follows the previous one."""
     assert records, "a batch holds at least one record"
     base_timestamp = records[0].timestamp
     body, last_delta, max_timestamp = _write_records(records, base_offset, base_timestamp)
@@ -135,7 +134,7 @@ def build_value_batch(values: Sequence[bytes], timestamp: int, leader_epoch: int
 
 
 def control_record(kind: ControlType, value: bytes, timestamp: int, version: int = 0) -> Record:
-    return Record(IN_LINE, timestamp, _CONTROL_KEY.pack(version, kind), value)
+    return Record(NEXT_OFFSET, timestamp, _CONTROL_KEY.pack(version, kind), value)
 
 
 def end_txn_marker(marker: EndTxnMarker, timestamp: int) -> Record:
@@ -160,7 +159,7 @@ def _write_records(records: Sequence[Record], base_offset: int, base_timestamp: 
     small, small_count = _SMALL_VARINTS, _SMALL_VARINTS_COUNT
     body, last_delta, max_timestamp = bytearray(), -1, base_timestamp
     for offset, timestamp, key, value, headers in records:
-        delta = last_delta + 1 if offset == IN_LINE else offset - base_offset
+        delta = last_delta + 1 if offset == NEXT_OFFSET else offset - base_offset
         assert delta > last_delta, "offsets in a batch go up"
         last_delta = delta
         if timestamp > max_timestamp:
@@ -244,8 +243,6 @@ _HEADER_BYTES_MIN: Final = 2
 _NO_HEADERS: Final = b"\0"
 _ZIGZAG: Final = tuple((raw >> 1) ^ -(raw & 1) for raw in range(0x80))
 """The value of a one-byte varint."""
-_new_record = partial(tuple.__new__, Record)
-"""Makes a Record without its own constructor."""
 
 
 def decode_records(
@@ -315,18 +312,18 @@ def _read_record(body: bytes, position: int, header: BatchHeader, headers_max: i
     else:
         headers, position = _read_headers(body, position, end, headers_max)
     if position != end:
-        raise MalformedData(f"a record of {length} bytes ends {end - position} bytes early")
+        raise MalformedData(f"a record claims {length} bytes, its fields have {length - end + position}")
     # With LogAppendTime the deltas have no meaning: every record was stamped when the batch was appended.
     is_stamped = header.attributes & LOG_APPEND_TIME_BIT
     timestamp = header.max_timestamp if is_stamped else header.base_timestamp + timestamp_delta
-    return _new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
+    return new_record((header.base_offset + offset_delta, timestamp, key, value, headers)), position
 
 
-def _read_headers(body: bytes, position: int, end: int, most: int) -> tuple[tuple[Header, ...], int]:
+def _read_headers(body: bytes, position: int, end: int, headers_max: int) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(body, position)
     if not 0 <= count <= (end - position) // _HEADER_BYTES_MIN:
         raise MalformedData(f"{count} headers cannot be in {end - position} bytes")
-    if count > most:
+    if count > headers_max:
         raise MalformedData(f"{count} headers are more than the reader takes")
     if not count:
         return (), position
@@ -391,10 +388,3 @@ def read_end_txn_marker(record: Record) -> EndTxnMarker | None:
         raise MalformedData("an end-of-transaction marker without its value")
     _, coordinator_epoch = _END_TXN_VALUE.unpack_from(record.value)
     return EndTxnMarker(kind == ControlType.COMMIT, coordinator_epoch)
-
-
-__all__ = [
-    "IN_LINE", "NO_TIMESTAMP", "ControlType", "EndTxnMarker", "Header", "Record", "append_varint", "build_batch",
-    "control_record", "control_type", "decode_records", "decompressed_body", "end_txn_batch", "end_txn_marker",
-    "read_end_txn_marker", "read_records", "read_varint",
-]  # fmt: skip

@@ -12,7 +12,7 @@ from moldau.cli.main import main
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import TimeIndex
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_marker
+from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_marker
 
 BASE_MS = 1_700_000_000_000
 SEGMENT = "00000000000000000000"
@@ -23,10 +23,10 @@ def dump(*words: object) -> Result:
 
 
 def batches() -> list[bytearray]:
-    letters = [Record(IN_LINE, BASE_MS + n, b"k%d" % n, b"v%d" % n, (("h", b"1"),)) for n in range(3)]
+    letters = [Record(NEXT_OFFSET, BASE_MS + n, b"k%d" % n, b"v%d" % n, (("h", b"1"),)) for n in range(3)]
     plain = build_batch(letters, base_offset=0, leader_epoch=4)
     packed = build_batch(
-        [Record(IN_LINE, BASE_MS + 9, None, b"\xff")], base_offset=3, compression=Compression.ZSTD, producer_id=7,
+        [Record(NEXT_OFFSET, BASE_MS + 9, None, b"\xff")], base_offset=3, compression=Compression.ZSTD, producer_id=7,
         producer_epoch=1, base_sequence=5, is_transactional=True,
     )  # fmt: skip
     marker = build_batch(

@@ -40,7 +40,7 @@ from moldau.wire.messages.offset_commit import (
 )
 from moldau.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from moldau.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 Handler = Callable[[int, Any], Any]
 BOOTSTRAP = "one:1,two:2,three:3"
@@ -216,4 +216,4 @@ def fetch_response(request: Any, records: Callable[[Any], memoryview | None]) ->
 
 def batch_with_one_record(number: int, offset: int) -> memoryview:
     """Return a batch with one record at this offset."""
-    return memoryview(bytes(build_batch([Record(IN_LINE, 0, None, b"%d" % number, ())], base_offset=offset)))
+    return memoryview(bytes(build_batch([Record(NEXT_OFFSET, 0, None, b"%d" % number, ())], base_offset=offset)))

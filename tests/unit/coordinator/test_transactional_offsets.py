@@ -12,6 +12,7 @@ from transactional_offsets_model import Committed, GroupRemoved, Marker, Offsets
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
+from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
@@ -34,7 +35,6 @@ from moldau.wire.messages.offset_delete import (
 from moldau.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
-    OffsetFetchResponseGroup,
 )
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -107,7 +107,8 @@ class Coordinator:
     def delete_offset(self, group: str, partition: int) -> None:
         topic = OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(partition)])
         if self.model.exists(group):
-            self.take(self.groups.offsets.delete(OffsetDeleteRequest(group, [topic])))
+            request, offsets = OffsetDeleteRequest(group, [topic]), self.groups.offsets
+            self.take(offsets.delete(finish(offsets.draft_deletion(request, TurnItems(1)))))
             assert self.model.offset(group, partition) is None
             assert not self.model.is_open(group, partition)
 
@@ -155,8 +156,7 @@ def fetched(groups: Groups, group: str, stable: bool, all_topics: bool = False) 
     """Return offset and error code by partition."""
     named = OffsetFetchRequestTopics(name="t", partition_indexes=PARTITIONS)
     request = OffsetFetchRequestGroup(group, topics=None if all_topics else [named])
-    response = groups.offsets.fetch(request, CLIENT, require_stable=stable).response
-    assert isinstance(response, OffsetFetchResponseGroup)
+    response = finish(groups.offsets.fetch(request, CLIENT, TurnItems(1), require_stable=stable))
     found = [each for topic in response.topics for each in topic.partitions]
     return {each.partition_index: (each.committed_offset, each.error_code) for each in found}
 

@@ -18,7 +18,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
-    IN_LINE,
+    NEXT_OFFSET,
     EndTxnMarker,
     Record,
     build_batch,
@@ -114,7 +114,7 @@ class History:
         key = b"key %d" % rng.randrange(12) + b"." * rng.choice((0, 0, 0, 9, 70))
         value = None if rng.random() < 0.25 else b"%d " % rng.randrange(10**9) * rng.choice((1, 1, 6))
         headers = (("h", b"x"),) if rng.random() < 0.1 else ()
-        return Record(IN_LINE, self.now_ms - rng.choice((0, 0, 5, 300)), key, value, headers)
+        return Record(NEXT_OFFSET, self.now_ms - rng.choice((0, 0, 5, 300)), key, value, headers)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """The second of the two producers gets a new epoch with every end (KIP-890)."""

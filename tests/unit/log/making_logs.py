@@ -12,7 +12,7 @@ from moldau.log.store import LogStore, StoreReport
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("orders", 0)
@@ -30,7 +30,7 @@ def batch_of(
     base_sequence: int = -1,
     is_transactional: bool = False,
 ) -> memoryview:
-    records = [Record(IN_LINE, timestamp, key, value) for value in values]
+    records = [Record(NEXT_OFFSET, timestamp, key, value) for value in values]
     return memoryview(
         build_batch(
             records,

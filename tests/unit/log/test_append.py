@@ -16,7 +16,7 @@ from moldau.log.validate import BatchExpandsTooMuch, Origin, RecordsRejected
 from moldau.wire.batch import read_header, stamp, stamp_crc
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
-    IN_LINE,
+    NEXT_OFFSET,
     ControlType,
     EndTxnMarker,
     Record,
@@ -137,7 +137,7 @@ def test_control_batches_are_for_brokers() -> None:
 
 
 def test_timestamps_out_of_range_name_the_records() -> None:
-    records = [Record(IN_LINE, ts, None, b"v") for ts in (NOW_MS, NOW_MS + 2 * HOUR_MS, -1, NOW_MS - HOUR_MS)]
+    records = [Record(NEXT_OFFSET, ts, None, b"v") for ts in (NOW_MS, NOW_MS + 2 * HOUR_MS, -1, NOW_MS - HOUR_MS)]
     with pytest.raises(RecordsRejected) as caught:
         append(new_log(), memoryview(build_batch(records)))
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
@@ -170,7 +170,7 @@ def test_log_append_time() -> None:
 
 def test_compacted_topics_need_keys() -> None:
     log = new_log(LogConfig(cleanup_policy=frozenset({"compact"})))
-    records = [Record(IN_LINE, NOW_MS, key, b"v") for key in (b"k", None, b"", None)]
+    records = [Record(NEXT_OFFSET, NOW_MS, key, b"v") for key in (b"k", None, b"", None)]
     with pytest.raises(RecordsRejected) as caught:
         append(log, memoryview(build_batch(records, compression=Compression.ZSTD)))
     assert caught.value.code is ErrorCode.INVALID_RECORD
@@ -199,12 +199,14 @@ def test_recompression(source: Compression, target: Compression) -> None:
 def test_records_that_cannot_be_recompressed_are_refused() -> None:
     """Offsets that do not go up, and a timestamp that is beyond 64 bits with its delta."""
     log = new_log(LogConfig(compression_type="gzip"))
-    stamped = [Record(IN_LINE, NOW_MS, None, value) for value in (b"a", b"b")]
+    stamped = [Record(NEXT_OFFSET, NOW_MS, None, value) for value in (b"a", b"b")]
     repeated = memoryview(build_batch(stamped))
     second_offset_delta = len(repeated) - 5
     assert repeated[second_offset_delta] == 2, "a zigzag number"
     assert refused(changed(repeated, second_offset_delta, b"\0"), log) is ErrorCode.INVALID_RECORD
-    late = memoryview(build_batch([Record(IN_LINE, NOW_MS, None, b"a"), Record(IN_LINE, NOW_MS + 1, None, b"b")]))
+    late = memoryview(
+        build_batch([Record(NEXT_OFFSET, NOW_MS, None, b"a"), Record(NEXT_OFFSET, NOW_MS + 1, None, b"b")])
+    )
     assert refused(changed(late, 27, struct.pack(">qq", 2**63 - 1, NOW_MS)), log) is ErrorCode.INVALID_RECORD
     assert refused(changed(late, 27, struct.pack(">qq", 2**63 - 1, 2**63 - 1))) is ErrorCode.INVALID_RECORD
 

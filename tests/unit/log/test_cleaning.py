@@ -27,14 +27,14 @@ from moldau.wire.batch import (
     stamp_crc,
 )
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 Pair = tuple[bytes, bytes | None]
 
 
 def put(history: History, *pairs: Pair, codec: Compression = Compression.NONE, is_rolled: bool = True) -> int:
     """One batch, in a segment of its own; its base offset."""
-    records = [Record(IN_LINE, history.now_ms + index, key, value) for index, (key, value) in enumerate(pairs)]
+    records = [Record(NEXT_OFFSET, history.now_ms + index, key, value) for index, (key, value) in enumerate(pairs)]
     batch = memoryview(build_batch(records, compression=codec))
     appended = history.log.append(batch, leader_epoch=history.leader_epoch, now_ms=history.now_ms, origin=Origin.CLIENT)
     if is_rolled:
@@ -189,7 +189,7 @@ def test_records_without_a_key_go() -> None:
     history = History("keyless")
     history.log.update_config(LogConfig(segment_bytes=900))
     put(history, (b"a", b"1"))
-    batch = memoryview(build_batch([Record(IN_LINE, NOW_MS, None, b"?"), Record(IN_LINE, NOW_MS, b"b", b"2")]))
+    batch = memoryview(build_batch([Record(NEXT_OFFSET, NOW_MS, None, b"?"), Record(NEXT_OFFSET, NOW_MS, b"b", b"2")]))
     history.log.append(batch, leader_epoch=0, now_ms=NOW_MS)
     history.log.roll(NOW_MS)
     history.clean()
@@ -212,7 +212,7 @@ def test_what_a_producer_had_in_flight_is_known_again_after_rounds_and_restarts(
     history = History("in flight")
 
     def send(sequence: int) -> tuple[int, bool]:
-        record = Record(IN_LINE, history.now_ms, b"a", b"%d" % sequence)
+        record = Record(NEXT_OFFSET, history.now_ms, b"a", b"%d" % sequence)
         batch = build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
         appended = history.log.append(memoryview(batch), leader_epoch=0, now_ms=history.now_ms)
         return appended.first_offset, appended.duplicate
@@ -287,7 +287,7 @@ def test_a_broken_batch_ends_the_round_and_leaves_the_log_as_it_was() -> None:
 def test_a_broken_batch_that_would_keep_only_its_header_ends_the_round() -> None:
     """In the part that was cleaned before, where nothing else checks its CRC."""
     history = History("broken-header")
-    records = [Record(IN_LINE, history.now_ms, b"a", b"1" * 50)]
+    records = [Record(NEXT_OFFSET, history.now_ms, b"a", b"1" * 50)]
     batch = memoryview(build_batch(records, producer_id=5, producer_epoch=0, base_sequence=0))
     history.log.append(batch, leader_epoch=history.leader_epoch, now_ms=history.now_ms, origin=Origin.CLIENT)
     history.log.roll(history.now_ms)

@@ -18,7 +18,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire import batch as wire_batch
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_START, MAGIC, BatchHeader
 from moldau.wire.crc import crc32c
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch
+from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch
 
 DIRECTORY = "data/orders-0"
 SEEDS = 150
@@ -102,7 +102,7 @@ class Writer:
         if rng.random() < 0.01:
             values = [bytes(3_000)]
         made = build_batch(
-            [Record(IN_LINE, timestamp, None, value) for value in values],
+            [Record(NEXT_OFFSET, timestamp, None, value) for value in values],
             producer_id=-1 if producer is None else producer,
             producer_epoch=-1 if producer is None else self.producer_epochs[producer],
             base_sequence=-1 if producer is None else self.sequences[producer],
@@ -207,7 +207,7 @@ def test_small_batches_are_read_without_objects_for_each(monkeypatch: pytest.Mon
     """One batch after another made a header and half a dozen calls each, which took three times as long."""
     content = bytearray()
     for offset in range(10_000):
-        batch = build_batch([Record(IN_LINE, NOW_MS + offset, None, bytes(100))])
+        batch = build_batch([Record(NEXT_OFFSET, NOW_MS + offset, None, bytes(100))])
         wire_batch.stamp(memoryview(batch), offset, 1)
         content += batch
     recorded: list[int] = []

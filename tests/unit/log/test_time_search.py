@@ -13,7 +13,7 @@ from moldau.log.log import Log
 from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN
 from moldau.wire.batch import stamp_create_time
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 RECORDS = 5_000
 LATER_MS = NOW_MS + 1_000
@@ -31,7 +31,7 @@ def lying_batch() -> memoryview:
 
 def many_records() -> bytearray:
     """The last one is the latest."""
-    records = [Record(IN_LINE, NOW_MS + number, None, None) for number in range(RECORDS)]
+    records = [Record(NEXT_OFFSET, NOW_MS + number, None, None) for number in range(RECORDS)]
     return bytearray(build_batch(records, compression=Compression.ZSTD))
 
 

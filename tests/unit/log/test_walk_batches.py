@@ -8,12 +8,12 @@ from moldau.base.errors import MalformedData
 from moldau.log import walk
 from moldau.log.walk import find_offset, walk_batches, walk_headers
 from moldau.testing.files import MemoryFile, MemoryFiles
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 
 def written(*sizes: int) -> tuple[MemoryFile, bytes]:
     data = b"".join(
-        bytes(build_batch([Record(IN_LINE, 0, None, b"v" * size)], base_offset=number))
+        bytes(build_batch([Record(NEXT_OFFSET, 0, None, b"v" * size)], base_offset=number))
         for number, size in enumerate(sizes)
     )
     files = MemoryFiles()

@@ -11,7 +11,7 @@ from moldau.metadata.apply import apply
 from moldau.metadata.controller import delegation_tokens
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.delegation_tokens import (
-    TokenRequest,
+    TokenContext,
     decide_create_token,
     decide_expire_token,
     decide_remove_expired_tokens,
@@ -50,21 +50,21 @@ class Desk:
             lifetime_ms,
         )
         token_id = f"token-{len(self.image.delegation_tokens)}"
-        return self._apply(decide_create_token(self.image, request, self._asked(who), token_id))
+        return self._apply(decide_create_token(self.image, request, self._context(who), token_id))
 
     def renew(self, token_id: str, who: Principal = ANN, period_ms: int = -1) -> Any:
         request = RenewDelegationTokenRequest(HMACS.hmac(token_id), period_ms)
-        return self._apply(decide_renew_token(self.image, request, self._asked(who)))
+        return self._apply(decide_renew_token(self.image, request, self._context(who)))
 
     def expire(self, token_id: str, who: Principal = ANN, period_ms: int = -1) -> Any:
         request = ExpireDelegationTokenRequest(HMACS.hmac(token_id), period_ms)
-        return self._apply(decide_expire_token(self.image, request, self._asked(who)))
+        return self._apply(decide_expire_token(self.image, request, self._context(who)))
 
     def token(self, token_id: str = "token-0") -> DelegationToken:
         return self.image.delegation_tokens[token_id]
 
-    def _asked(self, who: Principal) -> TokenRequest:
-        return TokenRequest(self.settings, TokenHmacs(self.settings.secret_key), who, self.now_ms)
+    def _context(self, who: Principal) -> TokenContext:
+        return TokenContext(self.settings, TokenHmacs(self.settings.secret_key), who, self.now_ms)
 
     def _apply(self, decision: Decision[Any]) -> Any:
         records = [decode_record(encode_record(record)) for record in decision.records]

@@ -13,6 +13,7 @@ from operations import operations_of
 from prometheus_client.parser import text_string_to_metric_families
 
 from moldau.assembly.metrics import NodeMetrics
+from moldau.base.errors import StorageFault
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
@@ -131,6 +132,32 @@ def test_groups_are_read_in_pieces() -> None:
     lists = list(committed_offsets([state]))
     assert [len(each) for each in lists] == [PIECE_SERIES, 1]
     assert OffsetCommitKey("g7", "t", 0) == OffsetCommitKey(lists[0][7].group, lists[0][7].topic, 0)
+
+
+def test_unknown_disk_space_is_left_out_and_not_zero() -> None:
+    spaces = iter([None, (100, 10), None])
+
+    def disk_space() -> tuple[int, int]:
+        space = next(spaces)
+        if space is None:
+            raise StorageFault("data", OSError("stale file handle"))
+        return space
+
+    metrics = metrics_of(InMemoryNode().start())
+    metrics._world = replace(metrics._world, disk_space=disk_space)
+    names = ("moldau_data_dir_size_bytes", ""), ("moldau_data_dir_free_bytes", "")
+    values = [[found.get(name) for name in names] for found in (samples(metrics) for _ in range(3))]
+    assert values == [[None, None], [100, 10], [None, None]]
+
+
+def test_the_uptime_does_not_follow_the_wall_clock() -> None:
+    node = InMemoryNode().start()
+    metrics = metrics_of(node)
+    node.timers.advance(3_000)
+    node.clock.jump(-3_600_000)
+    node.clock.move(7_000)  # the node did not run
+    node.timers.advance(1_000)
+    assert samples(metrics)["moldau_uptime_seconds", ""] == 11
 
 
 def test_unclean_elections_are_counted_by_the_active_controller() -> None:

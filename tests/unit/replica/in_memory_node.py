@@ -25,7 +25,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 NODE_ID = 1
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -35,7 +35,7 @@ R = TypeVar("R")
 def batch(count: int = 1, size: int = 10, *, timestamp: int | None = None, **header: int) -> memoryview:
     """Return a batch of `count` records with values of `size` bytes. `header` may name a producer and its sequence."""
     stamp = FakeClock().now_ms() if timestamp is None else timestamp
-    records = [Record(IN_LINE, stamp, None, b"v" * size) for _ in range(count)]
+    records = [Record(NEXT_OFFSET, stamp, None, b"v" * size) for _ in range(count)]
     return memoryview(build_batch(records, **header))  # type: ignore[arg-type]
 
 

@@ -20,7 +20,7 @@ from moldau.replica.partition import Partition
 from moldau.server.router import Caller
 from moldau.testing.files import MemoryFiles
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
 SEEDS = deep(20)
 STEPS = 50
@@ -60,7 +60,7 @@ class Producer:
         node = self._world.nodes.get(leader if self._rng.random() < 0.8 else self._rng.randint(1, 3))
         if node is None:
             return
-        record = Record(IN_LINE, self._world.clock.now_ms(), None, self.value)
+        record = Record(NEXT_OFFSET, self._world.clock.now_ms(), None, self.value)
         batch = build_batch([record], producer_id=self._id, producer_epoch=0, base_sequence=self._sequence)
         data = [TopicProduceData(ZERO_UUID, TOPIC, [PartitionProduceData(0, memoryview(batch))])]
         answer = node.produce.answer(ProduceRequest(acks=-1, timeout_ms=300, topic_data=data), CALLER)

@@ -9,6 +9,7 @@ from view_world import BATCH_BYTES, ViewWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.view_configs import VIEW_STATISTICS
 from moldau.replica.view_counts import REPORT_INTERVAL_MS, ViewCounts
 from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MAX_MS, REMEMBERED_MS, RunFailures
 from moldau.views.jobs import Evaluated, ViewFailed
@@ -23,6 +24,11 @@ def read_error(world: ViewWorld) -> ErrorCode:
     with pytest.raises(KafkaError) as failed:
         world.read()
     return failed.value.code
+
+
+def test_each_statistic_that_brokers_describe_is_counted() -> None:
+    counts = ViewCounts(print)
+    assert [name for name in VIEW_STATISTICS if not hasattr(counts, name)] == []
 
 
 def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:

@@ -23,7 +23,7 @@ from moldau.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
 BACKOFF_MS = 15_000
 DAY_MS = 24 * 3600 * 1000
@@ -125,7 +125,7 @@ class Desk:
         """Append one batch, by default in a segment of its own, and flush it."""
         now_ms = self.node.clock.now_ms()
         made = [
-            Record(IN_LINE, now_ms, key.encode(), None if value is None else value.encode())
+            Record(NEXT_OFFSET, now_ms, key.encode(), None if value is None else value.encode())
             for key, value in records.items()
         ]
         self.node.partition(topic).append(memoryview(build_batch(made, **header)), -1, now_ms)  # type: ignore[arg-type]

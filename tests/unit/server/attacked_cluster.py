@@ -27,7 +27,7 @@ from moldau.wire.codec import Outgoing, Refusal
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import Message
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -296,7 +296,7 @@ class AttackedCluster:
     def begin_write(self, name: str, value: bytes = b"v") -> SentRequest:
         image = self.wait_for_leader().current.image
         leader = image.topics[name].partitions[0].leader
-        batch = build_batch([Record(IN_LINE, self.clock.now_ms(), None, value)])
+        batch = build_batch([Record(NEXT_OFFSET, self.clock.now_ms(), None, value)])
         data = [TopicProduceData(name=name, partition_data=[PartitionProduceData(0, bytes(batch))])]
         request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
         return self.send(request, ApiKey.PRODUCE, 11, leader, to_controller=False)

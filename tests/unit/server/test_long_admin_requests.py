@@ -33,6 +33,7 @@ from moldau.wire.messages.alter_user_scram_credentials import (
 )
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from moldau.wire.messages.describe_acls import DescribeAclsRequest
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from moldau.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from moldau.wire.messages.list_partition_reassignments import (
@@ -80,7 +81,7 @@ def filters(count: int) -> list[DeleteAclsFilter]:
     return [DeleteAclsFilter(TOPIC, f"{number}", LITERAL, "U:a", "*", READ, ALLOW) for number in range(count)]
 
 
-def test_thousands_of_acls_are_created_and_deleted(cluster: AttackedCluster) -> None:
+def test_thousands_of_acls_are_created_described_and_deleted(cluster: AttackedCluster) -> None:
     created = long_request(cluster, ApiKey.CREATE_ACLS, CreateAclsRequest(creations(9_000)))
     assert {each.error_code for each in created.results} == {0}
     node = cluster.nodes[1]
@@ -88,6 +89,9 @@ def test_thousands_of_acls_are_created_and_deleted(cluster: AttackedCluster) -> 
     again = long_request(cluster, ApiKey.CREATE_ACLS, CreateAclsRequest(creations(9_000)))
     assert len(again.results) == 9_000
     assert len(node.current.image.acls) == 9_000
+    described = long_request(cluster, ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY))
+    assert [each.resource_name for each in described.resources] == sorted(str(number) for number in range(9_000))
+    assert {len(each.acls) for each in described.resources} == {1}
     one_by_one = long_request(cluster, ApiKey.DELETE_ACLS, DeleteAclsRequest(filters(4_000)))
     assert [len(each.matching_acls) for each in one_by_one.filter_results] == [1] * 4_000
     everything = DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)

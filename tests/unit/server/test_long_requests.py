@@ -13,6 +13,7 @@ from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.replies import TimeLimit, in_turns
+from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
@@ -159,6 +160,22 @@ def test_a_resource_that_is_named_often_is_described_once() -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "victim", None)] * 200)
     outcome = AttackedCluster(1).ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
     assert [result.resource_name for result in outcome.results] == ["victim"]
+
+
+class UnsearchableKeys(list[str]):
+    def __contains__(self, key: object) -> bool:
+        pytest.fail("hundreds of configs are looked up in a list of thousands of keys")
+
+
+def test_configs_are_not_looked_up_in_a_long_list_of_keys() -> None:
+    cluster = AttackedCluster(1)
+    broker = cluster.nodes[1].broker_side
+    assert broker is not None
+    (handler,) = (each for each in broker.handlers if each.api is ApiKey.DESCRIBE_CONFIGS)
+    keys = UnsearchableKeys([*_names(50_000), "log.retention.ms"])
+    request = DescribeConfigsRequest([DescribeConfigsResource(4, "1", keys)])
+    response: Any = handler.answer(request, Caller("PLAINTEXT", "test:1", "test", 4))
+    assert [each.name for each in response.results[0].configs] == ["log.retention.ms"]
 
 
 @pytest.mark.parametrize("api", [ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS])

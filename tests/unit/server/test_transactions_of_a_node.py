@@ -38,7 +38,7 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from moldau.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
 TX = "tx"
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
@@ -125,7 +125,7 @@ class TransactionalNode:
 
 def records(producer: tuple[int, int], *texts: str, sequence: int = 0, now_ms: int = 1_700_000_000_000) -> bytearray:
     return build_batch(
-        [Record(IN_LINE, now_ms, None, text.encode()) for text in texts],
+        [Record(NEXT_OFFSET, now_ms, None, text.encode()) for text in texts],
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=sequence,

@@ -19,7 +19,7 @@ from moldau.wire.messages.find_coordinator import FindCoordinatorRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import Message
 
 FEW_PARTITIONS = {"transaction_state_log_num_partitions": "2", "offsets_topic_num_partitions": "2"}
@@ -34,7 +34,7 @@ Producer = tuple[int, int]
 
 def batch(producer: Producer, sequence: int = 0, value: bytes = b"v", **header: Any) -> bytearray:
     fields = {"is_transactional": True, **header}
-    record = Record(IN_LINE, 1_700_000_000_000, None, value)
+    record = Record(NEXT_OFFSET, 1_700_000_000_000, None, value)
     return build_batch([record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence, **fields)
 
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from arrow_rows import Row
 
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_marker
+from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_marker
 
 short_bytes = st.none() | st.binary(max_size=12)
 # Lengths on both sides of where their varint grows; what the bytes are does not matter, their number does.
@@ -17,7 +17,7 @@ some_bytes = short_bytes | st.sampled_from([0, 1, 50, 56, 63, 64, 300, 8_170, 8_
 header_keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 headers = st.lists(st.tuples(header_keys, short_bytes), max_size=4).map(tuple)
 timestamps = st.integers(-1, 1 << 45)
-records = st.builds(Record, st.just(IN_LINE), timestamps, some_bytes, some_bytes, st.just(()) | headers)
+records = st.builds(Record, st.just(NEXT_OFFSET), timestamps, some_bytes, some_bytes, st.just(()) | headers)
 
 PLAIN = -1
 PRODUCERS = (PLAIN, 7, 8)

@@ -19,13 +19,13 @@ from moldau.spark.records import joined_records
 from moldau.spark.records.decode import decode, next_offset
 from moldau.wire.batch import BATCH_HEADER_BYTES, stamp_crc
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 CODECS = pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name.lower())
 
 
 def record(value: bytes | None, key: bytes | None = None, timestamp: int = 1000, **more: object) -> Record:
-    return Record(IN_LINE, timestamp, key, value, **more)  # type: ignore[arg-type]
+    return Record(NEXT_OFFSET, timestamp, key, value, **more)  # type: ignore[arg-type]
 
 
 # --- against other decoders -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from moldau.base.limits import DECOMPRESSED_BYTES_MAX
 from moldau.spark.records.decode import decode, next_offset
 from moldau.wire.batch import BATCH_HEADER_BYTES, CRC_START, stamp_crc
 from moldau.wire.compression import Compression, compress
-from moldau.wire.records import IN_LINE, Record, append_varint, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, append_varint, build_batch
 
 WHERE = rf"^{TOPIC}-{PARTITION}, batch at offset -?\d+: "
 STRICTER = ("comes next", "beyond what Spark can hold", "message format", "less than its header")
@@ -31,7 +31,7 @@ def some_log(chance: random.Random, codec: Compression) -> bytes:
         headers = tuple((f"h{number}", chance.choice([None, b"x"])) for number in range(chance.randrange(3)))
         key = None if chance.random() < 0.3 else chance.randbytes(chance.randrange(9))
         return Record(
-            IN_LINE, 1_000_000 + chance.randrange(90_000), key, chance.randbytes(chance.randrange(90)), headers
+            NEXT_OFFSET, 1_000_000 + chance.randrange(90_000), key, chance.randbytes(chance.randrange(90)), headers
         )
 
     batches = [[one() for _ in range(chance.choice([1, 3, 20, 40]))] for _ in range(chance.randrange(1, 4))]
@@ -129,7 +129,7 @@ def test_every_cut_of_a_log_gives_the_batches_before_it() -> None:
 
 def batch_of(body: bytes, count: int = 1, last_offset_delta: int = 0, codec: Compression = Compression.NONE) -> bytes:
     """A batch with this body, whatever it says. The CRC is right."""
-    batch = bytearray(build_batch([Record(IN_LINE, 5, None, b"")])[:BATCH_HEADER_BYTES])
+    batch = bytearray(build_batch([Record(NEXT_OFFSET, 5, None, b"")])[:BATCH_HEADER_BYTES])
     batch += compress(codec, body)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[22] = codec
@@ -201,7 +201,7 @@ def test_the_batch_that_the_lies_are_made_of_is_good() -> None:
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("rows_before", [0, 50])
 def test_a_lie_is_refused_where_it_stands(lie: str, rows_before: int) -> None:
-    before = plain_log([[Record(IN_LINE, 5, b"k", b"v" * 9, (("h", b"x"),))] * rows_before]) if rows_before else b""
+    before = plain_log([[Record(NEXT_OFFSET, 5, b"k", b"v" * 9, (("h", b"x"),))] * rows_before]) if rows_before else b""
     log = bytearray(before + LIES[lie])
     if rows_before and "offset" not in lie:
         log[len(before) : len(before) + 8] = struct.pack(">q", rows_before)
@@ -240,7 +240,7 @@ def test_a_bomb_is_refused(codec: Compression) -> None:
 @pytest.mark.parametrize("timestamp", [(1 << 63) // 1000 + 1, -(1 << 63) // 1000 - 2, (1 << 63) - 1, -(1 << 63)])
 @pytest.mark.parametrize("is_log_append_time", [False, True])
 def test_a_time_that_spark_cannot_hold_is_refused(timestamp: int, is_log_append_time: bool) -> None:
-    log = build_batch([Record(IN_LINE, timestamp, None, b"v")], is_log_append_time=is_log_append_time)
+    log = build_batch([Record(NEXT_OFFSET, timestamp, None, b"v")], is_log_append_time=is_log_append_time)
     with pytest.raises(MalformedData, match=rf"{WHERE}a timestamp beyond"):
         decoded(fetched(log))
 
@@ -255,5 +255,5 @@ def test_timestamps_do_not_wrap_around() -> None:
 
 def test_times_at_the_bounds_are_told() -> None:
     bound = ((1 << 63) - 1) // 1000
-    log = build_batch([Record(IN_LINE, timestamp, None, b"v") for timestamp in (bound, -bound, 0, -1)])
+    log = build_batch([Record(NEXT_OFFSET, timestamp, None, b"v") for timestamp in (bound, -bound, 0, -1)])
     assert [row.record.timestamp for row in decoded(fetched(log))] == [bound, -bound, 0, -1]

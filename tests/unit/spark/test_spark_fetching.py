@@ -14,7 +14,7 @@ from moldau.spark.fetching import _Fetching
 from moldau.spark.offsets import Range
 from moldau.spark.options import read_options
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 TOPIC_ID = bytes(range(16))
 OPTIONS = read_options({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}, is_stream=False)
@@ -38,7 +38,7 @@ def answer(*partitions: PartitionData) -> FetchResponse:
 
 
 def whole() -> memoryview:
-    return memoryview(bytes(build_batch([Record(IN_LINE, 5, None, b"x")] * 3)))
+    return memoryview(bytes(build_batch([Record(NEXT_OFFSET, 5, None, b"x")] * 3)))
 
 
 def positions(read: _Fetching) -> list[int]:

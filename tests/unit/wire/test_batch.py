@@ -15,16 +15,16 @@ from moldau.wire.batch import (
     stamp_log_append_time,
 )
 from moldau.wire.compression import Compression
-from moldau.wire.records import IN_LINE, Record, build_batch, decode_records
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
 
 def one_batch(value: bytes = b"value") -> bytearray:
-    return build_batch([Record(IN_LINE, 1000, b"key", value), Record(IN_LINE, 2000, None, None)])
+    return build_batch([Record(NEXT_OFFSET, 1000, b"key", value), Record(NEXT_OFFSET, 2000, None, None)])
 
 
 def test_the_header_is_61_bytes_and_has_the_given_fields() -> None:
     batch = build_batch(
-        [Record(IN_LINE, 1000, b"a", b"b"), Record(IN_LINE, 900, b"c", b"d")],
+        [Record(NEXT_OFFSET, 1000, b"a", b"b"), Record(NEXT_OFFSET, 900, b"c", b"d")],
         base_offset=50,
         leader_epoch=3,
         compression=Compression.ZSTD,

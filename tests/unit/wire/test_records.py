@@ -15,7 +15,7 @@ from moldau.base.errors import MalformedData
 from moldau.wire.batch import has_valid_crc, read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import (
-    IN_LINE,
+    NEXT_OFFSET,
     ControlType,
     EndTxnMarker,
     Record,
@@ -44,7 +44,7 @@ headers = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), m
 records_strategy = st.lists(
     st.builds(
         Record,
-        offset=st.just(IN_LINE),
+        offset=st.just(NEXT_OFFSET),
         timestamp=st.integers(1_000_000_000_000, 2_000_000_000_000),
         key=optional_bytes,
         value=optional_bytes,
@@ -127,20 +127,22 @@ def test_varints_without_an_end_or_too_long_are_refused(data: bytes) -> None:
 
 
 def test_offsets_may_have_gaps_as_compaction_leaves_them() -> None:
-    records = [Record(100, 5, b"a", b"1"), Record(103, 6, b"b", None), Record(IN_LINE, 7, None, b"")]
+    records = [Record(100, 5, b"a", b"1"), Record(103, 6, b"b", None), Record(NEXT_OFFSET, 7, None, b"")]
     batch = build_batch(records, base_offset=100)
     assert [r.offset for r in decode_records(batch)] == [100, 103, 104]
     assert read_header(batch).last_offset_delta == 4
 
 
 def test_log_append_time_is_every_records_timestamp() -> None:
-    batch = build_batch([Record(IN_LINE, 5, None, b"a"), Record(IN_LINE, 9, None, b"b")], is_log_append_time=True)
+    batch = build_batch(
+        [Record(NEXT_OFFSET, 5, None, b"a"), Record(NEXT_OFFSET, 9, None, b"b")], is_log_append_time=True
+    )
     assert [r.timestamp for r in decode_records(batch)] == [9, 9]
 
 
 def test_every_single_byte_changed_is_refused_or_still_a_batch() -> None:
     """For any bytes, decoding returns records or raises MalformedData, never another error, and uses little memory."""
-    records = [Record(IN_LINE, 1000 + i, b"k%d" % i, b"v" * i, (("h", b"x"), ("n", None))) for i in range(4)]
+    records = [Record(NEXT_OFFSET, 1000 + i, b"k%d" % i, b"v" * i, (("h", b"x"), ("n", None))) for i in range(4)]
     rng = random.Random(7)
     for codec in Compression:
         batch = build_batch(records, compression=codec)
@@ -157,7 +159,7 @@ def test_every_single_byte_changed_is_refused_or_still_a_batch() -> None:
 
 @pytest.mark.parametrize("cut", range(1, 30))
 def test_a_truncated_body_is_refused(cut: int) -> None:
-    batch = build_batch([Record(IN_LINE, 1, b"key", b"value", (("h", b"x"),))])
+    batch = build_batch([Record(NEXT_OFFSET, 1, b"key", b"value", (("h", b"x"),))])
     short = bytearray(batch[:-cut])
     short[8:12] = (len(short) - 12).to_bytes(4, "big", signed=True)
     with pytest.raises(MalformedData):
@@ -165,7 +167,7 @@ def test_a_truncated_body_is_refused(cut: int) -> None:
 
 
 def test_trailing_bytes_are_refused() -> None:
-    batch = build_batch([Record(IN_LINE, 1, b"key", b"value")]) + b"\0"
+    batch = build_batch([Record(NEXT_OFFSET, 1, b"key", b"value")]) + b"\0"
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     with pytest.raises(MalformedData, match="left after"):
         decode_records(batch)
@@ -173,7 +175,7 @@ def test_trailing_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("count", [-1, 2, 1000, 2**31 - 1])
 def test_a_wrong_count_is_refused(count: int) -> None:
-    batch = build_batch([Record(IN_LINE, 1, b"key", b"value")])
+    batch = build_batch([Record(NEXT_OFFSET, 1, b"key", b"value")])
     batch[57:61] = count.to_bytes(4, "big", signed=True)
     with pytest.raises(MalformedData):
         decode_records(batch)
@@ -182,9 +184,19 @@ def test_a_wrong_count_is_refused(count: int) -> None:
 def test_negative_lengths_other_than_null_are_refused() -> None:
     # length 7 | attributes | timestamp delta | offset delta | key length -2 | ...
     body = bytes([14, 0, 0, 0, 3, 1, 0, 0])
-    batch = build_batch([Record(IN_LINE, 1, None, b"")])[:61] + body
+    batch = build_batch([Record(NEXT_OFFSET, 1, None, b"")])[:61] + body
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     with pytest.raises(MalformedData):
+        decode_records(batch)
+
+
+@pytest.mark.parametrize(("claimed", "bytes_more"), [(5, 0), (7, 1)])
+def test_a_record_says_by_how_much_its_length_is_wrong(claimed: int, bytes_more: int) -> None:
+    # length | attributes | timestamp delta | offset delta | no key | no value | no headers
+    body = bytes([claimed << 1, 0, 0, 0, 1, 1, 0]) + bytes(bytes_more)
+    batch = build_batch([Record(NEXT_OFFSET, 1, None, b"")])[:61] + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    with pytest.raises(MalformedData, match=f"a record claims {claimed} bytes, its fields have 6"):
         decode_records(batch)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from moldau.base.view_configs import (
-    VIEW_COUNTS,
     VIEW_FORMAT,
     VIEW_FROM,
     VIEW_HEADERS,
@@ -16,6 +15,7 @@ from moldau.base.view_configs import (
     VIEW_ON_ERROR,
     VIEW_SELECT,
     VIEW_SOURCE_ID,
+    VIEW_STATISTICS,
     VIEW_WHERE,
 )
 from moldau.cli.cluster.connect import answering_cluster
@@ -148,7 +148,7 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     show(output_format, *tables, data=data)
 
 
-_COUNTS = tuple(definition.name for definition in VIEW_COUNTS.values())
+_COUNTS = tuple(definition.name for definition in VIEW_STATISTICS.values())
 
 
 def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:

@@ -27,7 +27,7 @@ from moldau.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from moldau.wire.records import IN_LINE, Record, build_batch
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 BATCH_BYTES: Final = 512 << 10
 """The approximate size of a batch: below the message.max.bytes of any ordinary broker."""
@@ -188,7 +188,7 @@ class BatchSender:
             sequence = self._sequences.get(topic_partition, 0)
             self._sequences[topic_partition] = next_sequence(sequence, len(records))
         return build_batch(
-            [Record(IN_LINE, each.timestamp_ms, each.key, each.value, tuple(each.headers)) for each in records],
+            [Record(NEXT_OFFSET, each.timestamp_ms, each.key, each.value, tuple(each.headers)) for each in records],
             compression=self._codec,
             producer_id=producer_id,
             producer_epoch=epoch,

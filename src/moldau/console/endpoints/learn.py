@@ -20,7 +20,7 @@ from moldau.console.live import Event, Feed
 from moldau.console.records.choosing import Choice
 from moldau.console.records.search import Work, bounds, oldest_first
 from moldau.console.records.writing import ACKS, choose_partition, write
-from moldau.wire.records import IN_LINE, Record
+from moldau.wire.records import NEXT_OFFSET, Record
 
 COUNT_MAX: Final = 100
 PARTITIONS_MAX: Final = 12
@@ -149,7 +149,7 @@ def _send(cluster: Cluster, partition: int, key: str | None, value: str, acks: i
     """Send one record and say how it went: a killed broker is an answer, not an error of the page."""
     begin = time.monotonic()
     error_text, offset = None, None
-    record = Record(IN_LINE, now_ms(), None if key is None else key.encode(), value.encode())
+    record = Record(NEXT_OFFSET, now_ms(), None if key is None else key.encode(), value.encode())
     try:
         offset = write(cluster, PRACTICE, partition, [record], acks)
     except KafkaError as error:
@@ -183,7 +183,7 @@ def compact(call: Call) -> dict[str, Any]:
             raise bad_request('make the topic anew with "compacted": true first')
         for version in range(1, 4):
             records = [
-                Record(IN_LINE, now_ms(), key.encode(), f"version {version}".encode()) for key in COMPACTION_KEYS
+                Record(NEXT_OFFSET, now_ms(), key.encode(), f"version {version}".encode()) for key in COMPACTION_KEYS
             ]
             write(cluster, PRACTICE, 0, records)
         before = _shown(cluster)
@@ -200,7 +200,12 @@ def _watch(call: Call, practice: Practice, count: int) -> None:
         time.sleep(0.5)
         try:
             with call.access.cluster() as cluster:
-                write(cluster, PRACTICE, 0, [Record(IN_LINE, now_ms(), b"clock", b"a later record closes the segment")])
+                write(
+                    cluster,
+                    PRACTICE,
+                    0,
+                    [Record(NEXT_OFFSET, now_ms(), b"clock", b"a later record closes the segment")],
+                )
                 shown = [each for each in _shown(cluster) if each["key"] != "clock"]
         except (KafkaError, OSError, MalformedData):
             continue

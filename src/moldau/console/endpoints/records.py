@@ -25,7 +25,7 @@ from moldau.console.records.fetching import fetch
 from moldau.console.records.search import Work, cursor_text, oldest_first
 from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
 from moldau.console.records.writing import ACKS, choose_partition, write
-from moldau.wire.records import IN_LINE, Header, Record
+from moldau.wire.records import NEXT_OFFSET, Header, Record
 
 LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 500
@@ -150,7 +150,7 @@ def produce(call: Call) -> dict[str, Any]:
         raise bad_request("acks: expected all, 1 or 0")
     timestamp_ms = call.number("timestamp_ms", 0, OFFSET_MAX)
     record = Record(
-        IN_LINE,
+        NEXT_OFFSET,
         now_ms() if timestamp_ms is None else timestamp_ms,
         encoded(call.optional("key", str), call.field("key_encoding", str, "text"), "key"),
         encoded(call.optional("value", str), call.field("value_encoding", str, "text"), "value"),
@@ -266,7 +266,7 @@ def _copy(cluster: Cluster, target: str, found: list[FoundRecord], keeps_partiti
         if keeps_partition and each.partition >= count:
             raise bad_request(f"keep_partition: {target} has no partition {each.partition}; it has 0 to {count - 1}")
         partition = each.partition if keeps_partition else choose_partition(each.record.key, count, turn)
-        grouped.setdefault(partition, []).append(each.record._replace(offset=IN_LINE))
+        grouped.setdefault(partition, []).append(each.record._replace(offset=NEXT_OFFSET))
     for partition, records in grouped.items():
         try:
             for batch in _batches(records):

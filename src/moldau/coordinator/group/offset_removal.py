@@ -7,68 +7,110 @@ groups: the open transaction shows that the group is still in use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
+from moldau.base.steps import Steps, TurnItems, map_in_steps, split
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition
-from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic, Outcome, any_topic
+from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic, Outcome
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.wire.messages.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 
 
-def delete(
-    state: GroupState, request: OffsetDeleteRequest, may_read: MayUseTopic = any_topic
-) -> Outcome[OffsetDeleteResponse]:
-    """Delete offsets. If the client may read none of the topics, it does not learn whether the group exists."""
-    allowed = {topic.name for topic in request.topics if may_read(topic.name)}
-    if request.topics and not allowed:
-        return Outcome(OffsetDeleteResponse(topics=[_denied(topic) for topic in request.topics]))
-    group = state.groups.get(request.group_id)
+@dataclass(slots=True)
+class DeletionDraft:
+    """Offsets to delete for a request, before anything is written."""
+
+    group: Group | None
+    """None if the client may read none of the topics."""
+    topics: list[OffsetDeleteResponseTopic] = field(default_factory=list)
+    """The topics of the response."""
+    tombstones: dict[TopicAndPartition, CoordinatorRecord] = field(default_factory=dict)
+    """One for each offset, however often the request names its partition."""
+    encoded: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    subscribed: dict[str, bool] = field(default_factory=dict)
+    """Whether the group reads each topic that the client may read."""
+
+
+def draft_deletion(
+    state: GroupState, request: OffsetDeleteRequest, may_read: MayUseTopic, turn: TurnItems
+) -> Steps[DeletionDraft]:
+    """Draft the deletion of offsets. If the client may read none of the topics, it does not learn whether the group
+    exists."""
+    names = list(dict.fromkeys([topic.name for topic in request.topics]))
+    may_read_each = yield from map_in_steps(turn, names, may_read)
+    allowed = set(compress(names, may_read_each))
+    draft = DeletionDraft(None if names and not allowed else _group_to_change(state, request.group_id))
+    for topic in request.topics:
+        results: list[OffsetDeleteResponsePartition] = []
+        for some in split(topic.partitions, turn.items_a_turn):
+            indexes = [partition.partition_index for partition in some]
+            if draft.group is None or topic.name not in allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                results += [OffsetDeleteResponsePartition(index, code) for index in indexes]
+            else:
+                results += _draft_topic(state, draft, draft.group, topic.name, indexes)
+            if turn.ends_after(len(some)):
+                yield
+        draft.topics.append(OffsetDeleteResponseTopic(topic.name, results))
+        if turn.ends_after(1):
+            yield
+    return draft
+
+
+def _group_to_change(state: GroupState, group_id: str) -> Group:
+    group = state.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-    records: list[CoordinatorRecord] = []
-    topics = [
-        _delete(state, group, topic, records) if topic.name in allowed else _denied(topic) for topic in request.topics
-    ]
-    return Outcome(OffsetDeleteResponse(topics=topics), records)
+    return group
 
 
-def _delete(
-    state: GroupState, group: Group, topic: OffsetDeleteRequestTopic, records: list[CoordinatorRecord]
-) -> OffsetDeleteResponseTopic:
-    image = state.current.image.topics.get(topic.name)
+def _draft_topic(
+    state: GroupState, draft: DeletionDraft, group: Group, name: str, indexes: Sequence[int]
+) -> list[OffsetDeleteResponsePartition]:
+    image = state.current.image.topics.get(name)
     existing = range(len(image.partitions)) if image is not None else range(0)
-    is_read = group.is_subscribed_to(topic.name)
-    committed = state.offsets.get(group.group_id, {}).get(topic.name, {})
+    is_read = draft.subscribed.setdefault(name, group.is_subscribed_to(name))
+    committed = state.offsets.get(group.group_id, {}).get(name, {})
     unstable = state.transactional_offsets.open_of(group.group_id)
     results = []
-    for index in (partition.partition_index for partition in topic.partitions):
+    for index in indexes:
+        place = (name, index)
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
         if index not in existing:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif not is_read and (index in committed or (topic.name, index) in unstable):
-            records += _tombstones(group.group_id, [(topic.name, index)])
+        elif not is_read and place not in draft.tombstones and (index in committed or place in unstable):
+            draft.tombstones[place] = tombstone = CoordinatorRecord(OffsetCommitKey(group.group_id, *place), None)
+            draft.encoded.append(encode_record(tombstone))
         results.append(OffsetDeleteResponsePartition(index, code))
-    return OffsetDeleteResponseTopic(topic.name, results)
+    return results
 
 
-def _denied(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return OffsetDeleteResponseTopic(
-        topic.name, [OffsetDeleteResponsePartition(each.partition_index, code) for each in topic.partitions]
-    )
+def delete(state: GroupState, draft: DeletionDraft) -> Outcome[OffsetDeleteResponse]:
+    """Delete the offsets of a draft. Raise KafkaError if the group was replaced or reads other topics since."""
+    response = OffsetDeleteResponse(topics=draft.topics)
+    if draft.group is None:
+        return Outcome(response)
+    group = _group_to_change(state, draft.group.group_id)
+    if group is not draft.group or any(
+        group.is_subscribed_to(name) is not is_read for name, is_read in draft.subscribed.items()
+    ):
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # clients try again
+    return Outcome(response, list(draft.tombstones.values()), encoded=draft.encoded)
 
 
 def of_deleted_group(state: GroupState, group_id: str) -> list[CoordinatorRecord]:

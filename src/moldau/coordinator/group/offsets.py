@@ -11,6 +11,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.steps import Steps, TurnItems
 from moldau.coordinator.group import offset_fetch, offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.commit_draft import CommitDraft, T
@@ -23,6 +24,7 @@ from moldau.coordinator.group.commit_records import (
     value_tags,
 )
 from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
+from moldau.coordinator.group.offset_removal import DeletionDraft
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import (
@@ -253,15 +255,21 @@ class Offsets:
         self,
         request: OffsetFetchRequestGroup,
         client: Client,
+        turn: TurnItems,
         require_stable: bool = False,
         may_describe: MayUseTopic = any_topic,
-    ) -> Outcome[OffsetFetchResponseGroup]:
-        return Outcome(offset_fetch.fetch(self._state, request, client, require_stable, may_describe))
+    ) -> Steps[OffsetFetchResponseGroup]:
+        return offset_fetch.fetch(self._state, request, client, require_stable, may_describe, turn)
 
     # --- removal ------------------------------------------------------------------------------------------------
 
-    def delete(self, request: OffsetDeleteRequest, may_read: MayUseTopic = any_topic) -> Outcome[OffsetDeleteResponse]:
-        return offset_removal.delete(self._state, request, may_read)
+    def draft_deletion(
+        self, request: OffsetDeleteRequest, turn: TurnItems, may_read: MayUseTopic = any_topic
+    ) -> Steps[DeletionDraft]:
+        return offset_removal.draft_deletion(self._state, request, may_read, turn)
+
+    def delete(self, draft: DeletionDraft) -> Outcome[OffsetDeleteResponse]:
+        return offset_removal.delete(self._state, draft)
 
     # --- the log ------------------------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ def decide_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Step
         return Decision(DeleteAclsResponse(filter_results=[refusal] * len(request.filters)))
     results: list[DeleteAclsFilterResult] = []
     for each in matching_acls:
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         if isinstance(each, KafkaError):
             results.append(DeleteAclsFilterResult(each.code, each.message))
@@ -161,7 +161,7 @@ def _match_all(
     removed: set[AclBinding] = set()
     match_count = 0
     for acl_filter, only in zip(filters, only_bindings, strict=True):
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         if (problem := _filter_problem(acl_filter)) is not None:
             results.append(KafkaError(ErrorCode.INVALID_REQUEST, problem))

@@ -13,7 +13,7 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
+from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.partition_states import changed_partition
@@ -109,7 +109,7 @@ def _build_record(
         recovery_state=request.leader_recovery_state,
         election=Election.UNCLEAN if is_unclean_allowed else Election.ONLINE,
     )
-    return change(image, topic, request.partition_index, desired, active_in(image))
+    return change_record(image, topic, request.partition_index, desired, active_in(image))
 
 
 def _build_response(

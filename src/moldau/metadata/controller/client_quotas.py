@@ -49,14 +49,14 @@ def decide_alter_client_quotas(
         refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} quotas in one request.")
         refused: list[ResponseEntryData] = []
         for entry in request.entries:
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             refused.append((yield from _result(turn, _entity(entry), refusal)))
         return Decision(AlterClientQuotasResponse(entries=refused))
     results: dict[Entity, ResponseEntryData] = {}
     records: list[ClientQuotaRecord] = []
     for entry in request.entries:
-        if turn.is_over(ENTITY_COST + len(entry.ops)):
+        if turn.ends_after(ENTITY_COST + len(entry.ops)):
             yield
         entity = _entity(entry)
         try:

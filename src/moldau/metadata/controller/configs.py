@@ -91,7 +91,7 @@ def _decide(
     duplicates = _find_duplicates([(each.resource_type, each.resource_name) for each in resources])
     turn = TurnItems(CONFIGS_A_TURN)
     for resource in resources:
-        if turn.is_over(RESOURCE_COST + len(resource.configs)):
+        if turn.ends_after(RESOURCE_COST + len(resource.configs)):
             yield
         key: tuple[int, str] = (resource.resource_type, resource.resource_name)
         error, message = 0, None

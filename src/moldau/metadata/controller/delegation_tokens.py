@@ -30,7 +30,7 @@ NO_TIME: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRequest:
+class TokenContext:
     """What a decision depends on besides the image and the request itself."""
 
     settings: TokenSettings
@@ -71,15 +71,15 @@ def check_principals(request: CreateDelegationTokenRequest, requester: Principal
 
 
 def decide_create_token(
-    image: MetadataImage, request: CreateDelegationTokenRequest, asked: TokenRequest, token_id: str
+    image: MetadataImage, request: CreateDelegationTokenRequest, context: TokenContext, token_id: str
 ) -> Decision[CreateDelegationTokenResponse]:
-    requester = Principal(asked.requester.type, asked.requester.name)
-    refusal = asked.refusal() or check_principals(request, requester)
+    requester = Principal(context.requester.type, context.requester.name)
+    refusal = context.refusal() or check_principals(request, requester)
     if refusal is None and _count(image, requester) >= TOKENS_OF_REQUESTER_MAX:
         refusal = ErrorCode.POLICY_VIOLATION
     if refusal is not None:
         return Decision(refused_creation(request, requester, refusal))
-    settings, now_ms = asked.settings, asked.now_ms
+    settings, now_ms = context.settings, context.now_ms
     lifetime_ms = settings.lifetime_ms_max
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
@@ -103,42 +103,42 @@ def decide_create_token(
         token.expires_ms,
         token.max_ms,
         token.id,
-        asked.hmacs.hmac(token.id),
+        context.hmacs.hmac(token.id),
     )
     return Decision(response, (token_record(token),))
 
 
 def decide_renew_token(
-    image: MetadataImage, request: RenewDelegationTokenRequest, asked: TokenRequest
+    image: MetadataImage, request: RenewDelegationTokenRequest, context: TokenContext
 ) -> Decision[RenewDelegationTokenResponse]:
-    found = _find(image, request.hmac, asked)
+    found = _find(image, request.hmac, context)
     if isinstance(found, ErrorCode):
         return Decision(RenewDelegationTokenResponse(found))
-    if found.lifetime_ms(asked.now_ms) < 0:
+    if found.lifetime_ms(context.now_ms) < 0:
         return Decision(RenewDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_EXPIRED))
-    if not found.belongs_to(asked.requester):
+    if not found.belongs_to(context.requester):
         return Decision(RenewDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH))
-    period_ms = asked.settings.expiry_time_ms
+    period_ms = context.settings.expiry_time_ms
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
-    renewed = found._replace(expires_ms=min(found.max_ms, asked.now_ms + period_ms))
+    renewed = found._replace(expires_ms=min(found.max_ms, context.now_ms + period_ms))
     return Decision(RenewDelegationTokenResponse(ErrorCode.NONE, renewed.expires_ms), (token_record(renewed),))
 
 
 def decide_expire_token(
-    image: MetadataImage, request: ExpireDelegationTokenRequest, asked: TokenRequest
+    image: MetadataImage, request: ExpireDelegationTokenRequest, context: TokenContext
 ) -> Decision[ExpireDelegationTokenResponse]:
-    found = _find(image, request.hmac, asked)
+    found = _find(image, request.hmac, context)
     if isinstance(found, ErrorCode):
         return Decision(ExpireDelegationTokenResponse(found))
-    if not found.belongs_to(asked.requester):
+    if not found.belongs_to(context.requester):
         return Decision(ExpireDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH))
     if request.expiry_time_period_ms < 0:
-        response = ExpireDelegationTokenResponse(ErrorCode.NONE, asked.now_ms)
+        response = ExpireDelegationTokenResponse(ErrorCode.NONE, context.now_ms)
         return Decision(response, (RemoveDelegationTokenRecord(found.id),))
-    if found.lifetime_ms(asked.now_ms) < 0:
+    if found.lifetime_ms(context.now_ms) < 0:
         return Decision(ExpireDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_EXPIRED))
-    changed = found._replace(expires_ms=min(found.max_ms, asked.now_ms + request.expiry_time_period_ms))
+    changed = found._replace(expires_ms=min(found.max_ms, context.now_ms + request.expiry_time_period_ms))
     return Decision(ExpireDelegationTokenResponse(ErrorCode.NONE, changed.expires_ms), (token_record(changed),))
 
 
@@ -149,11 +149,11 @@ def decide_remove_expired_tokens(image: MetadataImage, now_ms: int) -> Decision[
     return Decision(len(expired) > REMOVED_AT_ONCE_MAX, records)
 
 
-def _find(image: MetadataImage, hmac: bytes, asked: TokenRequest) -> DelegationToken | ErrorCode:
-    refusal = asked.refusal()
+def _find(image: MetadataImage, hmac: bytes, context: TokenContext) -> DelegationToken | ErrorCode:
+    refusal = context.refusal()
     if refusal is not None:
         return refusal
-    return asked.hmacs.find(image.delegation_tokens, bytes(hmac)) or ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    return context.hmacs.find(image.delegation_tokens, bytes(hmac)) or ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
 
 def _count(image: MetadataImage, requester: Principal) -> int:

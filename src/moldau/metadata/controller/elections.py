@@ -14,7 +14,7 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
+from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.controller.views import refuse_view
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -48,11 +48,11 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> 
     results: list[ReplicaElectionResult] = []
     turn = TurnItems(PARTITIONS_A_TURN)
     for name, indexes in requested:
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         partitions: list[PartitionResult] = []
         for index in indexes:
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             try:
                 records[name, index] = _election_record(image, name, index, request.election_type)
@@ -81,7 +81,7 @@ def _election_record(image: MetadataImage, name: str, index: int, kind: int) -> 
     if is_settled:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     election = Election.PREFERRED if is_preferred else Election.UNCLEAN
-    record = change(image, topic, index, DesiredState(election=election), active_in(image))
+    record = change_record(image, topic, index, DesiredState(election=election), active_in(image))
     if record is None and is_preferred:
         raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
     if record is None:
@@ -117,7 +117,7 @@ def _elect_round(
     for topic, index in partitions:
         if len(records) == ELECTIONS_MAX:
             return Decision(True, tuple(records))
-        record = change(image, topic, index, DesiredState(election=election), active)
+        record = change_record(image, topic, index, DesiredState(election=election), active)
         if record is not None:
             records.append(record)
     return Decision(False, tuple(records))

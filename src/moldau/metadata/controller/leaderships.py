@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from moldau.base.config_def import BrokerLayers
-from moldau.metadata.controller.partition_change import Active, DesiredState, Election, active_in, change
+from moldau.metadata.controller.partition_change import Active, DesiredState, Election, active_in, change_record
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
@@ -123,7 +123,7 @@ def _change_records(
                 record = computed[key]
             else:
                 desired = DesiredState(isr=isr(state), election=election)
-                record = computed[key] = change(image, topic, index, desired, active)
+                record = computed[key] = change_record(image, topic, index, desired, active)
             if record is not None:
                 records.append(_copy_for(record, topic, index))
     return records

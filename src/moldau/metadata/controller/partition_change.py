@@ -56,7 +56,7 @@ def active_in(image: MetadataImage) -> Active:
     return active
 
 
-def change(
+def change_record(
     image: MetadataImage, topic: TopicImage, index: int, desired: DesiredState, active: Active
 ) -> PartitionChangeRecord | None:
     """Return the record that brings the partition into the desired state; None if nothing changes."""

@@ -1,7 +1,7 @@
 """Reassigning replicas: AlterPartitionReassignments v0–1 and ListPartitionReassignments v0.
 
-A reassignment first adds the new replicas. When all of them are in sync, `partition_change` removes the old ones with
-the change of the ISR. Until then the reassignment can be cancelled (KIP-455) or get another target.
+A reassignment first adds the new replicas; the ISR change that makes the last of them in sync also removes the old ones
+(`partition_change`). Until then the reassignment can be cancelled (KIP-455) or get another target.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, split
 from moldau.metadata.controller.assignments import check_assignment
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change
+from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.controller.views import refuse_view
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -44,11 +44,11 @@ def decide_alter_reassignments(
     topics: list[ReassignableTopicResponse] = []
     turn = TurnItems(PARTITIONS_A_TURN)
     for requested_topic in request.topics:
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         partitions: list[ReassignablePartitionResponse] = []
         for partition in requested_topic.partitions:
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             key = (requested_topic.name, partition.partition_index)
             try:
@@ -92,7 +92,7 @@ def _reassignment_record(
         desired = _cancelled_state(topic, request.partition_index, unclean_allowed(image, broker_configs)(name))
     else:
         desired = _state_for_target(image, state, request.replicas, may_change_factor)
-    return change(image, topic, request.partition_index, desired, active_in(image))
+    return change_record(image, topic, request.partition_index, desired, active_in(image))
 
 
 def _state_for_target(
@@ -101,16 +101,17 @@ def _state_for_target(
     target = check_assignment(image, replicas)
     if not may_change_factor:
         _check_factor(state, target)
-    previous = [replica for replica in state.replicas if replica not in state.adding_replicas]
-    adding = tuple(sorted(set(target) - set(previous)))
-    # Drop replicas that only an earlier target was adding at once, unless no other replica is in sync.
-    isr = tuple(replica for replica in state.isr if replica in target or replica in previous)
-    removing = tuple(sorted(set(previous if isr else state.replicas) - set(target)))
+    before_reassignment = [replica for replica in state.replicas if replica not in state.adding_replicas]
+    adding = tuple(sorted(set(target) - set(before_reassignment)))
+    # Drop immediately the replicas that only an earlier target was adding, unless no other replica is in sync.
+    isr = tuple(replica for replica in state.isr if replica in target or replica in before_reassignment)
+    removing = tuple(sorted(set(before_reassignment if isr else state.replicas) - set(target)))
     return DesiredState(isr=isr or state.isr, replicas=target + removing, removing=removing, adding=adding)
 
 
 def _check_factor(state: PartitionState, target: tuple[int, ...]) -> None:
-    """KIP-860: refuse a number of replicas other than that at the end of the current reassignment, if there is one."""
+    """KIP-860: refuse a target whose size differs from the replication factor, or from that which the current
+    reassignment leads to."""
     factor = len(state.replicas) - len(state.removing_replicas)
     if len(target) != factor:
         raise KafkaError(
@@ -152,9 +153,9 @@ def decide_list_reassignments(
         ongoing: list[OngoingPartitionReassignment] = []
         for some in split(range(len(topic.partitions)) if indexes is None else indexes, LISTED_A_TURN):
             ongoing += _ongoing_reassignments(topic, some)
-            if turn.is_over(len(some)):
+            if turn.ends_after(len(some)):
                 yield
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         if ongoing:
             topics.append(OngoingTopicReassignment(name, ongoing))

@@ -55,7 +55,7 @@ def decide_alter_user_scram_credentials(
     changes: list[Change] = [*request.deletions, *request.upsertions]
     turn = TurnItems(CHANGES_A_TURN)
     for change in changes:
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
         earlier = outcomes.get(change.name)
         if earlier is None:

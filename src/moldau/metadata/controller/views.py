@@ -37,6 +37,7 @@ class NewViews:
         self._existing = len(image.views)
         self._characters = 0
         self.count = 0
+        """Accepted so far; the caller counts."""
 
     def check(self, configs: Mapping[str, str]) -> None:
         """Raise KafkaError if there is one view too many, or too much to check."""
@@ -133,8 +134,8 @@ def source_name(image: MetadataImage, topic: TopicImage) -> str:
     return image.configs_of(ConfigResource.TOPIC, topic.name).get(VIEW_FROM, "")
 
 
-def view_refusal(image: MetadataImage, view: str) -> KafkaError:
-    """The error of a producer."""
+def produce_error(image: MetadataImage, view: str) -> KafkaError:
+    """Return the error for a produce request to a view."""
     source = source_name(image, image.topics[view])
     return KafkaError(
         ErrorCode.POLICY_VIOLATION, f"'{view}' is a view and cannot be written; produce to its source '{source}'."

@@ -12,7 +12,7 @@ from moldau.base.ids import uuid_text
 from moldau.base.promise import Promise
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.delegation_tokens import (
-    TokenRequest,
+    TokenContext,
     decide_create_token,
     decide_expire_token,
     decide_remove_expired_tokens,
@@ -28,7 +28,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.controller")
-Decide = Callable[[MetadataImage, Any, TokenRequest], Decision[Any]]
+DecideOnToken = Callable[[MetadataImage, Any, TokenContext], Decision[Any]]
 
 
 class ControllerTokens:
@@ -40,10 +40,10 @@ class ControllerTokens:
         self._hmacs: Final = TokenHmacs(settings.secret_key)
         self._clock = clock
         self._timers = timers
-        self._removal: Timer | None = None
-        self._decisions: dict[ApiKey, Decide] = {
-            ApiKey.CREATE_DELEGATION_TOKEN: lambda image, request, asked: decide_create_token(
-                image, request, asked, uuid_text(new_uuid(rng))
+        self._removal_timer: Timer | None = None
+        self._decisions: dict[ApiKey, DecideOnToken] = {
+            ApiKey.CREATE_DELEGATION_TOKEN: lambda image, request, context: decide_create_token(
+                image, request, context, uuid_text(new_uuid(rng))
             ),
             ApiKey.RENEW_DELEGATION_TOKEN: decide_renew_token,
             ApiKey.EXPIRE_DELEGATION_TOKEN: decide_expire_token,
@@ -55,23 +55,23 @@ class ControllerTokens:
     def ask(self, api: ApiKey, request: Message, requester: Principal) -> Promise[Any]:
         """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
         decide = self._decisions[api]
-        asked = TokenRequest(self._settings, self._hmacs, requester, self._clock.now_ms())
-        return self._controller.submit(lambda image: decide(image, request, asked))
+        context = TokenContext(self._settings, self._hmacs, requester, self._clock.now_ms())
+        return self._controller.submit(lambda image: decide(image, request, context))
 
     # --- the removal of expired tokens, while this controller is active -------------------------------------------
 
     def take_over(self) -> None:
         if self._settings.is_enabled:
-            self._removal = self._timers.after_ms(self._settings.check_interval_ms, self._remove_expired)
+            self._removal_timer = self._timers.after_ms(self._settings.check_interval_ms, self._remove_expired)
 
     def lay_down(self) -> None:
-        if self._removal is not None:
-            self._removal.cancel()
-            self._removal = None
+        if self._removal_timer is not None:
+            self._removal_timer.cancel()
+            self._removal_timer = None
 
     def _remove_expired(self) -> None:
         now_ms = self._clock.now_ms()
-        self._removal = self._timers.after_ms(self._settings.check_interval_ms, self._remove_expired)
+        self._removal_timer = self._timers.after_ms(self._settings.check_interval_ms, self._remove_expired)
         self._controller.submit(lambda image: self._decide_removal(image, now_ms)).then(self._after_removal)
 
     def _decide_removal(self, image: MetadataImage, now_ms: int) -> Decision[bool]:
@@ -81,6 +81,6 @@ class ControllerTokens:
         return decision
 
     def _after_removal(self, has_more: object) -> None:
-        if has_more is True and self._removal is not None:
-            self._removal.cancel()
-            self._removal = self._timers.after_ms(1, self._remove_expired)
+        if has_more is True and self._removal_timer is not None:
+            self._removal_timer.cancel()
+            self._removal_timer = self._timers.after_ms(1, self._remove_expired)

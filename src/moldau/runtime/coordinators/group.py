@@ -56,15 +56,25 @@ class GroupCoordinator:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(
-        self, group_id: str, decide: Callable[..., Outcome[R]], *arguments: Any, may_be_empty: bool = False
+        self, group_id: str, decide: Callable[..., Outcome[R]], *arguments: Any, allows_empty_group_id: bool = False
     ) -> R | Promise[R]:
         """Submit a request to the shard of its group, which calls `decide(groups, *arguments)`. Raise KafkaError if
         this node does not have the shard; a promise may also be completed with a KafkaError."""
-        if not group_id and not may_be_empty:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        if len(group_id) > SHORT_GROUP_ID and len(group_id.encode()) > GROUP_ID_BYTES_MAX:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        if not group_id or len(group_id) > SHORT_GROUP_ID:
+            _check_group_id(group_id, allows_empty_group_id)
         return self.shards.submit(group_id, decide, *arguments)
+
+    def machine_to_read(self, group_id: str, allows_empty_group_id: bool = False) -> Groups:
+        """Return the machine of a group, for a request that reads it in several turns and then calls `submit_read`.
+        Raise KafkaError if this node does not have it, or has not loaded it."""
+        _check_group_id(group_id, allows_empty_group_id)
+        return self.shards.loaded_machine_of(group_id)
+
+    def submit_read(
+        self, group_id: str, machine: Groups, decide: Callable[..., Outcome[R]], *arguments: Any
+    ) -> R | Promise[R]:
+        """Like `submit`, but raise KafkaError if `machine` was dropped: what was read there may not be committed."""
+        return self.shards.submit(group_id, _decide_if_same, machine, decide, *arguments)
 
     def find(self, group_id: str) -> int:
         """Return the node that coordinates the group. Raise KafkaError if there is none now."""
@@ -89,6 +99,17 @@ class GroupCoordinator:
     def close(self) -> None:
         """Fail all waiting requests because the node stops; members look for another coordinator then."""
         self.shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _check_group_id(group_id: str, allows_empty: bool) -> None:
+    if (not group_id and not allows_empty) or len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+
+def _decide_if_same(current: Groups, read: Groups, decide: Callable[..., Outcome[R]], *arguments: Any) -> Outcome[R]:
+    if current is not read:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    return decide(current, *arguments)
 
 
 def offsets_topic(partitions: int, replication_factor: int, segment_bytes: int) -> CreatableTopic:

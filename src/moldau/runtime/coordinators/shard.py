@@ -24,7 +24,7 @@ from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
 from moldau.wire.batch import BATCH_HEADER_BYTES
-from moldau.wire.records import IN_LINE, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
+from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
 
 R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
@@ -77,6 +77,11 @@ class Shard:
     def is_ready(self) -> bool:
         return self._error is None
 
+    def check_ready(self) -> None:
+        """Raise KafkaError if the shard accepts no requests."""
+        if self._error is not None:
+            raise KafkaError(self._error)
+
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, decide: Callable[..., Outcome[R]], *arguments: Any) -> R | Promise[R]:
@@ -94,7 +99,7 @@ class Shard:
             try:
                 outcome = self._apply_outcome(outcome)
             except KafkaError as error:
-                # If the log failed, the machine's waiting requests have failed already.
+                # If the log failed, `close` has completed some of these promises already.
                 _complete([Answer(answer.waiting, error) for answer in outcome.answers if not answer.waiting.done])
                 raise
         response: R | Promise[R] = self._respond_when_committed(outcome)
@@ -104,8 +109,8 @@ class Shard:
 
     def _apply_outcome(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Apply the outcome's records, all or none unless they are divisible; they are appended at the end of this turn
-        of the loop. Return the outcome, or the one of `on_refused` if the records are too large or the partition has
-        too few in-sync replicas."""
+        of the loop. Return the outcome or, with the same response, the records and answers of `on_refused` if the
+        records are too large or the partition has too few in-sync replicas."""
         try:
             if not self.partition.has_enough_replicas:
                 raise KafkaError(
@@ -113,7 +118,7 @@ class Shard:
                 )
             encode, now_ms = self._machine.encode, self._clock.now_ms()
             pairs = map(encode, outcome.records) if outcome.encoded is None else outcome.encoded
-            records = [new_record((IN_LINE, now_ms, key, value, ())) for key, value in pairs]
+            records = [new_record((NEXT_OFFSET, now_ms, key, value, ())) for key, value in pairs]
             size = max(map(_size, records)) if outcome.is_divisible else _total_size(records)
             if BATCH_HEADER_BYTES + size + outcome.spare_bytes > self.partition.log.config.max_message_bytes:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -128,15 +133,16 @@ class Shard:
             self._write_transactional(outcome.producer, outcome.records, records)
         elif outcome.is_divisible:
             for record, encoded in zip(outcome.records, records, strict=True):
-                self._apply([record], [encoded], _size(encoded))
+                self._apply_and_queue([record], [encoded], _size(encoded))
         else:
-            self._apply(outcome.records, records, size)
+            self._apply_and_queue(outcome.records, records, size)
         if outcome.on_applied is not None:
             outcome.on_applied()
         return outcome
 
-    def _apply(self, records: Sequence[CoordinatorRecord], encoded: list[Record], size: int) -> None:
-        """Apply records that must be in one batch. If the batch of this turn is full, append it first."""
+    def _apply_and_queue(self, records: Sequence[CoordinatorRecord], encoded: list[Record], size: int) -> None:
+        """Apply records that must be in one batch, and queue them for the log. If the batch of this turn is full,
+        append it first."""
         if self._bytes + size > self.partition.log.config.max_message_bytes:
             self._write()
         if self._error is not None:
@@ -154,12 +160,12 @@ class Shard:
         if not self._records and not self._unacknowledged:
             _complete(outcome.answers)
             return response
-        turn = self._answers if self._records else self._unacknowledged[-1]
-        turn += outcome.answers
+        answers_of_turn = self._answers if self._records else self._unacknowledged[-1]
+        answers_of_turn += outcome.answers
         if isinstance(response, Promise):
             return response
         waiting: Promise[Any] = Promise()
-        turn.append(Answer(waiting, response))
+        answers_of_turn.append(Answer(waiting, response))
         return waiting
 
     # --- the log ------------------------------------------------------------------------------------------------
@@ -171,8 +177,8 @@ class Shard:
         answers, self._answers = self._answers, []
         self._bytes = BATCH_HEADER_BYTES
         try:
-            # ACKS_LEADER: also if the in-sync set became too small since the records were applied. The responses then
-            # wait until it grows, as those of records do that were appended just before.
+            # ACKS_LEADER, so that an in-sync set which shrank since cannot refuse applied records; their responses wait
+            # until it grows.
             last_offset = self._append(build_batch(records), ACKS_LEADER)
         except KafkaError as refused:
             self._unacknowledged.append(answers)
@@ -220,8 +226,7 @@ class Shard:
     ) -> Promise[ErrorCode]:
         """Append the marker that ends a producer's transaction. Raise KafkaError if the log refuses it. The promise is
         completed when the marker is committed, or with a KafkaError."""
-        if self._error is not None:
-            raise KafkaError(self._error)
+        self.check_ready()
         machine = self._transactional_machine()
         batch = end_txn_batch(marker, self._clock.now_ms(), *producer)
         last_offset = self._append_for_producer(batch, transaction_version)
@@ -233,8 +238,7 @@ class Shard:
     def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Append a batch after the records of this turn, so that the log has the order of the decisions."""
         self._write()
-        if self._error is not None:
-            raise KafkaError(self._error)
+        self.check_ready()
         try:
             return self._append(batch, ACKS_ALL, transaction_version)
         except KafkaError as refused:
@@ -269,7 +273,9 @@ class Shard:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        waiting = [answer.waiting for turn in (*self._unacknowledged, self._answers) for answer in turn]
+        waiting = [
+            answer.waiting for answers_of_turn in (*self._unacknowledged, self._answers) for answer in answers_of_turn
+        ]
         waiting += self._machine.waiting()
         self._unacknowledged.clear()
         self._records, self._answers = [], []

@@ -94,6 +94,12 @@ class Shards(Generic[M]):
         node."""
         return self._find(key).machine
 
+    def loaded_machine_of(self, key: str) -> M:
+        """Like `machine_of`, for what is read before `submit`. Raise KafkaError also if the machine is not loaded."""
+        local = self._find(key)
+        local.shard.check_ready()
+        return local.machine
+
     def _find(self, key: str) -> LocalShard[M]:
         local = self._shards.get(self.partition_of(key))
         if local is None:

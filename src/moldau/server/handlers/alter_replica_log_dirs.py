@@ -45,15 +45,15 @@ class AlterReplicaLogDirs:
         results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
         turn = TurnItems(PARTITIONS_A_TURN)
         for directory in request.dirs:
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             for topic in directory.topics:
-                if turn.is_over(1):
+                if turn.ends_after(1):
                     yield
                 for index in topic.partitions:
                     code = denial or self._error_code(topic.name, index, directory.path)
                     results.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(index, code))
-                    if turn.is_over(1):
+                    if turn.ends_after(1):
                         yield
         return AlterReplicaLogDirsResponse(
             results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in results.items()]

@@ -18,7 +18,7 @@ from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import effective_topic_configs
 from moldau.base.topic_names import topic_name_problem
-from moldau.base.view_configs import VIEW_COUNTS
+from moldau.base.view_configs import VIEW_STATISTICS
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
@@ -39,7 +39,8 @@ from moldau.wire.messages.describe_configs import (
 
 REFUSED_A_TURN: Final = 2_000
 RESOURCES_A_TURN: Final = 10
-"""A resource has some forty configs: it costs half a millisecond."""
+"""A topic has some forty configs: it costs half a millisecond. A broker has ten times as many, but describes only
+itself and the default of all brokers."""
 RESOURCES_MAX: Final = 10_000
 """A request of 256 KiB could name 25,000; each takes 11 KB of memory until it is sent."""
 
@@ -53,16 +54,16 @@ class DescribeConfigs:
         self,
         current: CurrentImage,
         node_id: int,
-        static: Mapping[str, str],
+        static_configs: Mapping[str, str],
         timers: Timers,
-        view_counts: Callable[[str], ViewCounts | None] = lambda view: None,
+        find_view_counts: Callable[[str], ViewCounts | None] = lambda view: None,
     ) -> None:
-        """`view_counts` returns what this node has evaluated of a view."""
-        self._view_counts = view_counts
+        """`find_view_counts` returns what this node has evaluated of a view."""
+        self._find_view_counts = find_view_counts
         self._timers = timers
         self._current = current
         self._node_id = node_id
-        self._static = static
+        self._static_configs = static_configs
 
     def answer(
         self, request: DescribeConfigsRequest, caller: Caller
@@ -107,17 +108,13 @@ class DescribeConfigs:
             return DescribeConfigsResult(
                 error.code, error.message or "", resource.resource_type, resource.resource_name
             )
-        requested_names = resource.configuration_keys
-        results = [
-            _result(entry, request)
-            for entry in entries
-            if requested_names is None or not requested_names or entry.name in requested_names
-        ]
+        requested_names = frozenset(resource.configuration_keys or ())
+        results = [_result(entry, request) for entry in entries if not requested_names or entry.name in requested_names]
         return DescribeConfigsResult(0, "", resource.resource_type, resource.resource_name, results)
 
     def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
         image = self._current.image
-        layers = broker_layers(image, self._node_id, self._static)
+        layers = broker_layers(image, self._node_id, self._static_configs)
         if kind == ConfigResource.TOPIC:
             problem = topic_name_problem(name)
             if problem:
@@ -125,7 +122,7 @@ class DescribeConfigs:
             if name not in image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             configs = effective_topic_configs(image.configs_of(kind, name), layers)
-            return (*configs, *_view_entries(self._view_counts(name))) if name in image.views else configs
+            return (*configs, *_view_entries(self._find_view_counts(name))) if name in image.views else configs
         if kind == ConfigResource.BROKER and name == CLUSTER_DEFAULT:
             return cluster_default_configs(layers)
         if kind == ConfigResource.BROKER:
@@ -147,7 +144,7 @@ def _view_entries(counts: ViewCounts | None) -> list[ConfigEntry]:
         return []
     return [
         ConfigEntry(definition, str(getattr(counts, name)), ConfigSource.DYNAMIC_TOPIC_CONFIG, ())
-        for name, definition in VIEW_COUNTS.items()
+        for name, definition in VIEW_STATISTICS.items()
     ]
 
 

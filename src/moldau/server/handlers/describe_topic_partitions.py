@@ -56,7 +56,7 @@ class DescribeTopicPartitions:
         may_describe = caller.access.allows if request.topics else caller.access.allows_quietly
         turn = TurnItems(TOPICS_A_TURN)
         for name, first in _requested(image, request):
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
             if not may_describe(TOPIC_DESCRIBE, name):
                 if request.topics:

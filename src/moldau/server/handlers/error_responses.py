@@ -152,7 +152,7 @@ def _elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> Steps[Ele
             turn, each.partitions, lambda index: PartitionResult(index, error.code, error.message)
         )
         results.append(ReplicaElectionResult(each.topic, partitions))
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
@@ -169,7 +169,7 @@ def _alter_reassignments(
             lambda each: ReassignablePartitionResponse(each.partition_index, error.code, error.message),
         )
         topics.append(ReassignableTopicResponse(topic.name, partitions))
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
     return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, responses=topics)
 
@@ -182,7 +182,7 @@ def _list_reassignments(
     for topic in request.topics or ():
         partitions = yield from map_in_steps(turn, topic.partition_indexes, OngoingPartitionReassignment)
         topics.append(OngoingTopicReassignment(topic.name, partitions))
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=topics)
 
@@ -246,7 +246,7 @@ def _alter_client_quotas(request: AlterClientQuotasRequest, error: KafkaError) -
             turn, entry.entity, lambda part: ResponseEntityData(part.entity_type, part.entity_name)
         )
         entries.append(ResponseEntryData(error.code, error.message, entity))
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
     return AlterClientQuotasResponse(entries=entries)
 

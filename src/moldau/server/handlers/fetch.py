@@ -143,12 +143,12 @@ class Fetch:
         for topic in request.topics:
             for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
                 self._update(session, topic, some, reads)
-                if turn.is_over(len(some)):
+                if turn.ends_after(len(some)):
                     yield
         for forgotten in request.forgotten_topics_data:
             for some_indexes in split(forgotten.partitions, PARTITIONS_A_TURN) if forgotten.partitions else ((),):
                 self._forget(session, forgotten, some_indexes)
-                if turn.is_over(len(some_indexes)):
+                if turn.ends_after(len(some_indexes)):
                     yield
         yield
         response = yield from answer.collect()

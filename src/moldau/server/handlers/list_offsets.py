@@ -98,9 +98,9 @@ class ListOffsets:
                     results.append(ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST))
                 else:
                     results.append((yield from self._list_offset(name, requested, request, caller)))
-                if turn.is_over(TIME_ITEMS if _is_time(requested.timestamp) else 1):
+                if turn.ends_after(TIME_ITEMS if _is_time(requested.timestamp) else 1):
                     yield None
-            if not partitions and turn.is_over(1):
+            if not partitions and turn.ends_after(1):
                 yield None
             topics.append(ListOffsetsTopicResponse(name, results))
         return ListOffsetsResponse(topics=topics)

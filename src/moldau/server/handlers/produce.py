@@ -19,7 +19,7 @@ from moldau.base.promise import Promise
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
 from moldau.log.validate import BatchExpandsTooMuch, RecordsRejected
-from moldau.metadata.controller.views import view_refusal
+from moldau.metadata.controller.views import produce_error
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
@@ -229,7 +229,7 @@ class Produce:
             return PartitionProduceResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
         partition = None if name is None else self._partitions.find(name, index)
         if partition is None and name is not None and name in self._current.image.views:
-            refused.append(_error_response(index, view_refusal(self._current.image, name)))
+            refused.append(_error_response(index, produce_error(self._current.image, name)))
             return refused[-1]
         if partition is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, index)

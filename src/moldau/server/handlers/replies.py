@@ -107,7 +107,7 @@ def partitions_in_turns(
             of_topic: list[Any] = []
             for some in split(partitions, partitions_a_turn) if partitions else ((),):
                 of_topic += [handle(topic, partition) for partition in some]
-                if turn.is_over(len(some)):
+                if turn.ends_after(len(some)):
                     yield
             results.append(of_topic)
         return combine(results)

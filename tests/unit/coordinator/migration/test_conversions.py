@@ -205,3 +205,23 @@ def test_a_conversion_leaves_no_deadlines_of_the_old_kind(shard: InMemoryGroupSh
     left = [(what, "g", each) for what in ("join", "sync", "rebalance") for each in (member_id, "new")]
     assert not any(key in deadlines for key in [*left, ("session", "g", "new")])
     assert ("session", "g", member_id) in deadlines
+
+
+@pytest.mark.parametrize("does_leave", [False, True])
+def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_large(
+    shard: InMemoryGroupShard, does_leave: bool
+) -> None:
+    shard.set(consumer_session_timeout_ms=5_000)
+    member_id = classic(shard)
+    enter(shard)
+    shard.refuses_next_records = True
+    if does_leave:
+        leave(shard)
+    else:
+        shard.advance(5_000)
+    assert list(consumer_group(shard).members) == [member_id]
+    assert ("session", "g", "new") not in shard.groups.deadlines
+    assert ("session", "g", member_id) in shard.groups.deadlines
+    shard.check_replay()
+    shard.advance(10_000)
+    assert not consumer_group(shard).members

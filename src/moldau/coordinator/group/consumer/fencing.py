@@ -23,11 +23,18 @@ class Fencing:
 
     def remove(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
         """Return the records that remove members and bump the group epoch. The next heartbeat of any member computes
-        the new target assignment. Their deadlines stay until the records are applied: if the log refuses them, the
-        members must still time out."""
+        the new target assignment. The deadlines of members that leave stay until the records are applied: if the log
+        refuses them, the members must still time out."""
         conversion = self._migration.downgrade(group, members)
-        if conversion is not None:
-            return self.downgrade(group, conversion, response)
+        if conversion is None:
+            return self._remove(group, members, response)
+        outcome = self.downgrade(group, conversion, response)
+        # One record has all members of a classic group. If it is too large, the group stays a consumer group: a member
+        # whose deadline has passed would otherwise keep its partitions.
+        outcome.on_refused = lambda _: self._remove(group, members, None)
+        return outcome
+
+    def _remove(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: R) -> Outcome[R]:
         group_id = group.group_id
         tombstones = [record for member in members for record in records.member_tombstones(group_id, member.member_id)]
         subscriptions = group.subscriptions.copy()

@@ -93,7 +93,7 @@ class DescribeGroups:
             lambda: self._coordinator.submit(
                 group_id,
                 lambda groups: Outcome(listing.describe(groups.state, group_id, caller.version, operations)),
-                may_be_empty=True,
+                allows_empty_group_id=True,
             ),
             lambda error: DescribedGroup(error_code=error.code, group_id=group_id),
         )
@@ -124,7 +124,7 @@ class DeleteGroups:
             return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return reply_or_error(
             lambda: self._coordinator.submit(
-                group_id, lambda groups: listing.delete(groups.state, group_id), may_be_empty=True
+                group_id, lambda groups: listing.delete(groups.state, group_id), allows_empty_group_id=True
             ),
             lambda error: DeletableGroupResult(group_id, error.code),
         )

@@ -1,21 +1,22 @@
-"""OffsetCommit v2–10, OffsetFetch v1–10, OffsetDelete v0.
+"""The APIs of committed offsets.
 
-OffsetCommit v10 and OffsetFetch v10 name topics by id; OffsetFetch v2: null means all topics; v7: offsets that an open
-transaction may still change are withheld; v8: several groups at once (one before); v9: a member identifies itself
-(KIP-848).
+OffsetCommit v2–10. v10: topics by id.
+OffsetFetch v1–10. v2: null means all topics; v7: offsets that an open transaction may still change are withheld; v8:
+several groups; v9: a member identifies itself (KIP-848); v10: topics by id.
+OffsetDelete v0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems, finish, map_in_steps
 from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
@@ -23,7 +24,6 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
 from moldau.server.handlers.replies import (
     combine_replies,
-    in_turns,
     item_count,
     partitions_in_turns,
     reply_or_error,
@@ -51,10 +51,13 @@ from moldau.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 
+R = TypeVar("R")
 SEVERAL_GROUPS_MIN_VERSION = 8
 GROUP_ERROR_MIN_VERSION = 2
-GROUPS_A_TURN: Final = 100
-"""Groups of an OffsetFetch that are looked up in one turn of the loop."""
+OFFSETS_A_TURN: Final = 2_000
+"""Offsets that are read in one turn of the loop."""
+GROUP_COST: Final = 20
+"""Looking up a group takes about as long as so many offsets."""
 
 
 class OffsetCommit:
@@ -75,11 +78,12 @@ class OffsetCommit:
                 return self._error_in_turns(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             may_read = partial(caller.access.allows, TOPIC_READ)
         topics = request.topics
+        # `is_long` is slow: skip it for the usual small commit.
         if (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and is_long(topics):
             return run_steps(self._timers, self._long_commit(request, caller.member, may_read))
         try:
             reply = self._coordinator.submit(
-                request.group_id, _commit, request, caller.member, may_read, may_be_empty=True
+                request.group_id, _commit, request, caller.member, may_read, allows_empty_group_id=True
             )
         except KafkaError as error:
             return _commit_error(request, error.code)
@@ -90,7 +94,7 @@ class OffsetCommit:
     def _error_in_turns(
         self, request: OffsetCommitRequest, code: ErrorCode
     ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
-        """Like `_commit_error`, in turns: anybody may send the largest request."""
+        """Like `_commit_error`, in turns: even a client that is refused may send the largest request."""
         return partitions_in_turns(
             self._timers,
             request.topics,
@@ -126,7 +130,7 @@ class OffsetCommit:
         yield
         return reply_or_error(
             lambda: self._coordinator.submit(
-                request.group_id, _commit_draft, request, client, may_read, draft, may_be_empty=True
+                request.group_id, _commit_draft, request, client, may_read, draft, allows_empty_group_id=True
             ),
             lambda error: _commit_error(request, error.code),
         )
@@ -146,6 +150,7 @@ def _commit_draft(
     draft: CommitDraft[OffsetCommitResponseTopic],
 ) -> Outcome[OffsetCommitResponse]:
     if draft.has_deleted_topic(groups.state.current.image):
+        # Draft again, without that topic.
         return groups.offsets.commit(request, client, may_read)
     return groups.offsets.commit(request, client, may_read, draft)
 
@@ -176,74 +181,112 @@ class OffsetFetch:
         self._timers = timers
 
     def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
-        if caller.version >= SEVERAL_GROUPS_MIN_VERSION:
-            return in_turns(
-                self._timers,
-                request.groups,
-                lambda group: self._fetch_group(group, caller, request.require_stable),
-                lambda groups: OffsetFetchResponse(groups=groups),
-                GROUPS_A_TURN,
-            )
-        group = self._fetch_group(_single_group(request), caller, request.require_stable)
-        return combine_replies([group], lambda groups: _single_group_response(groups[0], request, caller.version))
+        has_several_groups = caller.version >= SEVERAL_GROUPS_MIN_VERSION
+        fetch = self._fetch_groups if has_several_groups else self._fetch_single_group
+        return run_steps(self._timers, fetch(request, caller))
 
-    def _fetch_group(self, request: OffsetFetchRequestGroup, caller: Caller, require_stable: bool) -> Any:
-        if not caller.access.allows(GROUP_DESCRIBE, request.group_id):
-            return OffsetFetchResponseGroup(request.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        client = caller.member
-        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
+    def _fetch_groups(
+        self, request: OffsetFetchRequest, caller: Caller
+    ) -> Steps[OffsetFetchResponse | Promise[OffsetFetchResponse]]:
+        """Answer each group once, even if the request repeats it: it may have thousands of offsets. Kafka answers it
+        each time, but its own client fails if a group is in the response twice."""
+        turn = TurnItems(OFFSETS_A_TURN)
+        replies: dict[str, Any] = {}
+        for group in request.groups:
+            if group.group_id not in replies:
+                reply = yield from self._fetch_group(turn, group, caller, request.require_stable)
+                replies[group.group_id] = reply
+            elif turn.ends_after(1):
+                yield
+        return combine_replies(list(replies.values()), lambda groups: OffsetFetchResponse(groups=groups))
+
+    def _fetch_group(
+        self, turn: TurnItems, request: OffsetFetchRequestGroup, caller: Caller, require_stable: bool
+    ) -> Steps[OffsetFetchResponseGroup | Promise[OffsetFetchResponseGroup]]:
+        group_id = request.group_id
+        try:
+            machine, group = yield from self._read(turn, request, caller, require_stable)
+        except KafkaError as error:
+            return OffsetFetchResponseGroup(group_id, error_code=error.code)
         return reply_or_error(
-            lambda: self._coordinator.submit(
-                request.group_id,
-                lambda groups: groups.offsets.fetch(request, client, require_stable, may_describe),
-                may_be_empty=True,
-            ),
-            lambda error: OffsetFetchResponseGroup(request.group_id, error_code=error.code),
+            lambda: self._coordinator.submit_read(group_id, machine, _return, group),
+            lambda error: OffsetFetchResponseGroup(group_id, error_code=error.code),
         )
 
+    def _fetch_single_group(
+        self, request: OffsetFetchRequest, caller: Caller
+    ) -> Steps[OffsetFetchResponse | Promise[OffsetFetchResponse]]:
+        turn = TurnItems(OFFSETS_A_TURN)
+        group = yield from _single_group(turn, request)
+        try:
+            machine, fetched = yield from self._read(turn, group, caller, request.require_stable)
+        except KafkaError as error:
+            refusal = yield from _single_group_error(turn, request, error.code, caller.version)
+            return refusal
+        response = yield from _single_group_response(turn, fetched)
+        return reply_or_error(
+            lambda: self._coordinator.submit_read(request.group_id, machine, _return, response),
+            lambda error: finish(_single_group_error(turn, request, error.code, caller.version)),
+        )
 
-def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    def _read(
+        self, turn: TurnItems, request: OffsetFetchRequestGroup, caller: Caller, require_stable: bool
+    ) -> Steps[tuple[Groups, OffsetFetchResponseGroup]]:
+        """Return the offsets of a group, and the machine that they are from."""
+        if turn.ends_after(GROUP_COST):
+            yield
+        if not caller.access.allows(GROUP_DESCRIBE, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        machine = self._coordinator.machine_to_read(request.group_id, allows_empty_group_id=True)
+        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
+        group = yield from machine.offsets.fetch(request, caller.member, turn, require_stable, may_describe)
+        return machine, group
+
+
+def _return(groups: Groups, response: R) -> Outcome[R]:
+    return Outcome(response)
+
+
+def _single_group(turn: TurnItems, request: OffsetFetchRequest) -> Steps[OffsetFetchRequestGroup]:
     topics = None
     if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
-            for each in request.topics
-        ]
+        topics = yield from map_in_steps(
+            turn,
+            request.topics,
+            lambda topic: OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes),
+        )
     return OffsetFetchRequestGroup(request.group_id, topics=topics)
 
 
-def _single_group_response(
-    group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
-) -> OffsetFetchResponse:
-    topics = [
-        OffsetFetchResponseTopic(
-            topic.name,
-            [
-                OffsetFetchResponsePartition(
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.metadata,
-                    each.error_code,
-                )
-                for each in topic.partitions
-            ],
+def _single_group_response(turn: TurnItems, group: OffsetFetchResponseGroup) -> Steps[OffsetFetchResponse]:
+    topics: list[OffsetFetchResponseTopic] = []
+    for topic in group.topics:
+        partitions = yield from map_in_steps(
+            turn,
+            topic.partitions,
+            lambda each: OffsetFetchResponsePartition(
+                each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code
+            ),
         )
-        for topic in group.topics
-    ]
-    if group.error_code and version < GROUP_ERROR_MIN_VERSION:
-        # Version 1 can report it per partition only.
-        topics = [
-            OffsetFetchResponseTopic(
-                topic.name,
-                [
-                    OffsetFetchResponsePartition(index, -1, -1, "", group.error_code)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    return OffsetFetchResponse(topics=topics, error_code=group.error_code)
+        topics.append(OffsetFetchResponseTopic(topic.name, partitions))
+        if turn.ends_after(1):
+            yield
+    return OffsetFetchResponse(topics=topics)
+
+
+def _single_group_error(
+    turn: TurnItems, request: OffsetFetchRequest, code: ErrorCode, version: int
+) -> Steps[OffsetFetchResponse]:
+    topics: list[OffsetFetchResponseTopic] = []
+    # Version 1 can report it per partition only.
+    for topic in request.topics or () if version < GROUP_ERROR_MIN_VERSION else ():
+        partitions = yield from map_in_steps(
+            turn, topic.partition_indexes, lambda index: OffsetFetchResponsePartition(index, -1, -1, "", code)
+        )
+        topics.append(OffsetFetchResponseTopic(topic.name, partitions))
+        if turn.ends_after(1):
+            yield
+    return OffsetFetchResponse(topics=topics, error_code=code)
 
 
 class OffsetDelete:
@@ -251,16 +294,28 @@ class OffsetDelete:
     versions = (0, 0)
     request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
         self, request: OffsetDeleteRequest, caller: Caller
     ) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
         if not caller.access.allows(GROUP_DELETE, request.group_id):
             return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        may_read = partial(caller.access.allows, TOPIC_READ)
+        return run_steps(self._timers, self._delete(request, partial(caller.access.allows, TOPIC_READ)))
+
+    def _delete(
+        self, request: OffsetDeleteRequest, may_read: MayUseTopic
+    ) -> Steps[OffsetDeleteResponse | Promise[OffsetDeleteResponse]]:
+        """Draft the deletion in steps; write everything in the last one."""
+        group_id = request.group_id
+        try:
+            machine = self._coordinator.machine_to_read(group_id)
+            draft = yield from machine.offsets.draft_deletion(request, TurnItems(PARTITIONS_A_TURN), may_read)
+        except KafkaError as error:
+            return OffsetDeleteResponse(error_code=error.code)
         return reply_or_error(
-            lambda: self._coordinator.submit(request.group_id, lambda groups: groups.offsets.delete(request, may_read)),
+            lambda: self._coordinator.submit_read(group_id, machine, lambda groups: groups.offsets.delete(draft)),
             lambda error: OffsetDeleteResponse(error_code=error.code),
         )

@@ -92,7 +92,7 @@ class AddPartitionsToTxn:
         turn = TurnItems(TRANSACTIONS_A_TURN)
         for transaction in transactions:
             results.append((yield from self._steps(transaction, caller)))
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
         return combine_replies(
             results, lambda results: AddPartitionsToTxnResponse(results_by_transaction=results), limit
@@ -117,7 +117,7 @@ class AddPartitionsToTxn:
                 is_any_wrong = is_any_wrong or any(not 0 <= index < count for index in some)
                 if not is_any_wrong:
                     partitions.update(dict.fromkeys(TopicPartition(topic.name, index) for index in some))
-                if turn.is_over(len(some)):
+                if turn.ends_after(len(some)):
                     yield
         if is_any_wrong:
             # If one partition cannot be added, none is added.
@@ -196,7 +196,7 @@ def _result_steps(
         results: list[AddPartitionsToTxnPartitionResult] = []
         for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
             results += [AddPartitionsToTxnPartitionResult(index, code_of(topic.name, index)) for index in some]
-            if turn.is_over(len(some)):
+            if turn.ends_after(len(some)):
                 yield
         topics.append(AddPartitionsToTxnTopicResult(topic.name, results))
     return AddPartitionsToTxnResult(request.transactional_id, topics)

@@ -93,12 +93,12 @@ class WriteTxnMarkers:
                     name = TopicPartition(topic.name, index)
                     if name not in codes:
                         codes[name] = commits.watched(self._write_or_error(marker, name))
-                    if turn.is_over(1):
+                    if turn.ends_after(1):
                         yield
-                if turn.is_over(1):
+                if turn.ends_after(1):
                     yield
             written.append(codes)
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
 
         def code_of(number: int, partition: TopicPartition) -> ErrorCode:
@@ -179,10 +179,10 @@ def _response_steps(
             result = partial(_result, code_of, number, topic.name)
             partitions = yield from map_in_steps(turn, topic.partition_indexes, result)
             topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
-            if turn.is_over(1):
+            if turn.ends_after(1):
                 yield
         results.append(WritableTxnMarkerResult(marker.producer_id, topics))
-        if turn.is_over(1):
+        if turn.ends_after(1):
             yield
     return WriteTxnMarkersResponse(results)
 
