@@ -222,7 +222,7 @@ def test_records_that_cannot_be_recompressed_are_refused() -> None:
 def test_where_records_are_read_their_own_timestamps_count(config: LogConfig) -> None:
     """The header says that all is well, but retention would keep the segment for ten years."""
     ten_years_ms = 10 * 365 * 24 * HOUR_MS
-    stamped = [Record(IN_LINE, timestamp, b"k", b"v") for timestamp in (NOW_MS, NOW_MS + ten_years_ms, -1)]
+    stamped = [Record(NEXT_OFFSET, timestamp, b"k", b"v") for timestamp in (NOW_MS, NOW_MS + ten_years_ms, -1)]
     lying = changed(memoryview(build_batch(stamped)), 35, struct.pack(">q", NOW_MS))
     with pytest.raises(RecordsRejected) as caught:
         append(new_log(config), lying)
@@ -236,7 +236,7 @@ def test_where_records_are_read_their_own_timestamps_count(config: LogConfig) ->
 def test_timestamps_too_far_apart_for_a_delta_cannot_be_recompressed(timestamp_type: str, is_first_late: bool) -> None:
     """Relative to the header's base both fit in 64 bits, relative to the first record the second one does not."""
     timestamps = sorted((NOW_MS - (2**63 - 1), NOW_MS + HOUR_MS), reverse=is_first_late)
-    body, _, _ = _write_records([Record(IN_LINE, each, None, b"v") for each in timestamps], 0, 0)
+    body, _, _ = _write_records([Record(NEXT_OFFSET, each, None, b"v") for each in timestamps], 0, 0)
     batch = batch_of([b"a", b"b"], timestamp=0)
     apart = memoryview(bytearray(batch[:61]) + body)
     changed(apart, 8, int32(len(apart) - 12))
