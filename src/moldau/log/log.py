@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -463,9 +464,9 @@ class Log:
 
     # --- retention ----------------------------------------------------------------------------------------------
 
-    def delete_expired(self, now_ms: int, high_watermark: int) -> list[Segment]:
-        """Remove the segments that retention has expired from the log, and return them. Their files are unlinked after
-        a delay."""
+    def delete_expired(self, now_ms: int, high_watermark: int, at_most: int = sys.maxsize) -> list[Segment]:
+        """Remove the segments that retention has expired from the log, `at_most` so many, and return them. Their files
+        are unlinked after a delay."""
         count = expired_count(
             self.segments,
             self.config,
@@ -474,6 +475,7 @@ class Log:
             end_offset=self.end_offset,
             high_watermark=high_watermark,
         )
+        count = min(count, at_most)
         if count == len(self.segments) and not self._try_roll(now_ms):
             count -= 1
         if not count:

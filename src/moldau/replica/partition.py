@@ -7,6 +7,7 @@ followers `_leadership` is None, and none of this costs anything.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -355,9 +356,9 @@ class Partition:
         if self.log.start_offset > self.log.recovery_point:
             self._flusher.request(self)
 
-    def delete_expired(self, now_ms: int) -> int:
-        """Delete expired segments and return how many. Watchers learn the new log start offset."""
-        dropped = self.log.delete_expired(now_ms, self.high_watermark)
+    def delete_expired(self, now_ms: int, at_most: int = sys.maxsize) -> int:
+        """Delete `at_most` so many expired segments and return how many. Watchers learn the new log start offset."""
+        dropped = self.log.delete_expired(now_ms, self.high_watermark, at_most)
         if dropped:
             self.watchers.readable(self, 0)
         return len(dropped)

@@ -22,7 +22,7 @@ from moldau.runtime.fault_log import FaultLog
 log = logging.getLogger("moldau.housekeeping")
 RETAINED_A_TURN: Final = 100
 """Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
-DELETED_A_TURN: Final = 10
+DELETED_A_TURN: Final = 5
 """Segments that retention deletes in one turn: each takes several renames, and a busy disk is slow with them."""
 LOOKED_AT_A_TURN: Final = 1_000
 """Partitions whose memory is looked at, in less than a millisecond."""
@@ -104,11 +104,14 @@ class Housekeeping:
         def steps() -> Iterator[None]:
             left, end_ms = count, now_ms() + TURN_MS
             for partition in self._partitions.all():
-                if left <= 0 or now_ms() >= end_ms:
-                    yield
-                    left, end_ms = count, now_ms() + TURN_MS
-                # It may have been deleted since the pass began.
-                left -= (None if partition.is_closed else visit(partition)) or 1
+                cost = count
+                while cost >= count:  # a visit that takes a whole turn may have left some for the next one
+                    if left <= 0 or now_ms() >= end_ms:
+                        yield
+                        left, end_ms = count, now_ms() + TURN_MS
+                    # The partition may have been deleted since the pass began.
+                    cost = (None if partition.is_closed else visit(partition)) or 1
+                    left -= cost
             if then is not None:
                 then()
 
@@ -135,14 +138,15 @@ class Housekeeping:
             self._timers.soon(lambda: self._next_step(name, steps, on_fault))
 
     def delete_expired(self, partition: Partition) -> int:
-        """Delete the expired segments of a partition. Return as how many of the `RETAINED_A_TURN` it counts; 0 is one.
+        """Delete the expired segments of a partition, as many as fit in a turn. Return as how many of the
+        `RETAINED_A_TURN` it counts; 0 is one.
 
         A full disk or too many open files do not stop the node: the segments are still expired at the next call.
         """
         if self._is_cleaning(partition):
             return 0
         try:
-            deleted = partition.delete_expired(self._clock.now_ms())
+            deleted = partition.delete_expired(self._clock.now_ms(), DELETED_A_TURN)
         except StorageFault as fault:
             if not fault.is_shortage:
                 raise

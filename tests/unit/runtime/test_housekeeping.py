@@ -58,11 +58,24 @@ def test_retention_looks_at_some_partitions_a_turn_and_skips_deleted_ones(node: 
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
 
 
+def test_the_segments_of_one_partition_are_deleted_in_turns(node: InMemoryNode) -> None:
+    node.create_topic("a", retention_ms="1000")
+    rolled(node, "a", 3 * DELETED_A_TURN + 1)
+    log = node.partition("a").log
+    node.clock.move(2000)
+    timers = FakeTimers()
+    chores(node, timers).retain(at_once, pytest.fail)
+    left = [len(log.segments)]
+    while timers.run_one_soon():
+        left.append(len(log.segments))
+    assert left == [2 * DELETED_A_TURN + 2, DELETED_A_TURN + 2, 2, 1]
+
+
 def test_a_turn_of_retention_ends_early_on_a_slow_disk(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.create_topic("a", 6)
     looked_at: list[Partition] = []
 
-    def slow(partition: Partition, now_ms: int) -> int:
+    def slow(partition: Partition, now_ms: int, at_most: int) -> int:
         looked_at.append(partition)
         node.clock.move(TURN_MS // 2)
         return 0
