@@ -91,7 +91,8 @@ def _run(what: str, seeds: Sequence[int], size: str, jobs: int) -> int:
             else:
                 reports.append(result)
             progress.update(bar, advance=1, description=f"{what}: {len(reports)} passed, {len(failures)} failed")
-    _sum_up(console, what, reports, time.monotonic() - began)
+    if reports:
+        _sum_up(console, what, reports, time.monotonic() - began)
     console.print(f"[bold]{what}: {len(failures)} of {len(seeds)} seeds failed[/bold]")
     return bool(failures)
 
@@ -101,7 +102,7 @@ def _sum_up(console: Console, what: str, reports: Sequence[Report], seconds: flo
     hours = sum(report.virtual_ms for report in reports) / 3_600_000
     console.print(
         f"{what}: {len(reports)} runs, {hours:.1f} h of virtual time in {seconds:.0f} s: "
-        f"{KINDS[what].Report.shown(reports)}, {faults.total():,} events:"
+        f"{type(reports[0]).shown(reports)}, {faults.total():,} events:"
     )
     for event, count in faults.most_common():
         console.print(f"  {count:>9,} {event}")
