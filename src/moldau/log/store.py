@@ -155,6 +155,8 @@ class LogStore:
 
     def prepare(self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int) -> LogPreparation:
         """Return what creates the files of new logs in a thread. Call `adopt` when it has run."""
+        if not self._checkpointed.isdisjoint(topic_ids):
+            self._forget_checkpoints()
         self._being_prepared |= topic_ids.keys()
         logs = [NewLog(partition, topic_id, self._directory_of(partition)) for partition, topic_id in topic_ids.items()]
         return LogPreparation(self._files, logs, now_ms)
@@ -178,15 +180,15 @@ class LogStore:
         directory = self._directory_of(partition)
         if partition in self._being_prepared:
             raise StorageFault(directory, OSError(errno.EBUSY, "its files are being created in a thread"))
-        self._refuse_same_name_in_other_case(partition, directory)
         prepared = self._prepared.pop(partition, None)
+        self._refuse_same_name_in_other_case(partition, directory)
+        if partition in self._checkpointed:
+            self._forget_checkpoints()
         if prepared is None or prepared.topic_id != topic_id:
             is_new = self._files.mkdir(directory)
             if not is_new:
                 self._refuse_unloaded_records(directory)
             prepared = create_files(self._files, directory, topic_id, now_ms, is_new)
-        if partition in self._checkpointed:
-            self._forget_checkpoints()
         log = Log(
             self._files, directory, partition, config, Segments([prepared.segment]), LeaderEpochs(), Producers(),
             start_offset=0, end_offset=0, recovery_point=0,
@@ -218,8 +220,9 @@ class LogStore:
 
     def _forget_checkpoints(self) -> None:
         """Delete the checkpoints, so that a new log does not inherit offsets of a deleted one with its name: an old
-        start offset would hide records, an old high watermark would expose uncommitted ones. They are written again
-        at the next interval. After a crash before that, recovery reads all segments."""
+        start offset would hide records, an old high watermark would expose uncommitted ones. To be called before the
+        new log has files: the node may crash at any time. They are written again at the next interval. After a crash
+        before that, recovery reads all segments."""
         self._checkpoints.forget()
         self._checkpointed.clear()
 

@@ -7,9 +7,9 @@ from random import Random
 
 from moldau.base.clock import Clock
 from moldau.base.errors import StorageFault
-from moldau.base.ids import TopicPartition, Uuid
+from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
-from moldau.base.promise import Promise
+from moldau.base.promise import Promise, resolved
 from moldau.log.store import LogStore
 from moldau.metadata.image import MetadataImage
 from moldau.replica.faults import ReportFault
@@ -32,24 +32,28 @@ class NewLogs:
         self._rng = rng
         self._report_fault = report_fault
 
-    def prepare(self, image: MetadataImage, partitions: Iterable[tuple[str, int]]) -> Promise[None] | None:
-        """Create the files of those partitions that this node does not have yet; None if there are none. A partition
-        without prepared files can be opened too: it only takes longer."""
-        wanted = {
-            TopicPartition(topic, index): topic_id
-            for topic, index in partitions
-            if (topic_id := self._topic_id_of_new(image, topic, index)) is not None
-        }
-        if not wanted:
-            return None
-        preparation = self._store.prepare(wanted, self._clock.now_ms())
-        return self._run_in_thread(preparation.run).map(lambda fault: self._store.adopt(preparation))
-
-    def _topic_id_of_new(self, image: MetadataImage, topic: str, index: int) -> Uuid | None:
+    def needs_files(self, image: MetadataImage, topic: str, index: int) -> bool:
+        """Return whether a partition of this node is new. Where the file system ignores case, files are not prepared:
+        two topics may want the same directory."""
         topic_image = image.topics.get(topic)
-        if topic_image is None or topic in image.views or TopicPartition(topic, index) in self._store:
-            return None
-        return topic_image.id if self._node_id in topic_image.partitions[index].replicas else None
+        return (
+            topic_image is not None
+            and self._node_id in topic_image.partitions[index].replicas
+            and topic not in image.views
+            and TopicPartition(topic, index) not in self._store
+            and not self._store.is_case_insensitive
+        )
+
+    def prepare(self, image: MetadataImage, partitions: Iterable[tuple[str, int]]) -> Promise[None]:
+        """Create the files of new partitions. One whose files cannot be prepared can be opened too: it only takes
+        longer."""
+        topic_ids = {TopicPartition(topic, index): image.topics[topic].id for topic, index in partitions}
+        try:
+            preparation = self._store.prepare(topic_ids, self._clock.now_ms())
+        except StorageFault as fault:
+            self._report_fault("old checkpoints cannot be deleted", fault)
+            return resolved(None)
+        return self._run_in_thread(preparation.run).map(lambda fault: self._store.adopt(preparation))
 
     def discard_unused(self) -> None:
         """Delete the prepared files of topics that were deleted before their partitions were opened."""

@@ -358,10 +358,12 @@ class Partition:
 
     def delete_expired(self, now_ms: int, at_most: int = sys.maxsize) -> int:
         """Delete `at_most` so many expired segments and return how many. Watchers learn the new log start offset."""
-        dropped = self.log.delete_expired(now_ms, self.high_watermark, at_most)
-        if dropped:
-            self.watchers.readable(self, 0)
-        return len(dropped)
+        start_offset = self.log.start_offset
+        try:
+            return len(self.log.delete_expired(now_ms, self.high_watermark, at_most))
+        finally:  # a full disk may end it after some segments
+            if self.log.start_offset != start_offset:
+                self.watchers.readable(self, 0)
 
     # --- close --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -213,3 +214,15 @@ def test_the_log_format_is_also_that_of_the_command_itself(
     result = CliRunner().invoke(main, ["cluster", "start", "-d", str(tmp_path / "cluster"), *words])
     assert result.exit_code == 0, result.stderr
     assert [type(each) for each in screens] == [kind]
+
+
+def test_a_full_disk_costs_a_line_of_the_output_and_no_node(start: Start) -> None:
+    cluster = start(STOPS_AT_SIGTERM.format(status=0))
+
+    def fail_once(line: str) -> None:
+        if len(screen.printed) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    screen = ScriptedScreen(lambda: send(signal.SIGINT), fail_once)
+    assert cluster.run(screen) == 0
+    assert len(screen.printed) > 1

@@ -143,3 +143,15 @@ def test_a_crash_at_any_step_leaves_a_directory_that_can_be_used(operations: int
         store.delete(PARTITION, bytes(16), NOW_MS)
     append(store)
     assert values(store) == [b"value"]
+
+
+def test_files_are_not_created_before_the_checkpoints_of_an_earlier_log_are_forgotten() -> None:
+    """Or else, after a crash, the new log would begin where the old one did."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    append(store)
+    store.write_checkpoints({PARTITION: 1})
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    preparation = store.prepare({PARTITION: OTHER_ID}, NOW_MS)
+    preparation.run()
+    assert not [name for name in files.names("data") if name.endswith("-checkpoint")]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 from in_memory_node import NODE_ID, InMemoryNode, batch
 
+from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
-from moldau.base.promise import Promise
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.replica.new_logs import NewLogs
 from moldau.testing.ports import at_once
@@ -43,19 +44,32 @@ def directories(node: InMemoryNode) -> set[str]:
 
 def test_only_new_partitions_of_this_node_get_files() -> None:
     node, new_logs = node_and_new_logs()
-    ready = new_logs.prepare(image_of(node), WANTED)
-    assert isinstance(ready, Promise)
-    assert ready.done
+    image = image_of(node)
+    assert [each for each in WANTED if new_logs.needs_files(image, *each)] == [("new", 0)]
+    assert new_logs.prepare(image, [("new", 0)]).done
     assert directories(node) == {"new-0"}
-    assert new_logs.prepare(image_of(node), WANTED[1:]) is None
 
 
 def test_files_of_a_deleted_topic_are_deleted() -> None:
     node, new_logs = node_and_new_logs()
-    new_logs.prepare(image_of(node), WANTED)
+    new_logs.prepare(image_of(node), [("new", 0)])
     new_logs.discard_unused()
     assert "new-0" not in directories(node)
     assert not node.faults
+
+
+def test_old_checkpoints_that_cannot_be_deleted_are_reported() -> None:
+    node, new_logs = node_and_new_logs()
+    node.store._checkpointed.add(TopicPartition("new", 0))
+    fault = StorageFault("data", OSError(errno.EROFS, "read-only"))
+
+    def refuse() -> None:
+        raise fault
+
+    node.store._forget_checkpoints = refuse  # type: ignore[method-assign]
+    assert new_logs.prepare(image_of(node), [("new", 0)]).done
+    assert node.faults == [fault]
+    assert not directories(node)
 
 
 def test_a_topic_of_many_partitions_is_laid_out_and_used() -> None:

@@ -35,11 +35,14 @@ class SlowFiles:
         self.done: Promise[None] = Promise()
         self.discarded = 0
 
-    def prepare(self, image: MetadataImage, partitions: Iterable[Partition]) -> Promise[None] | None:
+    def needs_files(self, image: MetadataImage, topic: str, index: int) -> bool:
+        return (topic, index) in self.new
+
+    def prepare(self, image: MetadataImage, partitions: Iterable[Partition]) -> Promise[None]:
         assert not self.being_created, "the next chunk is not begun before this one is shown"
-        self.being_created = [each for each in partitions if each in self.new]
+        self.being_created = list(partitions)
         self.done = Promise()
-        return self.done if self.being_created else None
+        return self.done
 
     def finish(self) -> None:
         self.new -= set(self.being_created)
@@ -199,6 +202,22 @@ def test_a_topic_that_is_deleted_while_its_files_are_created_is_not_shown(desk: 
         if desk.files.being_created:
             desk.files.finish()
     assert sorted(desk.topics()) == MANY
+
+
+def test_changes_that_need_no_files_do_not_wait_for_the_thread(desk: Desk) -> None:
+    big = [f"new{number:04}" for number in range(PARTITIONS_A_TURN + 1)]
+    desk.files.new = {(name, 0) for name in big}
+    desk.chunks.on_image(image(big), Changes(changed(big)))
+    desk.timers.run_soon()
+    (gone,) = image(["gone"], 3 * PARTITIONS_A_TURN).topics.values()
+    desk.chunks.on_image(image([*big, *MANY]), Changes(changed(MANY), [gone]))
+    desk.timers.run_soon()
+    assert desk.topics() == MANY
+    assert desk.removals_left == 0
+    desk.files.finish()
+    desk.timers.run_soon()
+    desk.files.finish()
+    assert sorted(desk.topics()) == sorted([*MANY, *big])
 
 
 def test_when_done_waits_for_files(desk: Desk) -> None:

@@ -6,6 +6,7 @@ screen.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,8 @@ import click
 from moldau.cli.cluster.processes import NodeState
 
 READ_BYTES: Final = 256 << 10
+OUTPUT_CLOSED: Final = (errno.EPIPE, errno.EIO, errno.EBADF)
+"""A pipe without a reader, a terminal that is gone, a closed file."""
 SIGNS: Final = {
     NodeState.UP: ("●", "green"),
     NodeState.STARTING: ("◌", "yellow"),
@@ -117,7 +120,9 @@ class ClosableScreen:
         try:
             show()
         except OSError as error:
-            self.error = error
+            # A full disk, to which the output may go, is no reason to stop the nodes: only the line is lost.
+            if error.errno in OUTPUT_CLOSED:
+                self.error = error
 
 
 @contextmanager

@@ -18,14 +18,18 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
 
+Partitions = dict[tuple[str, int], None]
+"""Topics and indexes, in their order."""
 PARTITIONS_A_TURN: Final = 16
 
 
 class NewFiles(Protocol):
     """Creates the files of new partitions in a thread."""
 
-    def prepare(self, image: MetadataImage, partitions: Iterable[tuple[str, int]]) -> Promise[None] | None:
-        """Return a promise that is completed when the files are there; None if none are needed."""
+    def needs_files(self, image: MetadataImage, topic: str, index: int) -> bool: ...
+
+    def prepare(self, image: MetadataImage, partitions: Iterable[tuple[str, int]]) -> Promise[None]:
+        """Return a promise that is completed when the files are there."""
 
     def discard_unused(self) -> None:
         """Delete what was prepared, and not used by the listener."""
@@ -43,10 +47,12 @@ class ChunkedLayout:
         self._has_removals = False
         self._timers = timers
         self._image = MetadataImage()
-        self._pending: dict[tuple[str, int], None] = {}
+        self._pending: Partitions = {}
         """Changed partitions that were not passed on yet."""
-        self._chunk: dict[tuple[str, int], None] = {}
-        """Those of them that are passed on as soon as their files are there."""
+        self._new: Partitions = {}
+        """New partitions that were not passed on yet, and have no files."""
+        self._chunk: Partitions = {}
+        """Those that are passed on as soon as the thread has created their files."""
         self._being_prepared: frozenset[tuple[str, int]] = frozenset()
         """The whole chunk, also if topics were deleted since: nobody else may create their files now."""
         self._is_scheduled = False
@@ -60,19 +66,33 @@ class ChunkedLayout:
         self._image = image
         for topic in changes.removed:
             for index in range(len(topic.partitions)):
-                self._pending.pop((topic.name, index), None)
-                self._chunk.pop((topic.name, index), None)
+                for waiting in (self._pending, self._new, self._chunk):
+                    waiting.pop((topic.name, index), None)
         shown: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
         is_small = sum(map(len, changes.topics.values())) <= PARTITIONS_A_TURN
         for name in sorted(changes.topics):
             for index in sorted(changes.topics[name]):
-                if is_small and (name, index) not in self._pending and (name, index) not in self._being_prepared:
+                if not self._wait_if_must(name, index, is_small):
                     shown.setdefault(name, set()).add(index)
-                else:
-                    self._pending[name, index] = None
         self._follower(image, Changes(shown, changes.removed, changes.configs, changes.brokers))
         self._has_removals = self._remove_some(PARTITIONS_A_TURN)
         self._schedule()
+
+    def _wait_if_must(self, name: str, index: int, is_small: bool) -> bool:
+        """Return whether the partition waits for its turn. If it waited already, it is shown once, in its latest
+        state."""
+        each = (name, index)
+        if each in self._pending or each in self._new:
+            return True
+        if each in self._being_prepared:
+            self._new[each] = None
+        elif is_small:
+            return False
+        elif self._new_files.needs_files(self._image, name, index):
+            self._new[each] = None
+        else:
+            self._pending[each] = None
+        return True
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call when everything was passed on; at once if that is so already."""
@@ -84,43 +104,52 @@ class ChunkedLayout:
         self._is_stopped = True
 
     def _schedule(self) -> None:
-        if (self._pending or self._has_removals) and not self._is_scheduled and not self._being_prepared:
+        can_prepare = self._new and not self._being_prepared
+        if (self._pending or self._has_removals or can_prepare) and not self._is_scheduled:
             self._is_scheduled = True
-            self._timers.soon(self._begin_chunk)
+            self._timers.soon(self._next_turn)
 
-    def _begin_chunk(self) -> None:
+    def _next_turn(self) -> None:
+        """Pass some partitions on that need no new files, and let the thread create those of some others."""
         if self._is_stopped:
             return
         self._is_scheduled = False
-        self._chunk = dict.fromkeys(islice(self._pending, PARTITIONS_A_TURN))
-        for each in self._chunk:
-            del self._pending[each]
-        ready = self._new_files.prepare(self._image, self._chunk)
-        if ready is None:
-            self._show_chunk()
-        else:
-            self._being_prepared = frozenset(self._chunk)
-            ready.then(lambda _: self._on_prepared())
-
-    def _on_prepared(self) -> None:
-        self._being_prepared = frozenset()
-        if not self._is_stopped:
-            self._show_chunk()
-            self._new_files.discard_unused()
-
-    def _show_chunk(self) -> None:
-        shown: dict[str, set[int]] = {}
-        for name, index in self._chunk:
-            shown.setdefault(name, set()).add(index)
-        self._chunk = {}
-        if shown:
-            self._follower(self._image, Changes(shown))
+        self._show(_take_some(self._pending))
         self._has_removals = self._remove_some(PARTITIONS_A_TURN)
+        if self._new and not self._being_prepared:
+            self._chunk = _take_some(self._new)
+            self._being_prepared = frozenset(self._chunk)
+            self._new_files.prepare(self._image, self._being_prepared).then(lambda _: self._on_prepared())
         self._schedule()
         self._call_if_done()
 
+    def _on_prepared(self) -> None:
+        self._being_prepared = frozenset()
+        if self._is_stopped:
+            return
+        chunk, self._chunk = self._chunk, {}
+        self._show(chunk)
+        self._new_files.discard_unused()
+        self._schedule()
+        self._call_if_done()
+
+    def _show(self, partitions: Partitions) -> None:
+        shown: dict[str, set[int]] = {}
+        for name, index in partitions:
+            shown.setdefault(name, set()).add(index)
+        if shown:
+            self._follower(self._image, Changes(shown))
+
     def _call_if_done(self) -> None:
-        if not self._pending and not self._chunk:
+        if not self._pending and not self._new and not self._chunk:
             waiting, self._waiting = self._waiting, []
             for call in waiting:
                 call()
+
+
+def _take_some(partitions: Partitions) -> Partitions:
+    """Remove and return the first partitions, as many as fit in a turn."""
+    some = dict.fromkeys(islice(partitions, PARTITIONS_A_TURN))
+    for each in some:
+        del partitions[each]
+    return some
