@@ -314,7 +314,9 @@ def test_a_view_that_may_be_seen_but_not_read(kafka: TestBroker) -> None:
     kafka.allow("joe", "read", topic="orders")
     kafka.allow("joe", "create,describe,describe_configs", topic=PREFIX, prefix=True)
     view = Shape("a < 3").view_name("orders")
-    with pytest.raises(KafkaError, match=f"TOPIC_AUTHORIZATION_FAILED; where and fields need READ on {view}"):
+    with pytest.raises(
+        KafkaError, match=f"TOPIC_AUTHORIZATION_FAILED; the options `where` and `fields` need READ on: {view}"
+    ):
         read("", **user_options(kafka, "joe", "a < 3"))
 
 

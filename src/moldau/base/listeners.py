@@ -23,6 +23,11 @@ _LISTENER: Final = re.compile(
 )
 
 
+def host_and_port(host: str, port: int) -> str:
+    """Return HOST:PORT, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Listener(NamedTuple):
     name: str
     security_protocol: str
@@ -37,7 +42,7 @@ class Listener(NamedTuple):
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
     @property
     def on_this_machine(self) -> Listener:

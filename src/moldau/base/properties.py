@@ -17,6 +17,7 @@ _BLANKS: Final = " \t\f"
 _KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_NOT_PRINTABLE_ASCII: Final = re.compile(r"[^ -~]+")
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -44,6 +45,7 @@ def parse(text: str) -> list[Property]:
 
 
 def render(properties: Mapping[str, str]) -> str:
+    """Return the text of a properties file. It is ASCII, which Java reads whatever the encoding of the file."""
     return "".join(f"{_escape(key, ' =:#!')}={_escape(value, '#!')}\n" for key, value in properties.items())
 
 
@@ -51,9 +53,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines without comments and blank lines, continued ones joined, each with its first line's number."""
     parts: list[str] = []
     start = 0
-    for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
-        line = natural.lstrip(_BLANKS)
-        if not parts:
+    for number, physical_line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+        line = physical_line.lstrip(_BLANKS)
+        if not any(parts):  # also after lines that are only a backslash, as in Java
+            parts = []
             if not line or line[0] in "#!":
                 continue
             start = number
@@ -102,4 +105,10 @@ def _escape(text: str, special: str) -> str:
         escaped = escaped.replace(control, f"\\{letter}")
     for character in special:
         escaped = escaped.replace(character, f"\\{character}")
+    escaped = _NOT_PRINTABLE_ASCII.sub(lambda match: _utf16_escapes(match[0]), escaped)
+    # a leading blank of a value would be read as part of the separator
     return f"\\{escaped}" if escaped.startswith((" ", "=", ":")) else escaped
+
+
+def _utf16_escapes(text: str) -> str:
+    return re.sub(r"(....)", r"\\u\1", text.encode("utf-16-be").hex().upper())

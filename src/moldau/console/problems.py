@@ -6,11 +6,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from moldau.base.listeners import host_and_port
 from moldau.console.collector.state import ClusterState
 
 AFFECTED_MAX: Final = 20
 DISK_FREE_LOW: Final = 0.10
 LAG_SECONDS_HIGH: Final = 300.0
+STEP_NAMES: Final = {
+    "brokers": "brokers",
+    "topics": "topics",
+    "ends": "log end offsets",
+    "starts": "log start offsets",
+    "groups": "groups",
+    "offsets": "committed offsets",
+    "members": "members of groups",
+    "log_dirs": "log directories",
+    "quorum": "controller quorum",
+    "reassignments": "reassignments",
+    "subscriptions": "client metrics subscriptions",
+    "metrics": "metrics of the brokers",
+}
+"""What users call the things that the collector's steps read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +59,10 @@ def _unreadable(state: ClusterState) -> Iterator[Problem]:
         yield Problem("error", "The cluster cannot be read", f"{state.read_error}. What is shown was read before.")
         return
     for step, reason in sorted(state.failures.lasting().items()):
-        what = step.replace("_", " ")
         yield Problem(
             "warning",
-            f"The {what} cannot be read",
-            f"{reason}. What is shown of them was read before; see whether this console reaches all brokers.",
+            f"The {STEP_NAMES[step]} cannot be read",
+            f"{reason}. What is shown was read before; see whether this console reaches all brokers.",
             "/cluster",
         )
 
@@ -72,7 +87,7 @@ def _brokers(state: ClusterState) -> Iterator[Problem]:
             "warning",
             f"Broker {broker} does not answer",
             f"The cluster still counts it as up. If it died, the cluster notices after broker.session.timeout.ms; if"
-            f" not, see whether this console reaches {node.host}:{node.port}.",
+            f" not, see whether this console reaches {host_and_port(node.host, node.port)}.",
             "/cluster",
             [f"broker {broker}"],
         )
@@ -83,7 +98,7 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
     leaderless, under_replicated = layout.leaderless, layout.under_replicated
     not_preferred = sum(count for broker, count in layout.not_preferred.items() if broker in state.alive)
     away = sorted(layout.missing - state.alive)
-    start = (
+    advice = (
         f"Start broker{'s' if len(away) > 1 else ''} {', '.join(map(str, away))}."
         if away
         else "Look at the logs of the brokers."
@@ -93,16 +108,18 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
             "error",
             f"{_count(leaderless, 'partition')} {'have' if len(leaderless) > 1 else 'has'} no leader:"
             " nobody can read or write there",
-            start,
+            advice,
             "/cluster",
             leaderless[:AFFECTED_MAX],
         )
     if under_replicated:
-        wait = start if away else "Replicas catch up by themselves; if it lasts, look at the disk and network load."
+        catch_up_advice = (
+            advice if away else "Replicas catch up by themselves; if it lasts, look at the disk and network load."
+        )
         yield Problem(
             "warning",
             f"{_count(under_replicated, 'partition')} {'are' if len(under_replicated) > 1 else 'is'} under-replicated",
-            wait,
+            catch_up_advice,
             "/cluster",
             under_replicated[:AFFECTED_MAX],
         )

@@ -1,7 +1,8 @@
 """Offsets of many partitions: parsed from and written as Spark's JSON, limited, and divided among tasks. Pure.
 
 Spark keeps a stream's position as `{"topic": {"0": 12, "1": 7}}`, the form that its own Kafka connector writes into
-checkpoints too. In options the numbers -2 and -1 stand for the earliest and the latest offset.
+checkpoints too. In options the numbers -2 and -1 stand for the earliest and the latest offset. What limits rows or
+records here counts offsets: with gaps in the log there are fewer records.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return out
 
 
-def from_json(content: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_spark_json(content: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Return the offsets that `to_json` gave to Spark."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in content.items()
@@ -48,8 +50,8 @@ def from_json(content: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-def offsets_in(value: Any) -> dict[TopicPartition, int]:
-    """Parse a source's offset, text or parsed JSON: {"topic": {"0": 123}}. Empty for sources that are no topics."""
+def offsets_or_empty(value: Any) -> dict[TopicPartition, int]:
+    """Parse a source's offset, text or parsed JSON: {"topic": {"0": 123}}. Empty if the source is not a Kafka topic."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -66,7 +68,7 @@ def offsets_in(value: Any) -> dict[TopicPartition, int]:
     }
 
 
-def parse_offsets(text: str, lowest: int = EARLIEST) -> Offsets:
+def parse_offsets_option(text: str, lowest: int = EARLIEST) -> Offsets:
     """Parse offsets or timestamps from an option's JSON. Raises ValueError, which says what is wrong."""
     try:
         content = json.loads(text)
@@ -114,7 +116,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def limited(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
+def limited_ends(start: Offsets, latest: Offsets, rows_max: int) -> Offsets:
     """Return end offsets such that about `rows_max` offsets are read, in proportion to each partition's backlog.
 
     A partition with a small backlog still moves by one, so a busy one cannot starve it.
@@ -137,16 +139,16 @@ RECORDS_PER_TASK: Final = 20_000
 """A Python task takes some milliseconds to start; fewer records than this are not worth a task."""
 
 
-def tasks(
+def divide_among_tasks(
     ranges: Iterable[Range],
     tasks_min: int = 0,
     records_max: int | None = None,
     records_per_task: int = RECORDS_PER_TASK,
 ) -> list[list[Range]]:
-    """Divide ranges among tasks. Small ranges share a task, large ones have their own.
+    """Divide ranges among tasks, about `tasks_min` (Spark's minPartitions), none with more than `records_max` offsets.
 
-    Ranges are split to get about `tasks_min` tasks (Spark's minPartitions), and none with more than `records_max`
-    offsets; the pieces share no task.
+    If `tasks_min` exceeds the number of ranges, or `records_max` is set, ranges are cut and each piece is a task of its
+    own; otherwise small ranges share tasks.
     """
     nonempty = [each for each in ranges if each.size > 0]
     total = sum(each.size for each in nonempty)

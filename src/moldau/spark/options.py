@@ -18,7 +18,7 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, Offsets
 from moldau.client.properties import security
 from moldau.client.token_login import has_password
-from moldau.spark.offsets import parse_assignment, parse_offsets
+from moldau.spark.offsets import parse_assignment, parse_offsets_option
 from moldau.spark.option_values import (
     boolean,
     choice,
@@ -367,7 +367,7 @@ def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
     if at.lower() in options:
         return Place(timestamp=timestamp_ms(at, options[at.lower()]))
     if by_time.lower() in options:
-        return Place(timestamps=_parsed(by_time, lambda text: parse_offsets(text, lowest=0), options[by_time.lower()]))
+        return Place(timestamps=_parsed(by_time, lambda raw: parse_offsets_option(raw, 0), options[by_time.lower()]))
     text = options.get(offsets.lower())
     if text is None:
         return default
@@ -376,7 +376,7 @@ def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
     if not text.strip().startswith("{"):
         allowed = f"earliest, latest or offsets as JSON such as {OFFSETS_EXAMPLE} (-2 earliest, -1 latest)"
         raise wrong(offsets, allowed, text, did_you_mean(text, ENDS))
-    return Place(offsets=_parsed(offsets, parse_offsets, text))
+    return Place(offsets=_parsed(offsets, parse_offsets_option, text))
 
 
 def _isolation(kafka: Mapping[str, str]) -> bool:

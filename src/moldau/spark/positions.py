@@ -15,7 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, Offsets
 from moldau.spark.fetching import report_loss
-from moldau.spark.offsets import Range, described, limited
+from moldau.spark.offsets import Range, described, limited_ends
 from moldau.spark.options import Place, ReadOptions
 from moldau.spark.subscribed import subscribed_partitions
 from moldau.spark.watching import Watch
@@ -186,7 +186,7 @@ class Stream:
         elif self._is_too_little(begins, latest, limit):
             return start
         if isinstance(limit, ReadMaxRows):
-            return limited(begins, latest, limit.max_rows)
+            return limited_ends(begins, latest, limit.max_rows)
         return latest
 
     def _is_too_little(self, begins: Offsets, latest: Offsets, limit: ReadLimit) -> bool:

@@ -26,7 +26,7 @@ from moldau.spark.connections import connected, views_in
 from moldau.spark.delegation import TaskLogin, delegated, in_task, is_login, task_login, without_login
 from moldau.spark.errors.untraced import untraced
 from moldau.spark.fetching import DataLoss, fetch
-from moldau.spark.offsets import Range, from_json, tasks, to_json
+from moldau.spark.offsets import Range, divide_among_tasks, from_spark_json, to_json
 from moldau.spark.options import ReadOptions, check_options, read_options, write_options
 from moldau.spark.positions import Stream, batch_ranges
 from moldau.spark.pushed.making import View
@@ -93,8 +93,8 @@ class MoldauSource(DataSource):
 
 
 VIEW_HINTS: Final = {
-    ErrorCode.CORRUPT_MESSAGE: "`moldau view describe {}` says what failed",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "where and fields need READ on {}",
+    ErrorCode.CORRUPT_MESSAGE: "`moldau view describe {arguments}` says what failed",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the options `where` and `fields` need READ on: {names}",
 }
 """What to do about errors of a view that is read instead of a topic."""
 
@@ -111,15 +111,19 @@ class TaskRanges(InputPartition):
         self.views = {topic: view for topic, view in views.items() if topic in topics}
 
 
-def _tasks(ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
+def _split_into_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[InputPartition]:
     views, login = views_in(connected(options)), task_login(options)
     return [
-        TaskRanges(some, views, login) for some in tasks(ranges, options.partitions_min, options.records_per_task_max)
+        TaskRanges(some, views, login)
+        for some in divide_among_tasks(ranges, options.partitions_min, options.records_per_task_max)
     ]
 
 
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Read one partition in a task. A batch query without records has one partition that is no TaskRanges."""
+    """Read one partition in a task.
+
+    For a batch query without records PySpark passes a placeholder partition: nothing is read.
+    """
     if isinstance(partition, TaskRanges):
         options = in_task(options, partition.login)
         with untraced(DataLoss):
@@ -130,8 +134,9 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
                 hint = VIEW_HINTS.get(error.code)
                 if hint is None or not partition.views:
                     raise
-                names = " ".join(sorted(view.name for view in partition.views.values()))
-                raise KafkaError(error.code, f"{error}; {hint.format(names)}") from error
+                names = sorted(view.name for view in partition.views.values())
+                advice = hint.format(arguments=" ".join(names), names=", ".join(names))
+                raise KafkaError(error.code, f"{error}; {advice}") from error
 
 
 class TopicReader(DataSourceReader):
@@ -144,7 +149,7 @@ class TopicReader(DataSourceReader):
 
     @untraced(ValueError)
     def partitions(self) -> Sequence[InputPartition]:
-        return _tasks(batch_ranges(connected(self._options), self._options), self._options)
+        return _split_into_tasks(batch_ranges(connected(self._options), self._options), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -175,7 +180,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @untraced(ValueError, DataLoss)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return to_json(self._positions().next_end(from_json(start), limit))
+        return to_json(self._positions().next_end(from_spark_json(start), limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         latest = self._positions().seen
@@ -187,7 +192,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @untraced(ValueError, DataLoss)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return _tasks(self._positions().ranges(from_json(start), from_json(end)), self._options)
+        return _split_into_tasks(self._positions().ranges(from_spark_json(start), from_spark_json(end)), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -198,7 +203,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class InvalidStream(DataSourceStreamReader):
-    """A stream whose options are wrong: every call raises the error.
+    """A stream whose options are wrong: every call for offsets or records raises the error.
 
     If the reader could not be created, PySpark would fail because of the missing reader and report that instead.
     """

@@ -32,6 +32,10 @@ from moldau.base.properties import parse, render
         ("# ends here\\\na=b", {"a": "b"}),
         ("a=b\\", {"a": "b"}),
         ("\\\na=b", {"a": "b"}),
+        ("\\\n\na=b", {"a": "b"}),
+        ("\\\n# no\na=b", {"a": "b"}),
+        (" \\\n\\\r\n  ! no\\\na=b", {"a": "b"}),
+        ("\\\n", {}),
         ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
         ("a\\=b=c", {"a=b": "c"}),
         ("a\\ b=c", {"a b": "c"}),
@@ -47,8 +51,8 @@ def test_parse(text: str, expected: dict[str, str]) -> None:
 
 
 def test_each_property_has_its_line_number() -> None:
-    text = "# one\na=1\\\n  more\n\nb=2\n"
-    assert [(each.key, each.line) for each in parse(text)] == [("a", 2), ("b", 5)]
+    text = "# one\na=1\\\n  more\n\nb=2\n\\\n# three\nc=3"
+    assert [(each.key, each.line) for each in parse(text)] == [("a", 2), ("b", 5), ("c", 8)]
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\uzzzz", "\\u=1", "a=\\ud83d"])
@@ -62,7 +66,13 @@ characters = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 @given(st.dictionaries(characters.filter(bool), characters))
 def test_rendered_properties_are_parsed_to_the_same(properties: dict[str, str]) -> None:
-    assert {each.key: each.value for each in parse(render(properties))} == properties
+    rendered = render(properties)
+    assert rendered.isascii()
+    assert {each.key: each.value for each in parse(rendered)} == properties
+
+
+def test_rendered_characters_are_escaped_as_java_stores_them() -> None:
+    assert render({"clé": "ü€😀\x7f"}) == "cl\\u00E9=\\u00FC\\u20AC\\uD83D\\uDE00\\u007F\n"
 
 
 @given(st.text(max_size=200))

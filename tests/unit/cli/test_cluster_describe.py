@@ -176,3 +176,10 @@ def test_data_for_programs_has_no_tuples_and_no_styles() -> None:
     assert data["controller"]["leader"] == 2
     assert (data["under_replicated"], data["leaderless"], data["group"]["idle"]) == (2, 1, ["reader-3"])
     assert "- topic: orders" in to_yaml(data)
+
+
+def test_ipv6_addresses_are_in_brackets() -> None:
+    nodes = {1: BrokerNode(1, "::1", 9092, None, False)}
+    quorum = replace(QUORUM, endpoints={2: (Endpoint("CONTROLLER", "fe80::2", 9193),)})
+    assert [row.address for row in cluster_view.broker_rows(DescribedCluster("abc", 1, nodes), [])] == ["[::1]:9092"]
+    assert cluster_view.controller_rows(quorum, 1500)[0].address == "[fe80::2]:9193"

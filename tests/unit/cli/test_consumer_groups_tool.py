@@ -67,6 +67,7 @@ class TestDates:
             ("2026-02-30T00:00:00.000", "2026-02-30T00:00:00.000Z"),
             ("2026-11-15T24:00:00.000", "2026-11-15T24:00:00.000Z"),
             ("2026-11-15T00:00:00.1234", "2026-11-15T00:00:00.1234Z"),
+            ("2147483648-01-01T00:00:00.000", "2147483648-01-01T00:00:00.000Z"),
         ],
     )
     def test_invalid_ones_are_refused_with_the_zone_added(self, text: str, shown: str) -> None:
@@ -95,6 +96,11 @@ class TestDurations:
         with pytest.raises(ToolFailed, match="Instant exceeds minimum or maximum instant"):
             reset_plan.parse_duration("PT99999999999999H", NOW_MS)
 
+    @pytest.mark.parametrize("text", ["PT10000000000000000S", "-PT10000000000000000S"])
+    def test_of_more_milliseconds_than_a_long_holds_are_refused(self, text: str) -> None:
+        with pytest.raises(ToolFailed, match=r"^long overflow$"):
+            reset_plan.parse_duration(text, NOW_MS)
+
 
 class TestPlans:
     @pytest.mark.parametrize(
@@ -108,6 +114,10 @@ class TestPlans:
             ("orders,0", {"orders-0": 0}),
             ("orders,0,", {"orders-0": 0}),
             ("orders,,5", {"orders-0": 5}),
+            ("orders,0,5,", {"orders-0": 5}),
+            ("orders,0,5, \r\n", {"orders-0": 5}),
+            ('orders,0,5,""', {"orders-0": 5}),
+            ("g,orders,0,5,", {"orders-0": 5}),
             ("orders,0,5\norders,0,9\n\n", {"orders-0": 9}),
             ("g,orders,0,5\nother,orders,1,6", {"orders-0": 5}),
         ],

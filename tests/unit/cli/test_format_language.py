@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -78,23 +79,42 @@ def test_null_prints_as_nothing_and_its_length_as_minus_one() -> None:
     assert compile_format("[%k|%v|%h|%K|%V|%H|%v{hex}]")(Made(None, None, None), 1) == b"[|||-1|-1|0|]"
 
 
+@pytest.mark.parametrize("timestamp", [-1, -(10**14), 253_402_300_800_000, 1_700_000_000_123_456, 2**63 - 1])
+def test_a_timestamp_that_is_no_date_prints_as_a_number(timestamp: int) -> None:
+    text = "%d|%d{iso}|%d{strftime[%F]}"
+    assert compile_format(text)(Made(t=(1, timestamp)), 1) == b"|".join([b"%d" % timestamp] * 3)
+
+
+def test_the_first_and_the_last_date() -> None:
+    iso = compile_format("%d{iso}")
+    assert iso(Made(t=(1, 0)), 1) == b"1970-01-01T00:00:00.000Z"
+    assert iso(Made(t=(1, 253_402_300_799_999)), 1) == b"9999-12-31T23:59:59.999Z"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("%", "single %"),
+        ("ab%", "single % at column 3"),
         ("%z", "%z at column 1 is unknown"),
         ("ab%q", "column 3"),
-        ("%v{rot13}", "use {hex} or {base64}"),
+        ("%t %v{rot13}", "%v{rot13} at column 4 is unknown; use {hex} or {base64}"),
         ("%v{hex", "never closed"),
-        ("%d{julian}", "strftime"),
-        ("%h{%o}", "a header has"),
+        ("%t %d{julian}", "%d{julian} at column 4 is unknown; use %d, %d{iso}"),
+        ("%t %h{%o}", "%o at column 7 is unknown inside %h{...}; a header has"),
+        ("%t %h{%z}", "%z at column 7 is unknown"),
+        ("%t %h{ %v{rot13}}", "%v{rot13} at column 8"),
+        ("%t %h{%k%}", "single % at column 9"),
+        ("%t %h{\\q}", "\\q at column 7 is not an escape"),
         ("\\q", "not an escape"),
         ("\\", "not an escape"),
         ("\\xZZ", "two hexadecimal digits"),
+        ("%v\\x", "\\x at column 3 needs two hexadecimal digits"),
+        ("\\x  %v", "\\x at column 1 needs two hexadecimal digits"),
+        ("\\x4", "two hexadecimal digits"),
     ],
 )
 def test_what_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(BadFormat, match=complaint.replace("{", r"\{")):
+    with pytest.raises(BadFormat, match=re.escape(complaint)):
         compile_format(text)
 
 

@@ -77,6 +77,16 @@ def test_every_known_file_of_a_data_directory(data_dir: Path) -> None:
     assert len(shown) == 5
 
 
+@pytest.mark.parametrize(("timestamp", "shown"), [(-1, None), (BASE_MS * 1000, str(BASE_MS * 1000))])
+def test_a_timestamp_that_is_no_date(tmp_path: Path, timestamp: int, shown: str | None) -> None:
+    segment = tmp_path / f"{SEGMENT}.log"
+    segment.write_bytes(build_batch([Record(NEXT_OFFSET, timestamp, None, b"v")], base_offset=0))
+    result = dump(segment, "--format", "json")
+    assert result.exit_code == 0
+    assert [batch["max_timestamp"] for batch in json.loads(result.stdout)[0]["entries"]] == [shown]
+    assert dump(segment, "--records").stdout == f"0\t{timestamp}\t\tv\t\n"
+
+
 def test_records_by_a_format_and_as_envelopes(data_dir: Path) -> None:
     result = dump(data_dir, "-f", "%t-%p %o %k=%v{hex} %h\\n")
     assert result.stdout.splitlines() == [

@@ -7,13 +7,22 @@ from array import array
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster_values import BrokerNode
 from moldau.client.group_values import Member
+from moldau.console.collector.collector import PERIODS
 from moldau.console.collector.history import EVERY_MS, GONE_MAX, POINTS_MAX, History
 from moldau.console.collector.lags import ends_of_read_partitions, rebalance, set_lags
 from moldau.console.collector.pace import Pace
-from moldau.console.collector.state import ClusterState, GroupState, LogDir, TopicState, known_sum, layout_of
+from moldau.console.collector.state import (
+    LASTING_FAILURES,
+    ClusterState,
+    GroupState,
+    LogDir,
+    TopicState,
+    known_sum,
+    layout_of,
+)
 from moldau.console.endpoints.groups import direction
 from moldau.console.endpoints.topics import topic_row
-from moldau.console.problems import problems_of
+from moldau.console.problems import STEP_NAMES, problems_of
 from moldau.metrics.lag_history import LagHistory
 
 
@@ -217,6 +226,20 @@ def test_problems_say_what_to_do() -> None:
     ]
     assert all(problem.what_to_do for problem in problems_of(state))
     assert problems_of(state)[1].what_to_do == "Start broker 2."
+
+
+def test_parts_that_cannot_be_read_have_names_that_users_know() -> None:
+    state = cluster_state()
+    for step in ("ends", "quorum"):
+        for _ in range(LASTING_FAILURES):
+            state.failures.note(step, "broker 2 does not answer")
+    problems = problems_of(state)
+    assert [each.title for each in problems] == [
+        "The log end offsets cannot be read",
+        "The controller quorum cannot be read",
+    ]
+    assert problems[0].what_to_do.startswith("broker 2 does not answer. What is shown was read before; see whether")
+    assert set(STEP_NAMES) == set(PERIODS)
 
 
 def test_the_direction_of_a_lag() -> None:

@@ -19,7 +19,7 @@ from moldau.pipelines.running.progress import (
     QueryStatus,
     RunStatus,
 )
-from moldau.spark.offsets import offsets_in
+from moldau.spark.offsets import offsets_or_empty
 
 T0 = 1_800_000_000.0
 ONE = TopicPartition("t", 0)
@@ -157,7 +157,7 @@ def test_a_query_is_behind_from_its_checkpoint_on_before_it_reports() -> None:
 
 @pytest.mark.parametrize("content", [None, "", "null", "12", "{", '{"a": 1}', {"a": {"b": 1}}, {"a": {"0": "x"}}, []])
 def test_content_without_offsets(content: Any) -> None:
-    assert offsets_in(content) == {}
+    assert offsets_or_empty(content) == {}
 
 
 def test_caught_up_is_no_lag() -> None:

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Offsets
-from moldau.spark.offsets import Range, described, from_json, limited, parse_assignment, parse_offsets, tasks, to_json
+from moldau.spark.offsets import (
+    Range,
+    described,
+    divide_among_tasks,
+    from_spark_json,
+    limited_ends,
+    parse_assignment,
+    parse_offsets_option,
+    to_json,
+)
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b", "c.d"]), st.integers(0, 40))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62), max_size=30)
@@ -16,7 +25,7 @@ POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62), max_size=30)
 
 @given(POSITIONS)
 def test_json_and_back(offsets: Offsets) -> None:
-    assert from_json(to_json(offsets)) == offsets
+    assert from_spark_json(to_json(offsets)) == offsets
 
 
 def test_the_form_is_that_of_sparks_own_connector() -> None:
@@ -25,7 +34,10 @@ def test_the_form_is_that_of_sparks_own_connector() -> None:
 
 class TestOptions:
     def test_offsets(self) -> None:
-        assert parse_offsets('{"t": {"0": 23, "1": -2}}') == {TopicPartition("t", 0): 23, TopicPartition("t", 1): -2}
+        assert parse_offsets_option('{"t": {"0": 23, "1": -2}}') == {
+            TopicPartition("t", 0): 23,
+            TopicPartition("t", 1): -2,
+        }
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -46,7 +58,7 @@ class TestOptions:
     )
     def test_what_is_wrong_is_said(self, text: str, said: str) -> None:
         with pytest.raises(ValueError, match=said):
-            parse_offsets(text)
+            parse_offsets_option(text)
 
     def test_assignment(self) -> None:
         assert parse_assignment('{"b": [1], "a": [2, 0, 2]}') == (("a", 0), ("a", 2), ("b", 1))
@@ -64,7 +76,7 @@ class TestOptions:
 @given(POSITIONS, st.lists(st.integers(0, 10**6), min_size=30, max_size=30), st.integers(1, 10**6))
 def test_a_limit_is_shared_out(start: Offsets, waiting: list[int], rows_max: int) -> None:
     latest = {where: offset + more for (where, offset), more in zip(start.items(), waiting, strict=False)}
-    ends = limited(start, latest, rows_max)
+    ends = limited_ends(start, latest, rows_max)
     assert ends.keys() == latest.keys()
     assert all(start[where] <= end <= latest[where] for where, end in ends.items())
     taken = sum(ends[where] - start[where] for where in ends)
@@ -79,7 +91,7 @@ def test_a_limit_is_shared_out(start: Offsets, waiting: list[int], rows_max: int
 def test_a_truncated_partition_goes_on_from_its_new_end() -> None:
     truncated, busy = TopicPartition("t", 0), TopicPartition("t", 1)
     for waiting in (10, 10_000):
-        ends = limited({truncated: 100, busy: 0}, {truncated: 50, busy: waiting}, 1_000)
+        ends = limited_ends({truncated: 100, busy: 0}, {truncated: 50, busy: waiting}, 1_000)
         assert ends[truncated] == 50
 
 
@@ -98,7 +110,7 @@ def covered(planned: list[list[Range]]) -> dict[TopicPartition, list[tuple[int, 
 
 @given(RANGES, st.integers(0, 60), st.none() | st.integers(1000, 50_000))
 def test_tasks_cover_every_range_once(ranges: list[Range], at_least: int, at_most: int | None) -> None:
-    planned = tasks(ranges, at_least, at_most)
+    planned = divide_among_tasks(ranges, at_least, at_most)
     assert all(planned), "no task without work"
     for where, start, end in ranges:
         pieces = sorted(covered(planned).get(where, []))
@@ -112,23 +124,23 @@ def test_tasks_cover_every_range_once(ranges: list[Range], at_least: int, at_mos
 
 class TestTasks:
     def test_small_ranges_share_one(self) -> None:
-        assert len(tasks([Range(TopicPartition("t", index), 0, 10) for index in range(100)])) == 1
+        assert len(divide_among_tasks([Range(TopicPartition("t", index), 0, 10) for index in range(100)])) == 1
 
     def test_large_ranges_have_their_own(self) -> None:
-        assert len(tasks([Range(TopicPartition("t", index), 0, 10**6) for index in range(4)])) == 4
+        assert len(divide_among_tasks([Range(TopicPartition("t", index), 0, 10**6) for index in range(4)])) == 4
 
     def test_packing_is_even(self) -> None:
         sizes = [60_000, 50_000, 10_000, 9_000, 8_000, 3_000]
-        planned = tasks(
+        planned = divide_among_tasks(
             [Range(TopicPartition("t", index), 0, size) for index, size in enumerate(sizes)], 0, None, 70_000
         )
         assert sorted(sum(one.size for one in task) for task in planned) == [69_000, 71_000]
 
     def test_nothing_to_read(self) -> None:
-        assert tasks([Range(TopicPartition("t", 0), 5, 5), Range(TopicPartition("t", 1), 5, 3)]) == []
+        assert divide_among_tasks([Range(TopicPartition("t", 0), 5, 5), Range(TopicPartition("t", 1), 5, 3)]) == []
 
     def test_one_partition_is_cut_for_many_tasks(self) -> None:
-        assert len(tasks([Range(TopicPartition("t", 0), 0, 1000)], 8)) == 8
+        assert len(divide_among_tasks([Range(TopicPartition("t", 0), 0, 1000)], 8)) == 8
 
 
 def test_many_partitions_are_not_all_named() -> None:

@@ -50,7 +50,7 @@ def summary(view: ClusterView) -> str:
     counts = ", ".join(
         (
             brokers if up == len(view.brokers) else f"{up} of {brokers} up",
-            counted(view.topics, "topic"),
+            counted(view.topic_count, "topic"),
             counted(len(view.partitions), "partition"),
         )
     )

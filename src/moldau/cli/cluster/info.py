@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from moldau.base.listeners import host_and_port
 from moldau.cli.connect import Broker, broker_options, is_internal
 from moldau.cli.output import Table, format_option, show
 
@@ -26,7 +27,7 @@ def info(broker: Broker, output_format: str) -> None:
     topics = [topic for name, topic in metadata.topics.items() if not is_internal(name)]
     leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
     rows = [
-        (node.id, f"{node.host}:{node.port}", node.id == metadata.controller_id, leaders.count(node.id))
+        (node.id, host_and_port(node.host, node.port), node.id == metadata.controller_id, leaders.count(node.id))
         for _, node in sorted(metadata.brokers.items())
     ]
     partitions = sum(len(topic.partitions) for topic in topics)

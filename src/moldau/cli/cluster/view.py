@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from moldau.base.ids import TopicPartition
+from moldau.base.listeners import host_and_port
 from moldau.client.cluster_values import (
     DescribedCluster,
     PartitionReplicas,
@@ -28,7 +29,8 @@ class BrokerRow(NamedTuple):
     address: str | None
     rack: str | None
     state: str
-    """`up`, `fenced` or `unregistered`: partitions have replicas on the broker, but it is not in the metadata."""
+    """`up`, `fenced` or `unregistered`. `unregistered` means: partitions have replicas on it, but it is not in the
+    metadata."""
     leads: int
     replicas: int
 
@@ -82,7 +84,7 @@ class ClusterView:
         return self.health == (under_replicated, leaderless)
 
     @property
-    def topics(self) -> int:
+    def topic_count(self) -> int:
         return len({row.topic for row in self.partitions})
 
 
@@ -106,7 +108,9 @@ def broker_rows(cluster: DescribedCluster, topics: Iterable[TopicReplicas]) -> l
             rows.append(BrokerRow(broker, None, None, "unregistered", leads[broker], holds[broker]))
             continue
         state = "fenced" if node.is_fenced else "up"
-        rows.append(BrokerRow(broker, f"{node.host}:{node.port}", node.rack, state, leads[broker], holds[broker]))
+        rows.append(
+            BrokerRow(broker, host_and_port(node.host, node.port), node.rack, state, leads[broker], holds[broker])
+        )
     return rows
 
 
@@ -117,7 +121,7 @@ def controller_rows(quorum: Quorum, now_ms: int) -> list[ControllerRow]:
     replicas = [(voter, "voter") for voter in leader_first] + [(observer, "observer") for observer in quorum.observers]
     for replica, role in replicas:
         endpoints = quorum.endpoints.get(replica.replica_id, ())
-        address = f"{endpoints[0].host}:{endpoints[0].port}" if endpoints else None
+        address = host_and_port(endpoints[0].host, endpoints[0].port) if endpoints else None
         ago = max(0, now_ms - replica.last_caught_up_ms) if replica.last_caught_up_ms >= 0 else None
         rows.append(
             ControllerRow(

@@ -39,7 +39,7 @@ FLAGS: Final = ToolFlags(
         Flag("deep-iteration", "Print the records of each batch. --print-data-log implies it."),
         Flag("skip-record-metadata", "Print only key and payload of records, and no control records."),
         Flag("max-bytes", "Read no more than this of each .log file.", "size", "Integer", str(INT_MAX)),
-        Flag("max-message-size", "Size of the largest message.", "size", "Integer", str(5 << 20)),
+        Flag("max-message-size", "Accepted for compatibility; has no effect.", "size", "Integer", str(5 << 20)),
         Flag("verify-index-only", "Check index files against their log without printing them."),
         Flag("index-sanity-check", "Make only the check that a broker makes at its start."),
         Flag("key-decoder-class", "How keys are read.", "String", argument_optional=True),
@@ -54,13 +54,13 @@ FLAGS: Final = ToolFlags(
 Decoder = Callable[[bytes], str]
 Parser = Callable[[Record], tuple[str | None, str | None]]
 """The texts to print of a record's key and of its value, if any."""
-LOG_DECODERS: Final[dict[str, Parser]] = {
+RECORD_PARSERS: Final[dict[str, Parser]] = {
     "offsets-decoder": offsets_texts,
     "transaction-log-decoder": transaction_log_texts,
     "cluster-metadata-decoder": metadata_texts,
 }
 """The parser of each --…-decoder flag. If several are present, Kafka and this tool use the first in this order."""
-_DECODERS: Final[dict[str, Decoder]] = {
+FIELD_DECODERS: Final[dict[str, Decoder]] = {
     "StringDecoder": lambda raw: raw.decode(errors="replace"),
     "IntegerDecoder": lambda raw: str(struct.unpack(">i", raw)[0]),
     "LongDecoder": lambda raw: str(struct.unpack(">q", raw)[0]),
@@ -171,7 +171,7 @@ class RecordPrinter:
     """Prints records with the parts that the flags enable."""
 
     def __init__(self, arguments: Arguments) -> None:
-        decoders = ("key-decoder-class", "value-decoder-class", *LOG_DECODERS)
+        decoders = ("key-decoder-class", "value-decoder-class", *RECORD_PARSERS)
         self._contents = arguments.has("print-data-log") or any(map(arguments.has, decoders))
         self._metadata = not arguments.has("skip-record-metadata")
         self._parse = _parser(arguments)
@@ -190,7 +190,7 @@ class RecordPrinter:
 
 
 def _parser(arguments: Arguments) -> Parser:
-    for name, parse in LOG_DECODERS.items():
+    for name, parse in RECORD_PARSERS.items():
         if arguments.has(name):
             return parse
     key, value = (_decoder(arguments.single_value(name)) for name in ("key-decoder-class", "value-decoder-class"))
@@ -203,9 +203,9 @@ def _parser(arguments: Arguments) -> Parser:
 def _decoder(class_name: str | None) -> Decoder:
     """Return the decoder by the last part of the class name: its package differs between releases."""
     name = (class_name or "StringDecoder").rpartition(".")[2]
-    if name not in _DECODERS:
-        raise tool.ToolFailed(f"There is no decoder {class_name}; use one of {', '.join(_DECODERS)}")
-    return _DECODERS[name]
+    if name not in FIELD_DECODERS:
+        raise tool.ToolFailed(f"There is no decoder {class_name}; use one of {', '.join(FIELD_DECODERS)}")
+    return FIELD_DECODERS[name]
 
 
 def _record_metadata(record: Record, batch: BatchHeader) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -141,10 +140,7 @@ def _with_progress(file: BatchFile, progress: Progress) -> Iterator[FileBatch]:
 
 
 def _time(timestamp: int) -> str | None:
-    if timestamp < 0:
-        return None
-    moment = datetime.fromtimestamp(timestamp / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if timestamp < 0 else format_language.iso_time(timestamp)
 
 
 def _producer_table(path: str) -> Table:

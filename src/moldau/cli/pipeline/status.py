@@ -168,9 +168,9 @@ def _with_current_lag(current: RunStatus) -> RunStatus:
     """For a run that is over: compute the lag with the current log ends, as records may have come since."""
     from moldau.pipelines.running.broker_watch import ends_now
     from moldau.pipelines.running.progress import behind
-    from moldau.spark.offsets import offsets_in
+    from moldau.spark.offsets import offsets_or_empty
 
-    positions = [offsets_in(query.position) for query in current.queries]
+    positions = [offsets_or_empty(query.position) for query in current.queries]
     partitions = {where for position in positions for where in position}
     pipeline = _pipeline_of(current, connects=True)
     ends = ends_now(pipeline, partitions) if partitions and pipeline else None

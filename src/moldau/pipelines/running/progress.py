@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from moldau.base.ids import TopicPartition
 from moldau.pipelines.queries import PARSED
-from moldau.spark.offsets import offsets_in, to_json
+from moldau.spark.offsets import offsets_or_empty, to_json
 
 QueryState = Literal["starting", "running", "restarting", "failed", "finished", "stopped", "not running"]
 """`restarting`: failed, and will be restarted after a pause. `not running`: left out of this run (--sink)."""
@@ -311,7 +311,7 @@ def _position(sources: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, int]
     """Return the position of the query over all its sources; of a partition that is read twice, the lower offset."""
     position: dict[TopicPartition, int] = {}
     for source in sources:
-        for partition, offset in offsets_in(source.get("endOffset")).items():
+        for partition, offset in offsets_or_empty(source.get("endOffset")).items():
             position[partition] = min(offset, position.get(partition, offset))
     return position
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moldau.base.ids import TopicPartition
-from moldau.spark.offsets import offsets_in
+from moldau.spark.offsets import offsets_or_empty
 
 FORMAT: Final = "v1"
 WATERMARK: Final = "batchWatermarkMs"
@@ -64,7 +64,7 @@ class SparkCheckpoint:
         plan = None if done is None else self._plan(done)
         position: dict[TopicPartition, int] = {}
         for line in plan.sources if plan else ():
-            for partition, offset in offsets_in(line).items():
+            for partition, offset in offsets_or_empty(line).items():
                 position[partition] = min(offset, position.get(partition, offset))
         return position
 

@@ -32,12 +32,12 @@ class StoreSettings:
     location: str | None = None
     password: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
-    key: str | None = field(default=None, repr=False)
-    certificates: str | None = field(default=None, repr=False)
+    key_pem: str | None = field(default=None, repr=False)
+    certificates_pem: str | None = field(default=None, repr=False)
 
     @property
     def is_set(self) -> bool:
-        return self.location is not None or self.certificates is not None
+        return self.location is not None or self.certificates_pem is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def read_tls(value_of: ValueOf, error: ErrorFor, *, is_server: bool) -> TlsSetti
     reader = _Reader(value_of, error)
     for key in NOT_SUPPORTED:
         if reader.text(key):
-            raise error(key, "not supported; expected nothing")
+            raise error(key, "not supported; remove it")
     key_store, trust_store = reader.key_store(), reader.trust_store()
     if is_server and not key_store.is_set:
         raise error("ssl.keystore.location", "a listener with TLS needs a key and a certificate; set this key")
@@ -78,6 +78,7 @@ def read_tls(value_of: ValueOf, error: ErrorFor, *, is_server: bool) -> TlsSetti
     for name in enabled:
         if name not in PROTOCOLS:
             raise error("ssl.enabled.protocols", f"{name} is not supported; expected {' or '.join(PROTOCOLS)}")
+    # TLSv1.2 excludes 1.3; TLS and TLSv1.3 allow both, as in Java
     if protocol == "TLSv1.2" and "TLSv1.2" not in enabled:
         raise error("ssl.protocol", "is not one of ssl.enabled.protocols")
     algorithm = (reader.text("ssl.endpoint.identification.algorithm") or "").lower()
@@ -161,7 +162,7 @@ class _Reader:
             self._require(password is None, "ssl.truststore.password", "has no meaning with PEM")
         elif location is None:
             self._require(password is None, "ssl.truststore.password", "set ssl.truststore.location too")
-        return StoreSettings("ssl.truststore", kind, location, password, certificates=certificates)
+        return StoreSettings("ssl.truststore", kind, location, password, certificates_pem=certificates)
 
     def _store_type(self, key: str) -> str:
         kind = (self.text(key) or "JKS").upper()

@@ -59,8 +59,8 @@ class KeyStore:
 
 def read_key_store(store: StoreSettings, files: KeyFiles) -> KeyStore:
     """Read key and certificates. Raise SettingsError if they cannot be used."""
-    if store.key is not None and store.certificates is not None:
-        return _pem_key_store(store, _blocks(store, store.key + "\n" + store.certificates))
+    if store.key_pem is not None and store.certificates_pem is not None:
+        return _pem_key_store(store, _blocks(store, store.key_pem + "\n" + store.certificates_pem))
     data = _content(store, files)
     if not _is_pkcs12(store, data):
         return _pem_key_store(store, _blocks(store, data.decode("latin-1")))
@@ -69,8 +69,8 @@ def read_key_store(store: StoreSettings, files: KeyFiles) -> KeyStore:
 
 def read_trust_store(store: StoreSettings, files: KeyFiles) -> str:
     """Return the trusted certificates as PEM. Raise SettingsError if they cannot be used."""
-    if store.certificates is not None:
-        text = store.certificates
+    if store.certificates_pem is not None:
+        text = store.certificates_pem
     else:
         data = _content(store, files)
         if _is_pkcs12(store, data):

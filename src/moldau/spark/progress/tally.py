@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from moldau.spark.offsets import offsets_in
+from moldau.spark.offsets import offsets_or_empty
 
 State = Literal["starting", "running", "finished", "failed"]
 WINDOW_S: Final = 10.0
@@ -107,8 +107,8 @@ def lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
     behind = [
         max(0, latest[where] - offset)
         for source in sources
-        if (latest := offsets_in(source.get("latestOffset")))
-        for where, offset in offsets_in(source.get("endOffset")).items()
+        if (latest := offsets_or_empty(source.get("latestOffset")))
+        for where, offset in offsets_or_empty(source.get("endOffset")).items()
         if where in latest
     ]
     return sum(behind) if behind else None

@@ -26,43 +26,43 @@ ROWS_AT_ONCE_MIN: Final = 32
 def skip_headers(data: Bytes, at: Numbers, limits: Numbers) -> None:
     """Check only the number of headers, if the column is not requested: they end where the record ends."""
     counts, at = _read_counts(data, at, limits)
-    require((counts > 0) | (at == limits), "a record ends before its length says")
+    require((counts > 0) | (at == limits), "bytes are left after the last header")
 
 
 def headers_column(data: Bytes, at: Numbers, limits: Numbers, kind: pa.ListType) -> pa.Array:
     """Decode the headers that begin at `at` and must end exactly at `limits`."""
     counts, at = _read_counts(data, at, limits)
-    first = np.zeros(counts.size + 1, np.int64)
-    np.cumsum(counts, out=first[1:])
-    fields = _read_all(data, at, limits, 2 * first)
-    names = _names(data, fields.every_second(0), first)
+    header_starts = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=header_starts[1:])
+    fields = _read_all(data, at, limits, 2 * header_starts)
+    names = _names(data, fields.every_second(0), header_starts)
     values = binary_column(data, fields.every_second(1))
     pair = kind.value_type
     pairs = pa.StructArray.from_arrays([names, values], fields=[pair.field(0), pair.field(1)])
-    return pa.ListArray.from_arrays(pa.array(first.astype(np.int32)), pairs, type=kind)
+    return pa.ListArray.from_arrays(pa.array(header_starts.astype(np.int32)), pairs, type=kind)
 
 
 def _read_counts(data: Bytes, at: Numbers, limits: Numbers) -> tuple[Numbers, Numbers]:
     counts, at = read(data, at)
     fits = (counts >= 0) & (at <= limits) & (counts <= (limits - at) // HEADER_BYTES_MIN)
-    require(fits, "more headers than its bytes can hold")
+    require(fits, "a header count that is negative or more than its bytes can hold")
     return counts, at
 
 
-def _read_all(data: Bytes, at: Numbers, limits: Numbers, first: Numbers) -> Fields:
-    """Read keys and values in order; row i has those from first[i] up to first[i + 1].
+def _read_all(data: Bytes, at: Numbers, limits: Numbers, field_starts: Numbers) -> Fields:
+    """Read keys and values in order; row i has those from field_starts[i] up to field_starts[i + 1].
 
     The first field of every row is read at once, then the second of those rows that have one, and so on.
     """
-    total = int(first[-1])
+    total = int(field_starts[-1])
     fields = Fields(np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.bool_))
     rows = np.arange(at.size)
-    slots, last = first[:-1], first[1:]
+    slots, last = field_starts[:-1], field_starts[1:]
     while True:
         is_done = slots == last
         if is_done.any():
             if not (at[is_done] == limits[is_done]).all():
-                raise BadRow(int(rows[is_done & (at != limits)][0]), "a record ends before its length says")
+                raise BadRow(int(rows[is_done & (at != limits)][0]), "bytes are left after the last header")
             rows, at, limits, slots, last = (array[~is_done] for array in (rows, at, limits, slots, last))
         if rows.size < ROWS_AT_ONCE_MIN:
             break
@@ -77,10 +77,10 @@ def _read_all(data: Bytes, at: Numbers, limits: Numbers, first: Numbers) -> Fiel
     return fields
 
 
-def _read_rest(data: Bytes, fields: Fields, row: int, begin: int, limit: int, first: int, last: int) -> None:
+def _read_rest(data: Bytes, fields: Fields, row: int, begin: int, limit: int, first_slot: int, end_slot: int) -> None:
     """Read one row's remaining fields one by one into the slots."""
     body, position = data[begin:limit].tobytes(), 0
-    for slot in range(first, last):
+    for slot in range(first_slot, end_slot):
         try:
             length, position = read_varint(body, position)
         except MalformedData as error:
@@ -92,12 +92,12 @@ def _read_rest(data: Bytes, fields: Fields, row: int, begin: int, limit: int, fi
         position += max(length, 0)
         fields.ends[slot] = begin + position
     if position != len(body):
-        raise BadRow(row, "a record ends before its length says")
+        raise BadRow(row, "bytes are left after the last header")
 
 
-def _names(data: Bytes, keys: Fields, first: Numbers) -> pa.Array:
+def _names(data: Bytes, keys: Fields, header_starts: Numbers) -> pa.Array:
     def row_of(header: int) -> int:
-        return int(np.searchsorted(first, header, side="right")) - 1
+        return int(np.searchsorted(header_starts, header, side="right")) - 1
 
     if keys.is_null.any():
         raise BadRow(row_of(int(np.argmax(keys.is_null))), "a header without a key")

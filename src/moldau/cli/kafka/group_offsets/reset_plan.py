@@ -32,7 +32,7 @@ QUOTED_BELOW: Final = "-"
 """Kafka's CSV writer quotes every text with a character before this one, and every long text."""
 FIELDS_WITHOUT_GROUP: Final = ("topic", "partition", "offset")
 FIELDS_WITH_GROUP: Final = ("group", *FIELDS_WITHOUT_GROUP)
-_CSV: Final = "com.fasterxml.jackson"
+_JACKSON: Final = "com.fasterxml.jackson"
 
 
 def parse_date_time(text: str) -> int:
@@ -49,7 +49,7 @@ def parse_date_time(text: str) -> int:
             raise ValueError(with_zone)
         numbers = {name: int(match[name]) for name in ("year", "month", "day", "hour", "minute", "second")}
         moment = datetime(**numbers, tzinfo=_zone(match["zone"]))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ToolFailed(f'java.text.ParseException: Unparseable date: "{with_zone}"') from error
     # Java parses the digits after the point as a number of milliseconds, whatever their count.
     milliseconds = int(match["fraction"])
@@ -67,7 +67,8 @@ def _zone(text: str) -> timezone:
 
 
 def parse_duration(text: str, now_ms: int) -> int:
-    """Return the time an ISO-8601 duration such as `P1DT2H30M` ago, as milliseconds since 1970."""
+    """Return the time that lies this duration before `now_ms`, as milliseconds since 1970. The duration is written as
+    in ISO 8601, such as `P1DT2H30M`."""
     match = DURATION.fullmatch(text)
     if match is None or (match[3] or "").upper() == "T" or (match[2] is None and match[3] is None):
         raise ToolFailed("Text cannot be parsed to a Duration")
@@ -79,6 +80,8 @@ def parse_duration(text: str, now_ms: int) -> int:
     moment = now_ms * 10**6 + (total if match[1] == "-" else -total)
     if abs(moment) > INSTANT_SECONDS_MAX * 10**9:
         raise ToolFailed("Instant exceeds minimum or maximum instant")
+    if not -LONG_MAX - 1 <= moment // 10**6 <= LONG_MAX:
+        raise ToolFailed("long overflow")
     return moment // 10**6
 
 
@@ -105,20 +108,23 @@ def split_line(line: str) -> list[Field]:
 
 
 def read_record(line: str, names: Sequence[str]) -> dict[str, str | int]:
-    """Return a line's values by name. Missing fields at the end are empty or zero; extra fields are an error."""
+    """Return a line's values by name. Missing fields at the end are empty or zero. Extra fields are an error, except a
+    single blank one."""
     line = line.rstrip("\r")
     if not line:
         raise ToolFailed(
-            f"{_CSV}.databind.exc.MismatchedInputException: No content to map due to end-of-input\n"
+            f"{_JACKSON}.databind.exc.MismatchedInputException: No content to map due to end-of-input\n"
             " at [Source: (StringReader); line: UNKNOWN, column: UNKNOWN]"
         )
     fields = split_line(line)
+    if len(fields) == len(names) + 1 and not fields[-1].text.strip():
+        fields.pop()  # as Jackson does: a comma may end the line
     kind = "CsvRecordWithGroup" if "group" in names else "CsvRecordNoGroup"
     record: dict[str, str | int] = {name: 0 if name in ("partition", "offset") else "" for name in names}
     for number, field in enumerate(fields):
         if number >= len(names):
             raise ToolFailed(
-                f"{_CSV}.dataformat.csv.CsvReadException: Too many entries: expected at most {len(names)}"
+                f"{_JACKSON}.dataformat.csv.CsvReadException: Too many entries: expected at most {len(names)}"
                 f' (value #{number} ({len(field.text)} chars) "{field.text}")\n'
                 f" at [Source: (StringReader); line: 1, column: {field.column}]"
             )
@@ -135,8 +141,8 @@ def _number(field: Field, name: str, kind: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text) or not -highest - 1 <= int(text) <= highest:
         java_type = "int" if name == "partition" else "long"
         raise ToolFailed(
-            f"{_CSV}.databind.exc.InvalidFormatException: Cannot deserialize value of type `{java_type}` from String"
-            f' "{field.text}": not a valid `{java_type}` value\n'
+            f"{_JACKSON}.databind.exc.InvalidFormatException: Cannot deserialize value of type `{java_type}`"
+            f' from String "{field.text}": not a valid `{java_type}` value\n'
             f" at [Source: (StringReader); line: 1, column: {field.column}] (through reference chain:"
             f' org.apache.kafka.tools.consumer.group.CsvUtils${kind}["{name}"])'
         )
