@@ -7,7 +7,7 @@ import json
 import pytest
 
 from moldau.base.errors import UnusableProperty
-from moldau.cli.console import split_listen, warnings
+from moldau.cli.console import access_warnings, split_listen
 from moldau.console.failures import ApiError
 from moldau.console.listing import list_query, page_of
 from moldau.console.options import ConsoleOptions, is_allowed_host, properties_of
@@ -69,11 +69,11 @@ def test_without_sasl_or_with_no_login_nobody_logs_in() -> None:
 
 
 def test_what_is_said_about_who_can_reach_it() -> None:
-    assert warnings(is_local=True, is_tls=False, login_required=False, no_login=True) == []
-    open_to_all = warnings(is_local=False, is_tls=False, login_required=False, no_login=True)
+    assert access_warnings(is_local=True, is_tls=False, login_required=False, no_login=True) == []
+    open_to_all = access_warnings(is_local=False, is_tls=False, login_required=False, no_login=True)
     assert len(open_to_all) == 2
     assert "--no-login" in open_to_all[0]
-    assert warnings(is_local=False, is_tls=True, login_required=True, no_login=False) == []
+    assert access_warnings(is_local=False, is_tls=True, login_required=True, no_login=False) == []
     assert split_listen("[::1]:80") == ("::1", 80)
 
 
