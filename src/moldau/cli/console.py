@@ -14,6 +14,7 @@ from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.console_process import CONSOLE_MISSING, LISTEN_DEFAULT, split_listen
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
+from moldau.platforms.heap import share_heap
 
 
 @click.command(short_help="Serve a web console for any Kafka cluster.")
@@ -60,6 +61,7 @@ def console(
     except ToolFailed as failed:
         raise CommandFailed(str(failed)) from failed
     _check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key})
+    share_heap()  # it has many short-lived buffers in several threads
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
