@@ -2,9 +2,9 @@
 
 Each run collects all tests in the same order and claims a file by creating a file of that name in a shared directory
 (MOLDAU_TEST_CLAIMS). All begin with the quick files. Of the slow files, a run with MOLDAU_TEST_FROM=front takes the
-first unclaimed one, a run with `back` the last, and a run with `middle` first takes the longest ones and then goes from
-the middle to the front. So only one run starts Spark, two share the files that mostly wait, and all end at about the
-same time.
+first unclaimed one, a run with `back` the last. A run with `early` goes from the first quarter to the front, and one
+with `middle` first takes the longest files and then goes from the middle to the front. So only one run starts Spark,
+three share the files that mostly wait, and all end at about the same time.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class TestFile(NamedTuple):
         return str(self.path.relative_to(HERE)).replace("/", "--")
 
 
+def _from_quarter(files: list[TestFile]) -> list[TestFile]:
+    quarter = len(files) // 4
+    return [*reversed(files[:quarter]), *files[quarter:]]
+
+
 def _from_middle(files: list[TestFile]) -> list[TestFile]:
     half = len(files) // 2
     longest = [file for file in files if file.path.name in LONGEST]
@@ -44,6 +49,7 @@ def _from_middle(files: list[TestFile]) -> list[TestFile]:
 
 ORDERS: dict[str, Callable[[list[TestFile]], list[TestFile]]] = {
     "front": lambda files: files,
+    "early": _from_quarter,
     "middle": _from_middle,
     "back": lambda files: files[::-1],
 }
