@@ -12,8 +12,8 @@ from random import Random
 
 from controlled_cluster import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ControlledCluster
 
-from moldau.metadata.apply import Changes, apply
 from moldau.base.steps import finish
+from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.elections import decide_balance
 from moldau.metadata.image import MetadataImage, PartitionState
 from moldau.metadata.records import decode_record, encode_record
