@@ -214,7 +214,7 @@ def _warn_of_cleaner_threads(values: Values) -> Iterator[str]:
 
 def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Iterator[str]:
     """Warn if the node listens on all interfaces but advertises `FALLBACK_HOST`, which other machines cannot use."""
-    is_wildcard = any(each.host in WILDCARD_HOSTS for each in listeners.clients)
+    is_wildcard = any(each.host in WILDCARD_HOSTS for each in listeners.broker_listeners)
     if (
         is_wildcard
         and not values.strings("advertised.listeners")
@@ -256,7 +256,7 @@ def _build_settings(
     node_id = _read_node_id(values)
     _check(values, cluster_id)
     listeners, quorum = read_listeners(values, own_host), read_quorum(values)
-    check_roles(values, node_id, listeners.clients, listeners.controllers, quorum)
+    check_roles(values, node_id, listeners.broker_listeners, listeners.controllers, quorum)
     is_alone = shared_listener is None and _is_alone(node_id, values.strings("process.roles"), quorum, listeners)
     sasl_use = SaslUse.of(listeners, is_alone)
     sasl = read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls)
@@ -268,7 +268,7 @@ def _build_settings(
         broker_rack=values.text("broker.rack"),
         is_alone=is_alone,
         shared_listener=shared_listener,
-        listeners=listeners.clients,
+        listeners=listeners.broker_listeners,
         controller_listeners=listeners.controllers,
         advertised_controllers=listeners.advertised_controllers,
         controller_listener_name=listeners.controller_name,

@@ -24,6 +24,7 @@ from controlled_cluster import HEARTBEAT_INTERVAL_MS, ControlledCluster
 from script import Command
 
 from moldau.base.errors import ErrorCode
+from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance
 from moldau.metadata.records import ConfigRecord, ConfigResource
@@ -120,7 +121,7 @@ class BrokersActor:
         return [_code(self._cluster.reassign(name, None if target == "off" else _ids(target), int(index)))]
 
     def _balance(self, command: Command) -> list[str]:
-        self._cluster.do(decide_balance(self._cluster.image))
+        self._cluster.do(finish(decide_balance(self._cluster.image)))
         return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -35,10 +36,10 @@ def a_swap_is_not_taken_back(patch: Patch) -> None:
 def retention_does_not_wait_for_the_cleaner(patch: Patch) -> None:
     original = Log.delete_expired
 
-    def replacement(self: Log, now_ms: int, high_watermark: int) -> Any:
+    def replacement(self: Log, now_ms: int, high_watermark: int, at_most: int = sys.maxsize) -> Any:
         swapping, self.swapping = self.swapping, None
         try:
-            return original(self, now_ms, high_watermark)
+            return original(self, now_ms, high_watermark, at_most)
         finally:
             self.swapping = swapping
 

@@ -4,6 +4,7 @@ much, or deleted by a request may be removed.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMES_EVERY = 8
 """Number of checks between two checks of the file names."""
-Delete = Callable[[Any, int, int], list[Any]]
+Delete = Callable[[Any, int, int, int], list[Any]]
 
 
 @dataclass(slots=True)
@@ -88,8 +89,8 @@ class RetentionWatch(CleaningWatch):
     def watching(self) -> Iterator[None]:
         honest = Log.delete_expired
 
-        def watched(log: Any, now_ms: int, high_watermark: int) -> list[Any]:
-            return self._delete(honest, log, now_ms, high_watermark)
+        def watched(log: Any, now_ms: int, high_watermark: int, at_most: int = sys.maxsize) -> list[Any]:
+            return self._delete(honest, log, now_ms, high_watermark, at_most)
 
         begin_swap = compaction.begin_swap
 
@@ -105,18 +106,18 @@ class RetentionWatch(CleaningWatch):
     def began_ms(self, log: Any, otherwise_ms: int) -> int:
         return min(self._began_ms.get(log, [otherwise_ms]))
 
-    def _delete(self, honest: Delete, log: Any, now_ms: int, high_watermark: int) -> list[Any]:
+    def _delete(self, honest: Delete, log: Any, now_ms: int, high_watermark: int, at_most: int) -> list[Any]:
         ledger = self._ledger_of(log)
         count = 0
         if ledger is not None:
             bounds = {"start_offset": log.start_offset, "end_offset": log.end_offset, "high_watermark": high_watermark}
             count = expired_count(log.segments, log.config, now_ms, **bounds)
         if not count or ledger is None:
-            return honest(log, now_ms, high_watermark)
+            return honest(log, now_ms, high_watermark, at_most)
         self._world.audit.check()
         doomed = [_deletable(log, place) for place in range(count)]
         size, start_offset = log.size_bytes, log.start_offset
-        dropped = honest(log, now_ms, high_watermark)
+        dropped = honest(log, now_ms, high_watermark, at_most)
         self.expired += len(dropped)
         self._world.trace(f"{log.partition} begins at {log.start_offset}, before at {start_offset}")
         for each in doomed[: len(dropped)]:

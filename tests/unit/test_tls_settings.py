@@ -57,6 +57,19 @@ def test_the_protocol_between_brokers_chooses_the_listener(listeners: str, proto
     assert settings.inter_broker_listener_name == name
 
 
+@pytest.mark.parametrize(
+    ("listeners", "name"),
+    [
+        ("SSL://:1,PLAINTEXT://:2", "PLAINTEXT"),
+        ("SSL://:1,OPEN://:2", "SSL"),  # Kafka would not start
+    ],
+)
+def test_brokers_use_the_plaintext_listener_if_nothing_is_set(listeners: str, name: str) -> None:
+    protocols = {"listener.security.protocol.map": f"{MAP},SSL:SSL,PLAINTEXT:PLAINTEXT"}
+    settings = from_properties({"listeners": listeners, **PEM, **protocols})
+    assert settings.inter_broker_listener_name == name
+
+
 def test_a_broker_connects_to_controllers_with_tls_and_without_a_key() -> None:
     properties = {**BROKER_ONLY, "listeners": "OPEN://:9092", "listener.security.protocol.map": MAP}
     settings = from_properties(properties)

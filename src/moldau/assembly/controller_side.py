@@ -133,7 +133,7 @@ class ControllerSide:
             [
                 *audited(quorum, audit, timers),
                 *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
-                *broker_api_handlers(self.ask, self.duties.on_heartbeat),
+                *broker_api_handlers(self.ask, self.duties),
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeAcls(current, has_authorizer, timers),

@@ -1,4 +1,4 @@
-"""The listeners of a node, from properties with Kafka's names: which there are, and which of them others connect to."""
+"""The listeners of a node, from properties with Kafka's names: which it opens, and which addresses it advertises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moldau.base.listeners import (
-    SECURITY_PROTOCOLS,
+    SECURED_PROTOCOLS,
     WILDCARD_HOSTS,
     Listener,
     parse_listener,
@@ -17,7 +17,7 @@ from moldau.base.setting_sources import Values
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    clients: tuple[Listener, ...]
+    broker_listeners: tuple[Listener, ...]
     """The listeners that are not the controllers', for clients and other brokers, in the configured order."""
     controllers: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
@@ -33,7 +33,7 @@ class ListenerSettings:
 
     @property
     def all(self) -> tuple[Listener, ...]:
-        return (*self.clients, *self.controllers)
+        return (*self.broker_listeners, *self.controllers)
 
 
 def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSettings:
@@ -41,21 +41,21 @@ def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSetti
     controller_names = [name.upper() for name in values.strings("controller.listener.names")]
     protocols = _read_protocols(values, set(controller_names))
     listeners = _parse_own_listeners(values, protocols)
-    clients = tuple(each for each in listeners if each.name not in controller_names)
+    broker_listeners = tuple(each for each in listeners if each.name not in controller_names)
     controllers = tuple(each for each in listeners if each.name in controller_names)
-    by_name = _advertised_listeners(values, protocols, listeners)
+    advertised_by_name = _advertised_listeners(values, protocols, listeners)
     # A listener for clients that is left out of `advertised.listeners` is advertised to nobody. Controllers must reach
-    # each other, so theirs always are.
-    advertised = tuple(by_name[each.name] for each in clients if each.name in by_name)
-    if by_name and clients and not advertised:
-        raise values.error("advertised.listeners", "expected a listener for clients besides those of controllers")
-    if not by_name:
-        advertised = tuple(_with_own_host(each, own_host) for each in clients)
+    # each other, so controllers' listeners are advertised even if left out.
+    advertised = tuple(advertised_by_name[each.name] for each in broker_listeners if each.name in advertised_by_name)
+    if advertised_by_name and broker_listeners and not advertised:
+        raise values.error("advertised.listeners", "names only controllers' listeners; add one for clients")
+    if not advertised_by_name:
+        advertised = tuple(_with_own_host(each, own_host) for each in broker_listeners)
     return ListenerSettings(
-        clients,
+        broker_listeners,
         controllers,
         advertised,
-        tuple(by_name.get(each.name) or _with_own_host(each, own_host) for each in controllers),
+        tuple(advertised_by_name.get(each.name) or _with_own_host(each, own_host) for each in controllers),
         _inter_broker_listener_name(values, advertised),
         next(iter(controller_names), ""),
         protocols,
@@ -80,7 +80,7 @@ def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str
     # As in Kafka, controllers' listeners without an entry are PLAINTEXT if the map is not set and no listener is named
     # SSL or SASL_*; otherwise they need an entry.
     names = {item.partition("://")[0].strip().upper() for item in values.strings("listeners")} | controller_names
-    if key in values or not names.isdisjoint(SECURITY_PROTOCOLS[1:]):
+    if key in values or not names.isdisjoint(SECURED_PROTOCOLS):
         return protocols
     return {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
 
@@ -129,7 +129,10 @@ def _inter_broker_listener_name(values: Values, advertised: tuple[Listener, ...]
                 protocol_key, "expected the protocol of an advertised listener that is not the controllers'"
             )
         return protocol if protocol in names else names[0]
-    name = (values.text(key) or advertised[0].name).upper()
-    if name not in {each.name for each in advertised}:
+    protocols_by_name = {each.name: each.security_protocol for each in advertised}
+    # Kafka's default of the protocol is PLAINTEXT, and it does not start without a listener of that name.
+    default = "PLAINTEXT" if protocols_by_name.get("PLAINTEXT") == "PLAINTEXT" else advertised[0].name
+    name = (values.text(key) or default).upper()
+    if name not in protocols_by_name:
         raise values.error(key, "expected the name of an advertised listener that is not the controllers'")
     return name

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in requests and records."""
+SECURED_PROTOCOLS: Final = frozenset(SECURITY_PROTOCOLS) - {"PLAINTEXT"}
 TLS_PROTOCOLS: Final = frozenset(("SSL", "SASL_SSL"))
 SASL_PROTOCOLS: Final = frozenset(("SASL_PLAINTEXT", "SASL_SSL"))
 WILDCARD_HOSTS: Final = frozenset(("", "0.0.0.0", "::"))

@@ -26,7 +26,7 @@ class LoopWatch:
         self.longest = ""
         """What that call was."""
         self.api = ""
-        """The API of the request that was handled last."""
+        """The API of the last request, from before it is decoded."""
         self.on_very_long: Callable[[str, float], None] = _ignore
         """Called with the description and the seconds of each call above `VERY_LONG_CALL_S`."""
 

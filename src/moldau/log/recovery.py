@@ -44,7 +44,7 @@ from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, BatchHeader
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What happened when a log was opened, for the operator and for the leader election."""
+    """What happened when a log was opened, for the operator."""
 
     partition: TopicPartition
     end_offset: int = -1
@@ -52,11 +52,12 @@ class RecoveryReport:
     set_aside: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lost_durable: bool = False
-    """The log ends below its recovery point: the disk lost synced records. Another replica should lead."""
+    """The log ends below its recovery point: the disk lost synced records. Rarely also true of a compacted log that was
+    truncated in a gap and not written to since."""
 
     @property
     def has_findings(self) -> bool:
-        return bool(self.bytes_cut or self.set_aside or self.notes)
+        return bool(self.bytes_cut or self.lost_durable or self.set_aside or self.notes)
 
     def __str__(self) -> str:
         findings = [f"{self.partition} ends at offset {self.end_offset}"]
@@ -64,7 +65,7 @@ class RecoveryReport:
             findings.append(f"{self.bytes_cut} bytes of an incomplete or damaged batch were truncated")
         if self.lost_durable:
             findings.append("the disk lost records that had been synced")
-        findings += [f"damaged bytes moved to {path}" for path in self.set_aside]
+        findings += [f"bytes from the damage on are kept in {path}" for path in self.set_aside]
         return "; ".join(findings + self.notes)
 
 
@@ -84,23 +85,25 @@ def open_log(
     names = _remove_leftovers(files, directory, complete_swaps(files, directory, files.names(directory)))
     segments = _find_segments(files, directory, names, start_offset, now_ms)
     clean_end = _clean_end(segments, report) if is_clean else None
-    # The segment that ends at the recovery point may have been rolled after that flush: its indexes may be unsynced.
-    place = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
-    trusted = list(segments)[: len(segments) if clean_end is not None else place]
+    # `- 1`: also check the segment that ends exactly at the recovery point. It was perhaps rolled after that flush, and
+    # its indexes not synced.
+    first_suspect = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
+    trusted = list(segments)[: len(segments) if clean_end is not None else first_suspect]
     epochs = read_epochs(files, directory)
     if epochs is None:
         epochs = _rebuild_epochs(trusted, report, is_clean)
     producers = Producers()
     if clean_end is not None:
-        end_offset = recovery_point = clean_end
+        end_offset = synced_end = clean_end
         # A file without a batch may be new, and its directory entry not synced yet.
         unsynced = [] if segments.active.size else [segments.active.log_path]
         reload_producers(producers, files, directory, names, segments, end_offset)
     else:
-        suspect = list(segments)[place:]
+        suspect = list(segments)[first_suspect:]
         reload_producers(producers, files, directory, names, segments, suspect[0].base_offset)
         recovery = _Recovery(files, directory, epochs, producers, report)
         recovered, end_offset = recovery.recover(suspect)
+        synced_end = max(0, min(recovery_point, end_offset))
         segments = Segments([*trusted, *recovered])
         unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
         unsynced += recovery.snapshots
@@ -117,7 +120,7 @@ def open_log(
     report.lost_durable = end_offset < recovery_point
     log = Log(
         files, directory, partition, config, segments, epochs, producers,
-        start_offset=start_offset, end_offset=end_offset, recovery_point=max(0, min(recovery_point, end_offset)),
+        start_offset=start_offset, end_offset=end_offset, recovery_point=synced_end,
         now_ms=now_ms, unsynced=unsynced, is_new=not is_clean and recovery_point == 0,
     )  # fmt: skip
     return log, report
@@ -132,13 +135,12 @@ def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[st
     snapshots = snapshot_offsets(names)
     names_left = []
     for name in names:
-        is_orphan = name.endswith(layout.INDEX_FILES) and name[:20] not in bases
+        has_segment = name[:20] in bases
+        is_index = any(layout.offset_of(name, suffix) is not None for suffix in layout.INDEX_FILES)
+        is_orphan = is_index and not has_segment
         # Snapshots belong to the start of a segment; of those taken at a close only the newest is needed.
-        is_old_snapshot = (
-            name.endswith(layout.SNAPSHOT)
-            and name[:20] not in bases
-            and layout.offset_of(name, layout.SNAPSHOT) != snapshots[0]
-        )
+        offset = layout.offset_of(name, layout.SNAPSHOT)
+        is_old_snapshot = offset is not None and not has_segment and offset != snapshots[0]
         if is_orphan or is_old_snapshot or name.endswith((layout.DELETED, layout.TEMPORARY)):
             files.unlink(f"{directory}/{name}")
         else:
@@ -210,7 +212,8 @@ class _Recovery:
         recovered: list[Segment] = []
         is_whole = True
         for segment in suspect:
-            # A segment begins where the previous one ends. If it does not, the end of the previous one was lost.
+            # A segment begins where the previous one ends; if not, the end of the previous one was lost. Only a gap
+            # between two batches that is too wide for an index is skipped by a new segment.
             follows_on = segment.base_offset == next_offset or segment.base_offset - next_offset > RELATIVE_OFFSET_MAX
             if not (is_whole and follows_on):
                 is_whole = False

@@ -75,11 +75,11 @@ class Node:
         files: Files | None = None,
         rng: Random | None = None,
         peers: Callable[[asyncio.AbstractEventLoop, TlsContext | None], PeerConnections] = PeerConnections,
-        on_loaded: Callable[[], None] = lambda: None,
+        on_recovered: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_loaded` is called when the logs are recovered, which may hold up the event loop for minutes."""
+        """`on_recovered` is called when the logs are recovered, which may hold up the event loop for minutes."""
         require_support()
-        self._on_loaded = on_loaded
+        self._on_recovered = on_recovered
         self.settings = settings
         self._system_clock = clock or SystemClock()
         for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
@@ -91,6 +91,8 @@ class Node:
         self._new_peers = peers
         self.addresses: list[Address] = []
         """The addresses on which the node listens for clients, with the actual port where the setting is 0."""
+        self._bound_ports: dict[str, int] = {}
+        """The actual port of each listener, by name."""
         self._listeners: list[Listener] = []
         self._controller_listeners: list[Listener] = []
         self.metrics_address: Address | None = None
@@ -119,7 +121,7 @@ class Node:
             _close_all(sockets)
             raise
         try:
-            self._on_loaded()
+            self._on_recovered()
             self._open_listeners(sockets)
             await self._serve_metrics(world, sockets)
             await self._begin()
@@ -304,6 +306,7 @@ class Node:
         )
         _, port = listener.adopt(bound)
         listeners.append(listener)
+        self._bound_ports[address.name] = port
         return address._replace(port=port)
 
     def _sasl_server(self, listener: str) -> SaslServer | None:
@@ -337,9 +340,15 @@ class Node:
         return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._disk_work.run)
 
     def advertised(self) -> list[Address]:
-        """Return the advertised addresses, with the actual port where the setting is 0."""
-        bound = {address.name: address.port for address in self.addresses}
-        return [a._replace(port=a.port or bound[a.name]) for a in self.settings.advertised_listeners]
+        """Return the addresses that clients connect to, with the actual port where the setting is 0."""
+        return self._with_bound_ports(self.settings.advertised_listeners)
+
+    def advertised_controllers(self) -> list[Address]:
+        """Return the addresses at which others reach this controller, with the actual port where the setting is 0."""
+        return self._with_bound_ports(self.settings.advertised_controllers)
+
+    def _with_bound_ports(self, addresses: Iterable[Address]) -> list[Address]:
+        return [each._replace(port=each.port or self._bound_ports[each.name]) for each in addresses]
 
     def _disk_space(self) -> tuple[int, int]:
         directory = self.settings.log_dirs[0]

@@ -21,13 +21,13 @@ from moldau.runtime.garbage import GarbageCollector
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")
-MINUTE_S: Final = 60.0
+GARBAGE_CHECK_S: Final = 60.0
 SWITCH_S: Final = 0.001
-"""How long a thread that encodes a long response may keep the loop waiting, after each of the loop's system calls."""
+"""Python's switch interval: how long a busy thread may keep the interpreter when the loop wants to go on."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Announce = Callable[[str, Listener, Listener | None], None]
-"""Gets the line that says that a node is ready, the first of the listeners for clients, and that of metrics."""
+"""Gets the line that says that a node is ready, the first of the addresses in it, and that of metrics."""
 
 
 def run(settings: Settings, *, announce: Announce) -> int:
@@ -55,12 +55,12 @@ async def _run(settings: Settings, announce: Announce) -> int:
     # The loop does not run while logs are recovered. Ending at once is safe: the next start recovers them again.
     for number in STOP_SIGNALS:
         signal.signal(number, _exit_at_once)
-    node = Node(settings, on_loaded=listen_for_signals)
+    node = Node(settings, on_recovered=listen_for_signals)
     if not await _start_unless_stopped(node, stop_requested):
         return 0
     garbage = GarbageCollector(LOOP_WATCH)
     garbage.start()
-    addresses = node.advertised() or settings.controller_listeners
+    addresses = node.advertised() or node.advertised_controllers()
     addresses_text = ", ".join(dict.fromkeys(address.address for address in addresses))
     line = (
         f"Moldau {__version__} is ready: {addresses_text} (node {settings.node_id}, data in {settings.log_dirs[0]})."
@@ -69,8 +69,10 @@ async def _run(settings: Settings, announce: Announce) -> int:
     try:
         announce(line, addresses[0], node.metrics_address)
         while not stop_requested.done() and not node.failed.done():
-            await asyncio.wait([stop_requested, node.failed], timeout=MINUTE_S, return_when=asyncio.FIRST_COMPLETED)
-            garbage.look_again()
+            await asyncio.wait(
+                [stop_requested, node.failed], timeout=GARBAGE_CHECK_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            garbage.collect_if_due()
     finally:
         await node.stop()
         garbage.stop()
@@ -86,8 +88,8 @@ def _exit_at_once(number: int, frame: FrameType | None) -> None:
 
 
 async def _start_unless_stopped(node: Node, stop_requested: asyncio.Future[None]) -> bool:
-    """Start the node; return False if a stop is requested before: waiting for a quorum may take for ever. Raise what
-    prevents the start."""
+    """Start the node; return False if a stop is requested before it is ready: waiting for a quorum may never end.
+    Raise what prevents the start."""
     starting = asyncio.get_running_loop().create_task(node.start())
     await asyncio.wait([starting, stop_requested], return_when=asyncio.FIRST_COMPLETED)
     if starting.done():

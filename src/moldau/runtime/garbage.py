@@ -62,7 +62,7 @@ class GarbageCollector:
             # Also part of the call in which it happened, which is noted too.
             self._watch.note(f"garbage collection of generation {info['generation']}", took_s)
 
-    def look_again(self) -> None:
+    def collect_if_due(self) -> None:
         """Collect everything, frozen or not, if that is due. To be called now and then."""
         if monotonic() - self._looked_s < LOOK_AGAIN_S:
             return

@@ -24,7 +24,7 @@ RETAINED_A_TURN: Final = 100
 """Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
 DELETED_A_TURN: Final = 5
 """Segments that retention deletes in one turn: each takes several renames, and a busy disk is slow with them."""
-LOOKED_AT_A_TURN: Final = 1_000
+LOOKED_AT_A_TURN: Final = 800
 """Partitions whose memory is looked at, in less than a millisecond."""
 TURN_MS: Final = 5
 """A turn ends earlier if it has taken so long, as on a slow disk: an active segment that is deleted is rolled first, in

@@ -39,7 +39,7 @@ KNOWN_MAX = 16
 KNOWN_HEADER_BYTES_MAX = 256
 """The longest header that it remembers: a client id may have 32 KiB, also before the client has authenticated."""
 _START = struct.Struct(">hhi")
-"""Key, version and correlation id: what differs among the headers of a connection's requests of one API."""
+"""The fixed start of a header: key, version and correlation id. Within one API and version only the last changes."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Caller:
     client_id: str | None
     version: int
     access: Access = UNRESTRICTED
-    member: GroupClient = field(init=False, compare=False, repr=False)
+    group_client: GroupClient = field(init=False, compare=False, repr=False)
     """The client as group coordinators know it."""
     is_unrestricted: bool = field(init=False, compare=False, repr=False)
     """Whether `access` allows everything, so that it need not be asked."""
@@ -60,7 +60,7 @@ class Caller:
     def __post_init__(self) -> None:
         self.is_unrestricted = self.access.is_unrestricted
         host = "/" + self.address.rpartition(":")[0].strip("[]")
-        self.member = GroupClient(self.client_id or "", host, self.version)
+        self.group_client = GroupClient(self.client_id or "", host, self.version)
 
     @property
     def client(self) -> Client:
@@ -149,11 +149,13 @@ class Router:
 
 
 class _Known(NamedTuple):
-    """Of the requests of an API and version on one connection: the bytes behind the correlation id, which are the
-    client id and mostly the same, the position behind them, and what follows from both."""
+    """The last header of an API and version on one connection. While it stays the same, `caller` and `route` are
+    reused."""
 
     header: bytes
+    """The bytes after the correlation id: client id and tagged fields."""
     position: int
+    """Where the body begins."""
     caller: Caller
     route: Route
 
@@ -178,16 +180,18 @@ class ClientRequests:
             read_request_header(frame)  # raises
         key, version, correlation_id = _START.unpack_from(frame)
         known = self._known.get((key, version))
-        if known is None or frame[_START.size : known[1]] != known[0]:
+        if known is None or frame[_START.size : known.position] != known.header:
             known = self._learn(frame, key, version)
             if known is None:
-                return self._answer_any_version(frame, correlation_id)
+                return self._answer_unknown_api_versions(frame, correlation_id)
         _, position, caller, route = known
+        LOOP_WATCH.api = route.name
+        counts = route.counts
         if size > route.bytes_max:
+            counts.failures += 1
             raise MalformedData(f"{route.name} of {size} bytes; the limit is {route.bytes_max}")
         if size > route.decoded_on_loop_bytes and self._router.run_in_thread is not None:
             return self._answer_large(self._router.run_in_thread, route, frame, position, correlation_id, caller)
-        counts = route.counts
         try:
             # Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
             request, _ = route.decode(frame, position, size)
@@ -197,7 +201,9 @@ class ClientRequests:
         except UNREADABLE as error:
             counts.failures += 1
             raise malformed(route.request, version, error) from error
-        LOOP_WATCH.api = route.name
+        except MalformedData:
+            counts.failures += 1
+            raise
         counts.requests += 1
         if self._throttling.is_active:
             return self._call_throttled(route, request, correlation_id, caller, size)
@@ -252,11 +258,12 @@ class ClientRequests:
             self._known[key, version] = known
         return known
 
-    def _answer_any_version(self, frame: memoryview, correlation_id: int) -> Reply:
+    def _answer_unknown_api_versions(self, frame: memoryview, correlation_id: int) -> Reply:
         """Answer ApiVersions in an unknown version in the format of version 0 (KIP-511)."""
         (_, version, _, client_id), _ = read_request_header(frame)
         route = self._router.find_route(ApiKey.API_VERSIONS, 0)
         assert route is not None, "version 0 is served"
+        LOOP_WATCH.api = route.name
         route.counts.requests += 1
         caller = Caller(self._listener, self._address, client_id, version, self._access)
         return self._call_handler(route, route.request(), correlation_id, caller)
@@ -336,7 +343,8 @@ class ClientRequests:
             route.counts.note_response(began_s)
         pause_ms = 0 if throttled is None else throttled.set_pause(response)
         framed = frame_by(run_in_thread, partial(self._late_frame, route, correlation_id, None, NOT_TIMED, response))
-        return framed.map(partial(pausing, pause_ms)) if pause_ms else framed
+        # With a pause, an empty frame would not close the connection.
+        return framed.map(lambda reply: pausing(pause_ms, reply) if reply else reply) if pause_ms else framed
 
     def _late_frame(
         self,
@@ -346,9 +354,9 @@ class ClientRequests:
         began_s: float,
         response: Message | MalformedData | None,
     ) -> Outgoing:
-        """Return the frame, or an empty one, which closes the connection. The caller completes replies of several
-        clients: a fault in this reply must not stop the others. `began_s` is when the handler was called, or
-        NOT_TIMED."""
+        """Return the frame. An empty one closes the connection, unless it has a pause (`no_reply`). The caller
+        completes replies of several clients: a fault in this reply must not stop the others. `began_s` is when the
+        handler was called, or NOT_TIMED."""
         if began_s:
             route.counts.note_response(began_s)
         if response is None:
@@ -361,6 +369,7 @@ class ClientRequests:
                 return route.frame(correlation_id, response)
             return throttled.frame(route.frame, correlation_id, response)
         except Exception:
+            route.counts.failures += 1
             self._router.log_error("the reply to %s cannot be written", route.name)
             return Outgoing()
 

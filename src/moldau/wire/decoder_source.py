@@ -1,4 +1,6 @@
-"""Generates the source of the decoders that `codec` compiles. Every length is checked against the bytes present."""
+"""Generates the source of the decoders that `codec` compiles. Every length is checked against the bytes present. Reads
+of fixed size are not: beyond the end they raise IndexError or struct.error (`codec.UNREADABLE`).
+"""
 
 from __future__ import annotations
 
@@ -9,87 +11,88 @@ from moldau.wire.source_writer import FIXED, SourceWriter
 
 UUID_BYTES = 16
 STRING_BYTES_MAX = 32_767
-"""Of strings in requests, as in Kafka. In flexible versions they could be longer, but a client with another
-version could not be sent what was stored."""
+"""Longest string in a request, as in Kafka. Flexible versions allow longer ones, but older versions could not return
+them."""
 REQUEST_ELEMENTS_MAX = 50_000
-"""Of one array in a request, such as its topics: each takes time before the request can be divided."""
+"""Most elements of one array in a request: decoding each takes time, and decoding cannot be split into turns."""
 
 
 def decoder_source(cls: type[Message], version: int, elements_max: int) -> tuple[str, dict[str, Any]]:
     is_request = cls.__name__.endswith("Request")
     writer = DecoderWriter(version, version >= cls.FLEXIBLE, is_request, elements_max)
     writer.lines.append("def decode(b, p, end):")
-    result = writer.struct(cls)
+    result = writer.write_struct(cls)
     writer.line(f"return {result}, p")
     return "\n".join(writer.lines), writer.names
 
 
 class DecoderWriter(SourceWriter):
-    """Values of fixed size wait in `run`, so that one call unpacks them, with the length that follows."""
+    """Values of fixed size wait in `pending_fixed`, so that one call unpacks them, with the length that follows."""
 
     def __init__(self, version: int, flexible: bool, is_request: bool, elements_max: int) -> None:
         super().__init__(version, flexible)
         self.is_request = is_request
         self.elements_max = elements_max
-        self.run: list[tuple[str, str]] = []
+        self.pending_fixed: list[tuple[str, str]] = []
 
-    def struct(self, cls: type[Message]) -> str:
+    def write_struct(self, cls: type[Message]) -> str:
         values: dict[str, str] = {}
         for field in self.present(cls):
             value = values[field.name] = self.new()
             code = self.code(field)
             if code is not None:
-                self.run.append((code, value))
+                self.pending_fixed.append((code, value))
             else:
-                self.value(field, value)
+                self.write_value(field, value)
         self.flush()
         if self.flexible:
-            self.tags(cls, values)
+            self.write_tags(cls, values)
         result = self.new()
         # The fields are set here: __init__ does nothing else, and would cost each struct a call.
         self.line(f"{result} = new({self.refer(cls.__name__, cls)})")
         for f in fields_of(cls):
-            self.line(f"{result}.{f.name} = {values.get(f.name) or self.constant(cls, f)}")
+            self.line(f"{result}.{f.name} = {values.get(f.name) or self.constant(f)}")
         return result
 
-    def constant(self, cls: type[Message], field: Field) -> str:
-        """Return the default of a field that the version lacks."""
+    def constant(self, field: Field) -> str:
+        """Return the default of a field that the version or the message lacks."""
         return repr(field.default)
 
     def flush(self) -> None:
-        if not self.run:
+        if not self.pending_fixed:
             return
-        codes = "".join(code for code, _ in self.run)
+        codes = "".join(code for code, _ in self.pending_fixed)
         unpacker = self.packer(codes)
         name = self.refer("unpack_" + codes.replace("?", "B"), unpacker.unpack_from)
-        self.line(f"{', '.join(value for _, value in self.run)}, = {name}(b, p); p += {unpacker.size}")
-        self.run.clear()
+        self.line(f"{', '.join(value for _, value in self.pending_fixed)}, = {name}(b, p); p += {unpacker.size}")
+        self.pending_fixed.clear()
 
-    def value(self, field: Field, value: str) -> None:
+    def write_value(self, field: Field, value: str) -> None:
         if field.is_array:
-            self.array(field, value)
+            self.write_array(field, value)
         elif field.struct is not None:
-            self.single(field, value)
+            self.write_nested_struct(field, value)
         elif (code := self.code(field)) is not None:
-            self.run.append((code, value))
+            self.pending_fixed.append((code, value))
             self.flush()
         else:
-            self.sized(field.name, field.type_name, value, self.nullable(field))
+            self.write_sized(field.name, field.type_name, value, self.nullable(field))
 
-    def single(self, field: Field, value: str) -> None:
+    def write_nested_struct(self, field: Field, value: str) -> None:
         assert field.struct is not None
         if not self.nullable(field):
-            self.line(f"{value} = {self.struct(field.struct)}")
+            self.line(f"{value} = {self.write_struct(field.struct)}")
             return
         self.flush()
         self.line(f"{value} = None")
         self.line("p += 1")
+        # Null is -1 as a signed byte, or 0 as a varint if tagged.
         self.line("if b[p - 1] < 128:" if field.tag is None else "if b[p - 1]:")
         self.depth += 1
-        self.line(f"{value} = {self.struct(field.struct)}")
+        self.line(f"{value} = {self.write_struct(field.struct)}")
         self.depth -= 1
 
-    def length(self, count: str, code: str) -> None:
+    def write_length(self, count: str, code: str) -> None:
         """Read a length, -1 for null."""
         if self.flexible:
             self.flush()
@@ -97,11 +100,11 @@ class DecoderWriter(SourceWriter):
             self.line(f"if {count} > 127: {count}, p = uvarint_rest(b, p, {count})")
             self.line(f"{count} -= 1")
         else:
-            self.run.append((code, count))
+            self.pending_fixed.append((code, count))
             self.flush()
 
-    def null_or(self, name: str, value: str, count: str, nullable: bool) -> None:
-        """Write the null case and open `else:` behind it."""
+    def write_null_case(self, name: str, value: str, count: str, nullable: bool) -> None:
+        """Write the null case and open `else:` behind it. The caller writes the else branch and reduces `depth`."""
         self.line(f"if {count} < 0:")
         if nullable:
             self.line(f"    if {count} != -1: raise malformed({f'{name} has a negative length'!r})")
@@ -111,10 +114,10 @@ class DecoderWriter(SourceWriter):
         self.line("else:")
         self.depth += 1
 
-    def sized(self, name: str, type_name: str, value: str, nullable: bool) -> None:
+    def write_sized(self, name: str, type_name: str, value: str, nullable: bool) -> None:
         count = self.new()
-        self.length(count, "h" if type_name == "string" else "i")
-        self.null_or(name, value, count, nullable)
+        self.write_length(count, "h" if type_name == "string" else "i")
+        self.write_null_case(name, value, count, nullable)
         if type_name == "string" and self.is_request and self.flexible:
             message = f"{name} is longer than {STRING_BYTES_MAX} bytes"
             self.line(f"if {count} > {STRING_BYTES_MAX}: raise malformed({message!r})")
@@ -129,10 +132,10 @@ class DecoderWriter(SourceWriter):
         self.line(f"p = {count}")
         self.depth -= 1
 
-    def array(self, field: Field, value: str) -> None:
+    def write_array(self, field: Field, value: str) -> None:
         count = self.new()
-        self.length(count, "i")
-        self.null_or(field.name, value, count, self.nullable(field))
+        self.write_length(count, "i")
+        self.write_null_case(field.name, value, count, self.nullable(field))
         min_bytes = self.min_bytes(field)
         self.line(f"if {count} * {min_bytes} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
         if self.is_request:
@@ -146,19 +149,19 @@ class DecoderWriter(SourceWriter):
             self.line(f"{value} = []")
             self.line(f"for _ in range({count}):")
             self.depth += 1
-            self.line(f"{value}.append({self.element(field)})")
+            self.line(f"{value}.append({self.write_element(field)})")
             self.depth -= 1
         self.depth -= 1
 
-    def element(self, field: Field) -> str:
+    def write_element(self, field: Field) -> str:
         if field.struct is not None:
-            return self.struct(field.struct)
+            return self.write_struct(field.struct)
         item = self.new()
         if field.type_name == "uuid":
-            self.run.append(("16s", item))
+            self.pending_fixed.append(("16s", item))
             self.flush()
         else:
-            self.sized(field.name, field.type_name, item, False)
+            self.write_sized(field.name, field.type_name, item, False)
         return item
 
     def min_bytes(self, field: Field) -> int:
@@ -188,12 +191,12 @@ class DecoderWriter(SourceWriter):
                 total += self.min_length_bytes(field.type_name)
         return total
 
-    def tags(self, cls: type[Message], values: dict[str, str]) -> None:
+    def write_tags(self, cls: type[Message], values: dict[str, str]) -> None:
         """Read known tags inside their own bounds and skip unknown ones."""
         tagged = self.tagged(cls)
         for field in tagged:
             values[field.name] = self.new()
-            self.line(f"{values[field.name]} = {self.constant(cls, field)}")
+            self.line(f"{values[field.name]} = {self.constant(field)}")
         left, tag, stop = self.new(), self.new(), self.new()
         self.line(f"{left} = b[p]; p += 1")
         self.line(f"if {left}:")
@@ -210,7 +213,7 @@ class DecoderWriter(SourceWriter):
         for field in tagged:
             self.line(f"if {tag} == {field.tag}:")
             self.depth += 1
-            self.value(field, values[field.name])
+            self.write_value(field, values[field.name])
             self.line(f"if p != {stop}: raise malformed({f'tagged field {field.name} has a wrong size'!r})")
             self.depth -= 1
         self.line(f"p = {stop}")

@@ -20,7 +20,7 @@ COMPACT_MAX = 511
 def encoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
     writer = EncoderWriter(version, version >= cls.FLEXIBLE)
     writer.lines.append("def encode(m, out):")
-    writer.struct(cls, "m")
+    writer.write_struct(cls, "m")
     writer.put("return None")
     return "\n".join(writer.lines), writer.names
 
@@ -30,19 +30,20 @@ def framer_source(cls: type[Message], version: int, has_header_tags: bool) -> tu
     writer = EncoderWriter(version, version >= cls.FLEXIBLE)
     writer.lines.append("def frame(correlation_id, m):")
     writer.begins_frame = True
-    writer.run += [("i", "0"), ("i", "correlation_id"), *([NO_TAGS] if has_header_tags else [])]
-    writer.struct(cls, "m")
-    writer.frame_size()
+    writer.pending_fixed += [("i", "0"), ("i", "correlation_id"), *([NO_TAGS] if has_header_tags else [])]
+    writer.write_struct(cls, "m")
+    writer.write_frame_size()
     writer.line("return out")
     return "\n".join(writer.lines), writer.names
 
 
 class EncoderWriter(SourceWriter):
-    """Values of fixed size wait in `run`, so that one call packs them. `put` writes everything else, behind them."""
+    """Values of fixed size wait in `pending_fixed`, so that one call packs them. `put` writes everything else, behind
+    them."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__(version, flexible)
-        self.run: list[tuple[str, str]] = []
+        self.pending_fixed: list[tuple[str, str]] = []
         self.begins_frame = self.has_records = False
 
     def put(self, text: str) -> None:
@@ -50,34 +51,34 @@ class EncoderWriter(SourceWriter):
         self.line(text)
 
     def flush(self) -> None:
-        if not self.run:
+        if not self.pending_fixed:
             return
-        codes = "".join(code for code, _ in self.run)
+        codes = "".join(code for code, _ in self.pending_fixed)
         packer = self.refer("pack_" + codes.replace("?", "B"), self.packer(codes).pack)
-        packed = f"{packer}({', '.join(value for _, value in self.run)})"
+        packed = f"{packer}({', '.join(value for _, value in self.pending_fixed)})"
         self.line(f"out = Outgoing({packed})" if self.begins_frame else f"out += {packed}")
         self.begins_frame = False
-        self.run.clear()
+        self.pending_fixed.clear()
 
     def close_block(self) -> None:
         self.flush()
         self.depth -= 1
 
-    def struct(self, cls: type[Message], owner: str) -> None:
+    def write_struct(self, cls: type[Message], owner: str) -> None:
         for field in self.present(cls):
             code = self.code(field)
             if code is not None:
-                self.run.append((code, f"{owner}.{field.name}"))
+                self.pending_fixed.append((code, f"{owner}.{field.name}"))
                 continue
             value = self.new()
             self.line(f"{value} = {owner}.{field.name}")
-            self.value(field, value)
+            self.write_value(field, value)
         if self.flexible and self.tagged(cls):
-            self.tags(cls, owner)
+            self.write_tags(cls, owner)
         elif self.flexible:
-            self.run.append(NO_TAGS)
+            self.pending_fixed.append(NO_TAGS)
 
-    def frame_size(self) -> None:
+    def write_frame_size(self) -> None:
         """Write the size of a frame, which includes records that stay in their files, into its first bytes."""
         size = self.new()
         self.put(f"{size} = len(out) - {SIZE_BYTES}")
@@ -85,39 +86,40 @@ class EncoderWriter(SourceWriter):
             self.line(f"for _, {size}_ in out.slices: {size} += {size}_.length")
         self.line(f"{self.refer('pack_size', self.packer('i').pack_into)}(out, 0, {size})")
 
-    def value(self, field: Field, value: str) -> None:
+    def write_value(self, field: Field, value: str) -> None:
         if field.is_array:
-            self.array(field, value)
+            self.write_array(field, value)
         elif field.struct is not None:
-            self.single(field, value)
+            self.write_nested_struct(field, value)
         elif (code := self.code(field)) is not None:
-            self.run.append((code, value))
+            self.pending_fixed.append((code, value))
         else:
-            self.sized(field.type_name, value, self.nullable(field))
+            self.write_sized(field.type_name, value, self.nullable(field))
 
-    def single(self, field: Field, value: str) -> None:
+    def write_nested_struct(self, field: Field, value: str) -> None:
         assert field.struct is not None
         if not self.nullable(field):
             self.line(f"assert {value} is not None, {field.name!r}")
-            self.struct(field.struct, value)
+            self.write_struct(field.struct, value)
             return
         self.put(f"if {value} is None:")
         self.line(f"    out += {(NULL_STRUCT if field.tag is None else NULL_TAGGED_STRUCT)!r}")
         self.line("else:")
         self.depth += 1
-        self.run.append(("b", "1"))
-        self.struct(field.struct, value)
+        self.pending_fixed.append(("b", "1"))
+        self.write_struct(field.struct, value)
         self.close_block()
 
-    def length(self, count: str, code: str) -> None:
+    def write_length(self, count: str, code: str) -> None:
         """Write a length, which is a local: compact (plus one, varint) in flexible versions, else of fixed size."""
         if self.flexible:
             self.put(f"out += compact[{count}] if {count} < {COMPACT_MAX} else uvarint({count} + 1)")
         else:
-            self.run.append((code, count))
+            self.pending_fixed.append((code, count))
 
-    def null_or(self, value: str, nullable: bool, code: str) -> bool:
-        """Write the null case and open `else:` behind it, if the value is nullable; return whether it is."""
+    def write_null_case(self, value: str, nullable: bool, code: str) -> bool:
+        """Write the null case and open `else:` behind it, if the value is nullable; return whether it is. The caller
+        writes the else branch and closes the block."""
         if not nullable:
             return False
         null = b"\x00" if self.flexible else self.packer(code).pack(-1)
@@ -127,45 +129,45 @@ class EncoderWriter(SourceWriter):
         self.depth += 1
         return True
 
-    def sized(self, type_name: str, value: str, nullable: bool) -> None:
+    def write_sized(self, type_name: str, value: str, nullable: bool) -> None:
         code = "h" if type_name == "string" else "i"
-        opened = self.null_or(value, nullable, code)
+        opened = self.write_null_case(value, nullable, code)
         if type_name == "string":
             self.line(f"{value} = {value}.encode()")
         if type_name == "records":
-            self.records(value)
+            self.write_records(value)
         else:
             size = self.new()
             self.line(f"{size} = len({value})")
-            self.length(size, code)
+            self.write_length(size, code)
             self.put(f"out += {value}")
         if opened:
             self.close_block()
 
-    def records(self, value: str) -> None:
+    def write_records(self, value: str) -> None:
         """Write records, or only their size if they stay in their file."""
         self.has_records = True
-        before, size = list(self.run), self.new()
+        before, size = list(self.pending_fixed), self.new()
         self.line(f"if isinstance({value}, buffers):")
         self.depth += 1
         self.line(f"{size} = len({value})")
-        self.length(size, "i")
+        self.write_length(size, "i")
         self.put(f"out += {value}")
         self.depth -= 1
         self.line("else:")
         self.depth += 1
-        self.run = before
+        self.pending_fixed = before
         self.line(f"{size} = {value}.length")
-        self.length(size, "i")
+        self.write_length(size, "i")
         self.put("if not out.slices: out.slices = []")
         self.line(f"out.slices.append((len(out), {value}))")
         self.depth -= 1
 
-    def array(self, field: Field, value: str) -> None:
-        opened = self.null_or(value, self.nullable(field), "i")
+    def write_array(self, field: Field, value: str) -> None:
+        opened = self.write_null_case(value, self.nullable(field), "i")
         count = self.new()
         self.line(f"{count} = len({value})")
-        self.length(count, "i")
+        self.write_length(count, "i")
         if field.struct is None and field.type_name in FIXED:
             self.put(f"out += integers({FIXED[field.type_name]!r}, {count}).pack(*{value})")
         else:
@@ -173,16 +175,16 @@ class EncoderWriter(SourceWriter):
             self.put(f"for {item} in {value}:")
             self.depth += 1
             if field.struct is not None:
-                self.struct(field.struct, item)
+                self.write_struct(field.struct, item)
             elif field.type_name == "uuid":
                 self.line(f"out += {item}")
             else:
-                self.sized(field.type_name, item, False)
+                self.write_sized(field.type_name, item, False)
             self.close_block()
         if opened:
             self.close_block()
 
-    def tags(self, cls: type[Message], owner: str) -> None:
+    def write_tags(self, cls: type[Message], owner: str) -> None:
         """Write the tagged fields that differ from their default: mostly none does."""
         tagged = {self.new(): field for field in self.tagged(cls)}
         for value, field in tagged.items():
@@ -195,7 +197,7 @@ class EncoderWriter(SourceWriter):
             self.line(f"if {self.differs(field, value)}:")
             self.depth += 1
             self.line("out = bytearray()")
-            self.value(field, value)
+            self.write_value(field, value)
             self.put(f"{written}.append(uvarint({field.tag}) + uvarint(len(out)) + out)")
             self.depth -= 1
         self.line(f"out = {outer}; out += uvarint(len({written}))")

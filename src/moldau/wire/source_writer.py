@@ -2,6 +2,11 @@
 
 Names in the generated code: `m` the message, `out` the bytes written, `b` the bytes read, `p` the position, `end` the
 end of the bytes; `v7` and so on are numbered locals. A nested struct is read and written in place.
+
+Names that `codec` provides: `new` creates a struct without calling its constructor, `integers` returns the Struct of an
+array of integers, `uvarint_rest` reads a varint from its second byte on, `uvarint` returns the bytes of one, `compact`
+is a table of compact lengths, `buffers` are the types of records in memory; `malformed` and `too_many` return the
+exceptions to raise.
 """
 
 from __future__ import annotations

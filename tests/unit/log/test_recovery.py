@@ -161,6 +161,29 @@ def test_a_torn_tail_after_a_clean_stop_is_found_out() -> None:
     check_whole(log, BATCHES - 1)
 
 
+def cut_last_batch(files: MemoryFiles, path: str) -> None:
+    """Cut the file exactly before its last batch."""
+    content = files.read(path)
+    assert content is not None
+    position, following = 0, 12 + int.from_bytes(content[8:12], "big")
+    while following < len(content):
+        position, following = following, following + 12 + int.from_bytes(content[following + 8 : following + 12], "big")
+    files.open(path).truncate(position)
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("damage", [remove, cut_last_batch], ids=lambda damage: damage.__name__)
+def test_synced_records_that_are_gone_are_reported(damage: Callable[[MemoryFiles, str], None], close: bool) -> None:
+    files = written(close=close)
+    damage(files, active_path(files))
+    log, report = opened(files)
+    assert log.end_offset < 2 * BATCHES
+    (recovered,) = report.recovered
+    assert (recovered.lost_durable, recovered.bytes_cut, recovered.set_aside) == (True, 0, [])
+    assert "the disk lost records that had been synced" in str(recovered)
+    check_whole(log, log.end_offset // 2)
+
+
 def test_garbage_after_the_last_batch() -> None:
     for garbage in (b"\0" * 500, b"\xff" * 61, b"x"):
         files = written(close=False)
@@ -241,3 +264,17 @@ def test_leftovers_are_tidied_up() -> None:
     assert not files.exists(f"{DIRECTORY}/00000000000000000003.log.deleted")
     assert not files.exists(f"{DIRECTORY}/leader-epoch-checkpoint.tmp")
     assert not files.exists(f"{DIRECTORY}/00000000000000000001.snapshot")
+
+
+@pytest.mark.parametrize("has_snapshots", [True, False])
+def test_files_with_foreign_names_are_left_alone(has_snapshots: bool) -> None:
+    files = written(close=True)
+    if not has_snapshots:
+        for name in files.names(DIRECTORY):
+            if name.endswith(".snapshot"):
+                files.unlink(f"{DIRECTORY}/{name}")
+    foreign = [f"{DIRECTORY}/backup{suffix}" for suffix in (layout.SNAPSHOT, *layout.INDEX_FILES)]
+    for path in foreign:
+        files.open(path, create=True)
+    check_whole(opened(files)[0])
+    assert all(files.exists(path) for path in foreign)

@@ -12,6 +12,7 @@ from random import Random
 
 from controlled_cluster import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, ControlledCluster
 
+from moldau.base.steps import finish
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.elections import decide_balance
 from moldau.metadata.image import MetadataImage, PartitionState
@@ -160,7 +161,7 @@ class Chaos:
 
     def elect(self) -> None:
         if self.rng.random() < 0.5:
-            self.cluster.do(decide_balance(self.cluster.image))
+            self.cluster.do(finish(decide_balance(self.cluster.image)))
         else:
             self.cluster.elect(0, "a", 0, 1, 2)
 

@@ -9,6 +9,7 @@ from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import (
     ELECTIONS_MAX,
+    PARTITIONS_A_TURN,
     decide_balance,
     decide_elect_leaders,
     decide_unclean_elections,
@@ -87,18 +88,18 @@ def test_balance_returns_leaderships_to_the_preferred_leaders() -> None:
         cluster.alter("a", [2, 1], index)
     assert cluster.elect(PREFERRED, "a", *range(9)) == [0] * 9
     assert cluster.state("a", 9).leader == 2
-    assert cluster.do(decide_balance(cluster.image)) is False
+    assert cluster.do(finish(decide_balance(cluster.image))) is False
     assert cluster.state("a", 9).leader == 1
-    assert decide_balance(cluster.image).records == ()
+    assert finish(decide_balance(cluster.image)).records == ()
 
 
 def test_balance_does_not_elect_fenced_or_lagging_brokers() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("a", [1, 2])
     cluster.die(1)
-    assert decide_balance(cluster.image).records == ()
+    assert finish(decide_balance(cluster.image)).records == ()
     cluster.beat(1)
-    assert decide_balance(cluster.image).records == ()
+    assert finish(decide_balance(cluster.image)).records == ()
 
 
 def test_a_round_of_balancing_is_limited() -> None:
@@ -108,11 +109,20 @@ def test_a_round_of_balancing_is_limited() -> None:
     cluster.beat(1)
     for index in range(ELECTIONS_MAX + 1):
         cluster.alter("a", [2, 1], index)
-    first = decide_balance(cluster.image)
+    first = finish(decide_balance(cluster.image))
     assert (first.response, len(first.records)) == (True, ELECTIONS_MAX)
     cluster.do(first)
-    last = decide_balance(cluster.image)
+    last = finish(decide_balance(cluster.image))
     assert (last.response, len(last.records)) == (False, 1)
+
+
+def test_elections_without_a_request_take_a_turn_for_some_partitions() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("a", *[[1, 2]] * (3 * PARTITIONS_A_TURN))
+    cluster.die(1)
+    assert len(list(decide_balance(cluster.image))) == 3, "none of the preferred leaders is there"
+    cluster.die(2)
+    assert len(list(decide_unclean_elections(cluster.image, cluster.layers))) == 3
 
 
 def test_a_partition_gets_a_leader_once_unclean_elections_are_allowed() -> None:
@@ -122,7 +132,7 @@ def test_a_partition_gets_a_leader_once_unclean_elections_are_allowed() -> None:
     for name in ("a", "b"):
         cluster.alter(name, [1])
     cluster.die(1)
-    assert decide_unclean_elections(cluster.image, cluster.layers).records == ()
+    assert finish(decide_unclean_elections(cluster.image, cluster.layers)).records == ()
     cluster.do(Decision(None, (ConfigRecord(ConfigResource.TOPIC, "a", "unclean.leader.election.enable", "true"),)))
-    assert cluster.do(decide_unclean_elections(cluster.image, cluster.layers)) is False
+    assert cluster.do(finish(decide_unclean_elections(cluster.image, cluster.layers))) is False
     assert (cluster.summary("a"), cluster.summary("b")) == ("2:2 of 1,2 @2", "-1:1 of 1,2 @1")

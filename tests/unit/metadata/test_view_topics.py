@@ -64,7 +64,7 @@ def test_a_view_follows_the_leader_of_its_source() -> None:
     assert after.topics["big"].partitions == after.topics["orders"].partitions
     assert after.topics["big"].partitions[0].leader != leader
     assert changes.topics["big"] == changes.topics["orders"]
-    assert all(record.topic_id == image.topics["orders"].id for record in decide_balance(after).records)
+    assert all(record.topic_id == image.topics["orders"].id for record in finish(decide_balance(after)).records)
     elected = finish(decide_elect_leaders(after, ElectLeadersRequest(0, None, 1000)))
     assert "big" not in {each.topic for each in elected.response.replica_election_results}
 

@@ -7,9 +7,14 @@ from collections.abc import Callable
 import pytest
 from in_memory_node import InMemoryNode
 
+from moldau.base.promise import Promise
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller import duties as controller_duties
+from moldau.server.handlers.controller.broker_apis import BrokerApiHandler
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 CHECK = {"leader.imbalance.check.interval.seconds": "60"}
 
@@ -50,6 +55,41 @@ def test_without_automatic_balancing_only_unclean_elections_are_checked(monkeypa
     node = InMemoryNode(static={**CHECK, "auto.leader.rebalance.enable": "false"}).start()
     pass_time(node, 121_000)
     assert (asked, len(unclean)) == ([], 2)
+
+
+def test_leaders_are_checked_again_after_a_check_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def decide(image: MetadataImage, *rest: object) -> Decision[bool]:
+        asked.append(image.offset)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(controller_duties, "decide_unclean_elections", decide)
+    node = InMemoryNode(static=CHECK).start()
+    for checks in (1, 2):
+        with pytest.raises(ZeroDivisionError):
+            pass_time(node, 61_000)
+        assert len(asked) == checks
+
+
+def test_a_heartbeat_is_not_noted_if_its_connection_ended_before_the_response() -> None:
+    node = InMemoryNode(static=CHECK).start()
+    side = node.assembly.controller_side
+    assert side is not None
+    responses: list[Promise[BrokerHeartbeatResponse]] = []
+
+    def send_to_controller(*request: object) -> Promise[BrokerHeartbeatResponse]:
+        responses.append(Promise())
+        return responses[-1]
+
+    handler = BrokerApiHandler(ApiKey.BROKER_HEARTBEAT, (0, 2), send_to_controller, side.duties)
+    ended, open_one = "10.0.0.1:1", "10.0.0.1:2"
+    for address in (ended, open_one):
+        handler.answer(BrokerHeartbeatRequest(7), Caller("CONTROLLER", address, None, 1))
+    side.connection_gone(ended)
+    for response in responses:
+        response.complete(BrokerHeartbeatResponse())
+    assert [address for address, broker_id in side.duties._connections.items() if broker_id == 7] == [open_one]
 
 
 def test_a_suspended_node_does_not_fence_its_own_broker() -> None:

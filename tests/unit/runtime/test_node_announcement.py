@@ -24,6 +24,37 @@ run(from_properties({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": sys.arg
 """
 
 
+CONTROLLER_ONLY = """
+import os, signal, sys
+from moldau.node import run
+from moldau.settings import from_properties
+
+def announce(line, address, metrics):
+    print(line)
+    print(address.port)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+properties = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "listeners": "CONTROLLER://:0",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@localhost:9093",
+    "advertised.listeners": "CONTROLLER://localhost:0",
+    "log.dirs": sys.argv[1],
+}
+sys.exit(run(from_properties(properties, "MkU3OEVBNTcwNTJENDM2Qg"), announce=announce))
+"""
+
+
+def test_a_node_that_is_only_a_controller_says_where_others_reach_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CONTROLLER_ONLY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    line, port = done.stdout.splitlines()
+    assert int(port) > 0
+    assert f"is ready: localhost:{port} (node 1" in line
+
+
 def test_the_node_is_stopped_in_order(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ANNOUNCING_FAILS, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

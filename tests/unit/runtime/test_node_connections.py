@@ -40,7 +40,8 @@ def test_a_client_that_leaves_is_forgotten_and_ends_no_session_of_a_broker(tmp_p
         broker.telemetry.connection_gone = connection_gone  # type: ignore[method-assign]
         address, writer = await ask_for_versions(node.addresses[0].port)
         assert [len(word) for word in broker.telemetry.software.of(address)] == [100, 100]
-        controller.duties.on_heartbeat(node.settings.node_id, address)  # the same port, but of the controller listener
+        controller.duties.heartbeat_received(address)  # the same port, but of the controller listener
+        controller.duties.heartbeat_accepted(node.settings.node_id, address)
         writer.close()
         await asyncio.wait_for(gone.wait(), PATIENCE_S)
         assert broker.telemetry.software.of(address) == ("unknown", "unknown")

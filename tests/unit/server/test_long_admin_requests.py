@@ -34,6 +34,7 @@ from moldau.wire.messages.alter_user_scram_credentials import (
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from moldau.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from moldau.wire.messages.list_partition_reassignments import (
@@ -168,6 +169,9 @@ def test_quotas_of_thousands_of_users_are_changed(cluster: AttackedCluster) -> N
     assert [each.entity[0].entity_name for each in changed.entries] == [f"{number}" for number in range(6_000)]
     assert {each.error_code for each in changed.entries} == {0}
     assert len(cluster.nodes[1].current.image.client_quotas) == 6_000
+    described = long_request(cluster, ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest([], False))
+    names = {each.entity[0].entity_name for each in described.entries}
+    assert (len(described.entries), names) == (6_000, {f"{number}" for number in range(6_000)})
 
 
 def test_credentials_of_thousands_of_users_are_changed(cluster: AttackedCluster) -> None:

@@ -11,8 +11,10 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
-from moldau.base.promise import Promise
+from moldau.base.loop_watch import LOOP_WATCH
+from moldau.base.promise import Promise, resolved
 from moldau.security.acls.access import UNRESTRICTED
+from moldau.server import routes
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.router import KNOWN_MAX, TIMED_EVERY, Caller, Router
@@ -28,6 +30,11 @@ from moldau.wire.messages.create_topics import (
 )
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
+
+
+def run_here(work: Callable[[], None]) -> Promise[StorageFault | None]:
+    work()
+    return resolved(None)
 
 
 class ScriptedHandler:
@@ -149,6 +156,43 @@ def test_requests_are_counted_and_some_are_timed() -> None:
     assert counts.failures == 1
 
 
+def heartbeat_without_group() -> bytes:
+    """Return a request whose group id is null, which the decoder refuses."""
+    frame = bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:]
+    assert frame.count(b"\2g") == 1
+    return frame.replace(b"\2g", b"\0")
+
+
+@pytest.mark.parametrize("decoded_on_loop_bytes", [0, 1000])
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:-4], "cut short"),
+        (heartbeat_without_group(), "group_id is null"),
+        (bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:] + bytes(1000), "the limit is 100"),
+    ],
+)
+def test_every_request_that_is_refused_is_a_failure_of_its_api(
+    monkeypatch: pytest.MonkeyPatch, decoded_on_loop_bytes: int, frame: bytes, message: str
+) -> None:
+    monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", decoded_on_loop_bytes)
+    monkeypatch.setattr(ScriptedHandler, "request_bytes_max", 100, raising=False)
+    monkeypatch.setattr(LOOP_WATCH, "api", "Metadata")
+    router = Router(run_in_thread=run_here)
+    router.serve([heartbeats(echo)])
+    try:
+        reply = router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame)))
+    except MalformedData as error:
+        refusal = str(error)
+    else:
+        assert isinstance(reply, Promise)
+        refusal = reply.value().refusal
+    assert message in refusal
+    (counts,) = router.counts()
+    assert (counts.requests, counts.failures) == (0, 1)
+    assert LOOP_WATCH.api == "Heartbeat", "a long call is named after this request"
+
+
 def test_without_a_response_no_bytes_are_sent() -> None:
     assert route(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, HEARTBEAT) is None
 
@@ -222,6 +266,14 @@ def test_a_reply_that_cannot_be_encoded_closes_only_its_connection(caplog: pytes
     later.complete(HeartbeatResponse(error_code=1 << 20))
     assert reply.value() == Outgoing()
     assert len(caplog.records) == 2
+
+
+def test_a_late_reply_that_cannot_be_encoded_is_a_failure() -> None:
+    router, later = Router(), Promise[HeartbeatResponse]()
+    router.serve([heartbeats(lambda *_: later)])
+    router.answer("", "", UNRESTRICTED, memoryview(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:])
+    later.complete(HeartbeatResponse(error_code=1 << 20))
+    assert [counts.failures for counts in router.counts()] == [1]
 
 
 def test_a_client_that_causes_the_same_fault_again_and_again_does_not_fill_the_log(

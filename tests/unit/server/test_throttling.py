@@ -178,6 +178,25 @@ def test_a_long_request_without_acks_is_counted(node: QuotaNode) -> None:
     assert reply.pause_ms >= 10_000
 
 
+def test_a_long_reply_that_cannot_be_encoded_closes_the_connection_of_a_throttled_client(
+    node: QuotaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.limit("ann", request_percentage=100)
+    monkeypatch.setattr(replies, "perf_counter", steps_of(5.0))
+    broker = node.assembly.broker_side
+    assert broker is not None
+    route = broker.router.find_route(ApiKey.METADATA, 9)
+    assert route is not None
+
+    def fail(*_: object) -> Outgoing:
+        raise ZeroDivisionError
+
+    route.frame = fail
+    reply = node.send(ApiKey.METADATA, long_metadata(), 9)
+    assert reply is not None
+    assert (len(reply), reply.pause_ms) == (0, 0), "a pause would keep it open"
+
+
 class NoRights(Unrestricted):
     is_unrestricted = False  # type: ignore[misc, assignment]
 

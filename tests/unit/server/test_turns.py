@@ -32,7 +32,14 @@ from moldau.security.principals import Principal
 from moldau.server.conversation import ConnectionBudget, Conversation, LongReply, Reply
 from moldau.server.router import Router
 from moldau.testing.ports import at_once
+from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
+from moldau.wire.frames import read_response, request_frame
+from moldau.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 
 PARTITIONS = 8_000
 LINES_A_TURN = 80_000
@@ -79,6 +86,18 @@ def test_no_turn_of_a_request_exceeds_its_budget(node: InMemoryNode, name: str) 
     allowed = next((lines for prefix, lines in MORE_LINES.items() if name.startswith(prefix)), LINES_A_TURN)
     assert max(turns) < allowed
     assert len(turns) > 3
+
+
+def test_log_directories_of_many_named_partitions_are_described_in_turns(node: InMemoryNode) -> None:
+    topics = [DescribableLogDirTopic(name, range(20_000)) for name in (BIG, BIG, *"abcdefgh")]
+    frame = request_frame(ApiKey.DESCRIBE_LOG_DIRS, 4, 7, "client", DescribeLogDirsRequest(topics))
+    turns, reply = turns_of(router_of(node), node.timers, frame)
+    assert max(turns) < LINES_A_TURN
+    assert len(turns) > 200
+    _, response = read_response(DescribeLogDirsResponse, memoryview(bytes(reply))[4:], ApiKey.DESCRIBE_LOG_DIRS, 4)
+    (directory,) = response.results
+    named = [(topic.name, [each.partition_index for each in topic.partitions]) for topic in directory.topics]
+    assert named == [(BIG, [0])], "each partition once"
 
 
 def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> None:

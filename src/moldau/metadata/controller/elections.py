@@ -6,7 +6,7 @@ leader if none of the ISR is active: acknowledged records may be lost, so the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -91,30 +91,29 @@ def _election_record(image: MetadataImage, name: str, index: int, kind: int) -> 
     return record
 
 
-def decide_balance(image: MetadataImage) -> Decision[bool]:
+def decide_balance(image: MetadataImage) -> Steps[Decision[bool]]:
     """Elect the preferred replicas that do not lead. The response is True if more partitions may be left."""
-    partitions = ((topic, index) for topic, index, state in _all_partitions(image) if not _has_preferred_leader(state))
-    return _elect_round(image, partitions, Election.PREFERRED)
+    return _elect_round(image, lambda _, state: not _has_preferred_leader(state), Election.PREFERRED)
 
 
-def decide_unclean_elections(image: MetadataImage, broker_configs: BrokerLayers) -> Decision[bool]:
+def decide_unclean_elections(image: MetadataImage, broker_configs: BrokerLayers) -> Steps[Decision[bool]]:
     """Elect leaders of partitions without one, where unclean elections are allowed. The response is True if more may be
     left."""
     allowed = unclean_allowed(image, broker_configs)
-    partitions = (
-        (topic, index)
-        for topic, index, state in _all_partitions(image)
-        if state.leader == NO_LEADER and allowed(topic.name)
-    )
-    return _elect_round(image, partitions, Election.UNCLEAN)
+    return _elect_round(image, lambda topic, state: state.leader == NO_LEADER and allowed(topic.name), Election.UNCLEAN)
 
 
 def _elect_round(
-    image: MetadataImage, partitions: Iterator[tuple[TopicImage, int]], election: Election
-) -> Decision[bool]:
+    image: MetadataImage, needs_election: Callable[[TopicImage, PartitionState], bool], election: Election
+) -> Steps[Decision[bool]]:
     active = active_in(image)
     records: list[PartitionChangeRecord] = []
-    for topic, index in partitions:
+    turn = TurnItems(PARTITIONS_A_TURN)
+    for topic, index, state in _all_partitions(image):
+        if turn.ends_after(1):
+            yield
+        if not needs_election(topic, state):
+            continue
         if len(records) == ELECTIONS_MAX:
             return Decision(True, tuple(records))
         record = change_record(image, topic, index, DesiredState(election=election), active)

@@ -1,8 +1,9 @@
 """BrokerHeartbeat v0–2: a broker reports that it is alive, and requests its next state.
 
-    fenced ──has read its registration──▶ unfenced ──wants to stop, leads something──▶ in controlled shutdown
-      ▲                                      │ wants to be fenced, or to stop and leads nothing      │
-      └──────────────────────────────────────┴──────── the others know that it leads nothing ◀───────┘
+    fenced → unfenced: it has applied the metadata log up to its epoch, the offset of its registration record
+    unfenced → in controlled shutdown: it wants to stop, and leads something
+    unfenced → fenced: it wants to be fenced, or it wants to stop and leads nothing
+    in controlled shutdown → fenced: all others know that it leads nothing
 
 In a controlled shutdown a broker first loses its leaderships, then waits until all other brokers have applied that, and
 is fenced together with the response that lets it stop: no client is sent to a broker that is gone.
@@ -30,7 +31,7 @@ class _NextState:
     is_fenced: bool
     records: tuple[MetadataRecord, ...] = ()
     may_stop: bool = False
-    is_stopping: bool = False
+    waits_for_others: bool = False
 
 
 def decide_heartbeat(
@@ -41,16 +42,18 @@ def decide_heartbeat(
     next_offset: int,
     broker_configs: BrokerLayers,
 ) -> Decision[BrokerHeartbeatResponse]:
-    """Decide the broker's next state. `sessions` notes the heartbeat, and the offset of a controlled shutdown."""
+    """Decide the broker's next state. Renew its session in `sessions`; during a controlled shutdown also note there the
+    offset that the other brokers must reach."""
     registered = image.brokers.get(request.broker_id)
     if registered is None or registered.epoch != request.broker_epoch:
         return Decision(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     sessions.touch(registered.id, registered.epoch, now_ms, request.current_metadata_offset)
     next_state = _next_state(image, registered, request, sessions, broker_configs)
+    # If there are other records, lost directories wait for the next heartbeat, which names them again.
     records = next_state.records or _lost_directory_records(image, registered, request, broker_configs)
     if next_state.may_stop:
         sessions.end(registered.id)
-    elif next_state.is_stopping:
+    elif next_state.waits_for_others:
         sessions.begin_shutdown(registered.id, next_offset + len(records) - 1)
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= registered.epoch,
@@ -80,11 +83,11 @@ def _next_state(
         return _NextState(is_fenced=False)
     if leads_any(image, registered.id):
         return _NextState(
-            is_fenced=False, records=_shutdown_records(image, registered, broker_configs), is_stopping=True
+            is_fenced=False, records=_shutdown_records(image, registered, broker_configs), waits_for_others=True
         )
     if not registered.in_controlled_shutdown or _others_have_applied(image, registered, sessions):
         return _NextState(is_fenced=True, records=fence(image, [registered.id], broker_configs), may_stop=True)
-    return _NextState(is_fenced=False, is_stopping=True)
+    return _NextState(is_fenced=False, waits_for_others=True)
 
 
 def _others_have_applied(image: MetadataImage, registered: BrokerImage, sessions: BrokerSessions) -> bool:

@@ -152,7 +152,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         ListTransactions(node.transactions, node.timers),
         DescribeTransactions(node.transactions, node.timers),
         DescribeAcls(current, node.has_authorizer, node.timers),
-        DescribeClientQuotas(current),
+        DescribeClientQuotas(current, node.timers),
         DescribeDelegationToken(current, node.delegation_tokens, node.timers),
         ListConfigResources(current),
         GetTelemetrySubscriptions(node.telemetry, node.clock, node.rng),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.promise import Promise
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE_CONFIGS
-from moldau.security.quotas.entities import ENTITY_TYPES, IP
+from moldau.security.quotas.entities import ENTITY_TYPES, IP, Entity
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_client_quotas import (
@@ -25,31 +29,43 @@ EXACT: Final = 0
 DEFAULT: Final = 1
 SPECIFIED: Final = 2
 """Any name, or the default."""
+QUOTAS_A_TURN: Final = 500
 
 
 class DescribeClientQuotas:
     api = ApiKey.DESCRIBE_CLIENT_QUOTAS
     versions = (0, 1)
 
-    def __init__(self, current: CurrentImage) -> None:
+    def __init__(self, current: CurrentImage, timers: Timers) -> None:
         self._current = current
+        self._timers = timers
 
-    def answer(self, request: DescribeClientQuotasRequest, caller: Caller) -> DescribeClientQuotasResponse:
+    def answer(
+        self, request: DescribeClientQuotasRequest, caller: Caller
+    ) -> DescribeClientQuotasResponse | Promise[DescribeClientQuotasResponse]:
         if not caller.access.allows(CLUSTER_DESCRIBE_CONFIGS):
             return _error(KafkaError(denied(CLUSTER_DESCRIBE_CONFIGS).code))
         try:
             _check(request.components)
         except KafkaError as error:
             return _error(error)
-        found = [
-            EntryData(
-                [EntityData(*part) for part in sorted(entity, key=lambda part: part[0])],
-                [ValueData(*limit) for limit in sorted(limits.items())],
-            )
-            for entity, limits in self._current.image.client_quotas.items()
-            if _matches(dict(entity), request)
-        ]
+        return run_steps(self._timers, self._describe(request))
+
+    def _describe(self, request: DescribeClientQuotasRequest) -> Steps[DescribeClientQuotasResponse]:
+        turn = TurnItems(QUOTAS_A_TURN)
+        found: list[EntryData] = []
+        for some in split(list(self._current.image.client_quotas.items()), QUOTAS_A_TURN):
+            found += [_entry(entity, limits) for entity, limits in some if _matches(dict(entity), request)]
+            if turn.ends_after(len(some)):
+                yield
         return DescribeClientQuotasResponse(entries=found)
+
+
+def _entry(entity: Entity, limits: Mapping[str, float]) -> EntryData:
+    return EntryData(
+        [EntityData(*part) for part in sorted(entity, key=lambda part: part[0])],
+        [ValueData(*limit) for limit in sorted(limits.items())],
+    )
 
 
 def _error(error: KafkaError) -> DescribeClientQuotasResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.clock import Timers
@@ -14,7 +13,7 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
-from moldau.server.handlers.replies import in_turns
+from moldau.server.handlers.replies import in_turns, item_count, partitions_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_log_dirs import (
@@ -45,33 +44,37 @@ class DescribeLogDirs:
     ) -> DescribeLogDirsResponse | Promise[DescribeLogDirsResponse]:
         if not caller.access.allows(CLUSTER_DESCRIBE):
             return DescribeLogDirsResponse(error_code=denied(CLUSTER_DESCRIBE).code)
-        sizes_by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+        sizes_by_topic: dict[str, dict[int, DescribeLogDirsPartition]] = {}
 
-        def add(each: Partition | tuple[str, int]) -> None:
-            partition = self._partitions.find(*each) if isinstance(each, tuple) else each
-            if partition is None:
-                return
-            size = DescribeLogDirsPartition(partition.name.partition, partition.log.size_bytes)
-            sizes_by_topic.setdefault(partition.name.topic, []).append(size)
+        def add(partition: Partition) -> None:
+            # A partition that is requested several times is described once.
+            topic, index = partition.name
+            sizes_by_topic.setdefault(topic, {})[index] = DescribeLogDirsPartition(index, partition.log.size_bytes)
 
-        return in_turns(
+        def add_named(topic: str, index: int) -> None:
+            partition = self._partitions.find(topic, index)
+            if partition is not None:
+                add(partition)
+
+        def respond(_: object) -> DescribeLogDirsResponse:
+            return self._response(sizes_by_topic)
+
+        if request.topics is None:
+            return in_turns(self._timers, self._partitions.all(), add, respond, PARTITIONS_A_TURN)
+        return partitions_in_turns(
             self._timers,
-            self._requested(request),
-            add,
-            lambda _: self._response(sizes_by_topic),
+            request.topics,
+            lambda topic: (topic.topic, topic.partitions),
+            add_named,
+            respond,
             PARTITIONS_A_TURN,
+            item_count(topic.partitions for topic in request.topics),
         )
 
-    def _response(self, sizes_by_topic: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResponse:
-        topics = [DescribeLogDirsTopic(name, sizes) for name, sizes in sizes_by_topic.items()]
+    def _response(self, sizes_by_topic: dict[str, dict[int, DescribeLogDirsPartition]]) -> DescribeLogDirsResponse:
+        topics = [DescribeLogDirsTopic(name, list(sizes.values())) for name, sizes in sizes_by_topic.items()]
         try:
             total, usable = self._disk_space()
         except StorageFault:
             total, usable = UNKNOWN_SPACE
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(0, self._log_dir, topics, total, usable)])
-
-    def _requested(self, request: DescribeLogDirsRequest) -> Sequence[Partition | tuple[str, int]]:
-        """Return all partitions, or the names of those that are requested."""
-        if request.topics is None:
-            return self._partitions.all()
-        return sorted({(topic.topic, index) for topic in request.topics for index in topic.partitions})

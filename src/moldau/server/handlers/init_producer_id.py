@@ -41,7 +41,7 @@ class InitProducerId:
             return _error_response(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
             return self._producer_ids.next().map(_response)
-        client = caller.member
+        client = caller.group_client
         reply = reply_or_error(
             lambda: self._coordinator.with_producer_id(
                 lambda: self._coordinator.submit(

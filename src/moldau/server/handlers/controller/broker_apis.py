@@ -4,8 +4,7 @@ request from the controller.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
@@ -26,36 +25,45 @@ BROKER_APIS: Final[dict[ApiKey, tuple[int, int]]] = {
 }
 
 
+class BrokerConnections(Protocol):
+    """Remembers over which connections brokers send heartbeats."""
+
+    def heartbeat_received(self, address: str) -> None: ...
+
+    def heartbeat_accepted(self, broker_id: int, address: str) -> None: ...
+
+
 class BrokerApiHandler:
-    """The handler of one of these APIs. `on_heartbeat` gets the broker id and address of each successful heartbeat."""
+    """The handler of one of these APIs."""
 
     def __init__(
         self,
         api: ApiKey,
         versions: tuple[int, int],
         send_to_controller: AskController,
-        on_heartbeat: Callable[[int, str], None],
+        connections: BrokerConnections,
     ) -> None:
         self.api = api
         self.versions = versions
         self._send_to_controller = send_to_controller
-        self._on_heartbeat = on_heartbeat
+        self._connections = connections
         is_long = api is ApiKey.ALTER_PARTITION
         self.request_bytes_max = ALTER_PARTITION_BYTES_MAX if is_long else QUORUM_REQUEST_BYTES_MAX
 
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
         if not caller.access.allows(CLUSTER_ACTION):
             return self._response(denied(CLUSTER_ACTION))
-        promise = self._send_to_controller(self.api, request, caller.version)
         if isinstance(request, BrokerHeartbeatRequest):
             broker_id = request.broker_id
+            self._connections.heartbeat_received(caller.address)
+            promise = self._send_to_controller(self.api, request, caller.version)
             return promise.map(lambda result: self._heartbeat_response(result, broker_id, caller.address))
-        return promise.map(self._response)
+        return self._send_to_controller(self.api, request, caller.version).map(self._response)
 
     def _heartbeat_response(self, result: Any, broker_id: int, address: str) -> Message:
         response = self._response(result)
         if getattr(response, "error_code", 0) == ErrorCode.NONE:
-            self._on_heartbeat(broker_id, address)
+            self._connections.heartbeat_accepted(broker_id, address)
         return response
 
     def _response(self, result: Any) -> Message:
@@ -67,7 +75,5 @@ class BrokerApiHandler:
         return result
 
 
-def broker_api_handlers(
-    send_to_controller: AskController, on_heartbeat: Callable[[int, str], None]
-) -> list[BrokerApiHandler]:
-    return [BrokerApiHandler(api, versions, send_to_controller, on_heartbeat) for api, versions in BROKER_APIS.items()]
+def broker_api_handlers(send_to_controller: AskController, connections: BrokerConnections) -> list[BrokerApiHandler]:
+    return [BrokerApiHandler(api, versions, send_to_controller, connections) for api, versions in BROKER_APIS.items()]

@@ -57,7 +57,7 @@ class ConsumerGroupHeartbeat:
             may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)  # of the topics of a pattern
         try:
             reply = self._coordinator.submit(
-                request.group_id, Groups.consumer_heartbeat, request, caller.member, may_describe
+                request.group_id, Groups.consumer_heartbeat, request, caller.group_client, may_describe
             )
         except KafkaError as error:
             return _heartbeat_error(error)

@@ -39,7 +39,7 @@ class JoinGroup:
         if not caller.access.allows(GROUP_READ, request.group_id):
             denied = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             return _with_protocol_name(denied, caller.version)
-        client = caller.member
+        client = caller.group_client
         may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)
         reply = reply_or_error(
             lambda: self._coordinator.submit(
@@ -64,7 +64,7 @@ class SyncGroup:
         self._coordinator = coordinator
 
     def answer(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
-        client = caller.member
+        client = caller.group_client
         is_allowed = caller.access.allows(GROUP_READ, request.group_id)
         return reply_or_error(
             lambda: self._sync(request, client) if is_allowed else _deny_sync(request, client),
@@ -92,7 +92,7 @@ class Heartbeat:
         if not (caller.is_unrestricted or caller.access.allows(GROUP_READ, request.group_id)):
             return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         try:
-            reply = self._coordinator.submit(request.group_id, Groups.heartbeat, request, caller.member)
+            reply = self._coordinator.submit(request.group_id, Groups.heartbeat, request, caller.group_client)
         except KafkaError as error:
             return _heartbeat_error(error)
         return reply_when_ready(reply, _heartbeat_error) if isinstance(reply, Promise) else reply
@@ -114,7 +114,7 @@ class LeaveGroup:
     def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         if not caller.access.allows(GROUP_READ, request.group_id):
             return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        client = caller.member
+        client = caller.group_client
         is_single = caller.version < LEAVE_SEVERAL_MIN_VERSION
         if is_single:
             request.members = [MemberIdentity(request.member_id)]

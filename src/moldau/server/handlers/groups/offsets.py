@@ -80,10 +80,10 @@ class OffsetCommit:
         topics = request.topics
         # `is_long` is slow: skip it for the usual small commit.
         if (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and is_long(topics):
-            return run_steps(self._timers, self._long_commit(request, caller.member, may_read))
+            return run_steps(self._timers, self._long_commit(request, caller.group_client, may_read))
         try:
             reply = self._coordinator.submit(
-                request.group_id, _commit, request, caller.member, may_read, allows_empty_group_id=True
+                request.group_id, _commit, request, caller.group_client, may_read, allows_empty_group_id=True
             )
         except KafkaError as error:
             return _commit_error(request, error.code)
@@ -239,7 +239,7 @@ class OffsetFetch:
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         machine = self._coordinator.machine_to_read(request.group_id, allows_empty_group_id=True)
         may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
-        group = yield from machine.offsets.fetch(request, caller.member, turn, require_stable, may_describe)
+        group = yield from machine.offsets.fetch(request, caller.group_client, turn, require_stable, may_describe)
         return machine, group
 
 

@@ -75,7 +75,7 @@ class TxnOffsetCommit:
             return self._error_in_turns(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, caller.version)
         if not caller.access.allows(GROUP_READ, request.group_id):
             return self._error_in_turns(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, caller.version)
-        client = caller.member
+        client = caller.group_client
         may_read = partial(caller.access.allows, TOPIC_READ)
         if is_long(request.topics):
             return run_steps(self._timers, self._long_commit(request, client, may_read))

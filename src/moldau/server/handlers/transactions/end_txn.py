@@ -28,7 +28,7 @@ class EndTxn:
     def answer(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
         if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
             return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        client = caller.member
+        client = caller.group_client
         return reply_or_error(
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: transactions.end(request, client)
