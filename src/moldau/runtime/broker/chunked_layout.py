@@ -8,8 +8,8 @@ Requests to partitions that are not laid out yet get a retriable error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, repeat
 from typing import Final, Protocol
 
 from moldau.base.clock import Timers
@@ -50,9 +50,9 @@ class ChunkedLayout:
         self._pending: Partitions = {}
         """Changed partitions that were not passed on yet."""
         self._new: Partitions = {}
-        """New partitions that were not passed on yet, and have no files."""
+        """Those of them that are new and wait for the thread to create their files."""
         self._chunk: Partitions = {}
-        """Those that are passed on as soon as the thread has created their files."""
+        """Those whose files the thread is creating now."""
         self._being_prepared: frozenset[tuple[str, int]] = frozenset()
         """The whole chunk, also if topics were deleted since: nobody else may create their files now."""
         self._is_scheduled = False
@@ -69,30 +69,27 @@ class ChunkedLayout:
                 for waiting in (self._pending, self._new, self._chunk):
                     waiting.pop((topic.name, index), None)
         shown: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
-        is_small = sum(map(len, changes.topics.values())) <= PARTITIONS_A_TURN
-        for name in sorted(changes.topics):
-            for index in sorted(changes.topics[name]):
-                if not self._wait_if_must(name, index, is_small):
-                    shown.setdefault(name, set()).add(index)
+        if sum(map(len, changes.topics.values())) <= PARTITIONS_A_TURN:
+            shown |= self._without_waiting(changes.topics)
+        else:
+            for name in sorted(changes.topics):
+                self._pending.update(dict.fromkeys(zip(repeat(name), sorted(changes.topics[name]), strict=False)))
         self._follower(image, Changes(shown, changes.removed, changes.configs, changes.brokers))
         self._has_removals = self._remove_some(PARTITIONS_A_TURN)
         self._schedule()
 
-    def _wait_if_must(self, name: str, index: int, is_small: bool) -> bool:
-        """Return whether the partition waits for its turn. If it waited already, it is shown once, in its latest
+    def _without_waiting(self, topics: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
+        """Return the partitions that can be passed on at once. One that waits already is shown once, in its latest
         state."""
-        each = (name, index)
-        if each in self._pending or each in self._new:
-            return True
-        if each in self._being_prepared:
-            self._new[each] = None
-        elif is_small:
-            return False
-        elif self._new_files.needs_files(self._image, name, index):
-            self._new[each] = None
-        else:
-            self._pending[each] = None
-        return True
+        shown: dict[str, set[int]] = {}
+        for name in sorted(topics):
+            for index in sorted(topics[name]):
+                each = (name, index)
+                if each in self._pending or each in self._new or each in self._being_prepared:
+                    self._pending[each] = None
+                else:
+                    shown.setdefault(name, set()).add(index)
+        return shown
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call when everything was passed on; at once if that is so already."""
@@ -114,7 +111,7 @@ class ChunkedLayout:
         if self._is_stopped:
             return
         self._is_scheduled = False
-        self._show(_take_some(self._pending))
+        self._show(each for each in _take_some(self._pending) if not self._needs_files(each))
         self._has_removals = self._remove_some(PARTITIONS_A_TURN)
         if self._new and not self._being_prepared:
             self._chunk = _take_some(self._new)
@@ -122,6 +119,15 @@ class ChunkedLayout:
             self._new_files.prepare(self._image, self._being_prepared).then(lambda _: self._on_prepared())
         self._schedule()
         self._call_if_done()
+
+    def _needs_files(self, each: tuple[str, int]) -> bool:
+        """Return whether a partition has no files yet; then it waits until it has."""
+        if each in self._new:
+            return True
+        if each in self._being_prepared or self._new_files.needs_files(self._image, *each):
+            self._new[each] = None
+            return True
+        return False
 
     def _on_prepared(self) -> None:
         self._being_prepared = frozenset()
@@ -133,7 +139,7 @@ class ChunkedLayout:
         self._schedule()
         self._call_if_done()
 
-    def _show(self, partitions: Partitions) -> None:
+    def _show(self, partitions: Iterable[tuple[str, int]]) -> None:
         shown: dict[str, set[int]] = {}
         for name, index in partitions:
             shown.setdefault(name, set()).add(index)
