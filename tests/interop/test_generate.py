@@ -21,7 +21,7 @@ from patience import PATIENCE_S, wait_until
 
 from moldau.cli.generate.alerts import ALERTS
 from moldau.cli.main import main
-from moldau.cli.pipeline.metrics import ServedView
+from moldau.cli.pipeline.metrics import ServedDisplay
 from moldau.pipelines.running.progress import Counted, QueryStatus, RunStatus
 from moldau.testing import TestBroker, broker
 
@@ -96,7 +96,7 @@ def pipeline_address() -> Iterator[str]:
         watermark="2026-11-15T11:00:00.000Z",
     )
     of_run = {"pipeline": "shop", "mode": "continuous", "pid": 1, "host": "h", "started": "", "updated": ""}
-    with ServedView(QuietView(), "127.0.0.1:0") as view:
+    with ServedDisplay(QuietView(), "127.0.0.1:0") as view:
         view.show(RunStatus(**of_run, state="running", queries=(query,)))  # type: ignore[arg-type]
         yield view.address
 

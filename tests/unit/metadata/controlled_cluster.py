@@ -92,10 +92,10 @@ class ControlledCluster:
     def next_offset(self) -> int:
         return self.image.offset + 1
 
-    def take_over(self) -> None:
+    def take_over(self, suspect: int = -1) -> None:
         """Let another controller become active, which has the image and no sessions."""
         self.sessions = BrokerSessions(SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS)
-        self.sessions.begin_all(self.image, self.now_ms)
+        self.sessions.begin_all(self.image, self.now_ms, suspect)
 
     def fence_stale(self) -> list[int]:
         return self.do(decide_fence_stale(self.image, self.sessions, self.now_ms, self.layers))

@@ -365,8 +365,23 @@ def test_a_broker_that_does_not_find_the_new_controller_in_time_is_fenced() -> N
     cluster.now_ms += HEARTBEAT_INTERVAL_MS
     cluster.beat(1)
     cluster.beat(2)
-    cluster.now_ms += 2 * HEARTBEAT_INTERVAL_MS
+    cluster.now_ms += SESSION_TIMEOUT_MS - HEARTBEAT_INTERVAL_MS - 1
+    assert cluster.fence_stale() == []
+    cluster.now_ms += 1
     assert cluster.fence_stale() == [3]
+
+
+def test_brokers_that_have_not_found_the_new_controller_yet_stay_in_sync() -> None:
+    """The previous controller hangs, and others learn that only from a timeout. Fenced with it, they would leave the
+    sets of in-sync replicas, and partitions that it led would have no leader until it comes back."""
+    cluster = three()
+    cluster.take_over(suspect=3)
+    cluster.now_ms += 3 * HEARTBEAT_INTERVAL_MS
+    assert cluster.fence_stale() == [3]
+    cluster.beat(1)
+    cluster.beat(2)
+    cluster.now_ms += SESSION_TIMEOUT_MS - 1
+    assert cluster.fence_stale() == []
 
 
 # --- unregistering ----------------------------------------------------------------------------------------------

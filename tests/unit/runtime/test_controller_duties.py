@@ -8,6 +8,7 @@ import pytest
 from in_memory_node import InMemoryNode
 
 from moldau.base.promise import Promise
+from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller import duties as controller_duties
@@ -97,3 +98,15 @@ def test_a_suspended_node_does_not_fence_its_own_broker() -> None:
     node.clock.move(60_000)
     pass_time(node, 5_000)
     assert [broker.id for broker in node.current.image.live_brokers()] == [1]
+
+
+def test_the_node_of_the_previous_controller_is_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = InMemoryNode(static=CHECK).start()
+    suspects: list[int] = []
+    monkeypatch.setattr(BrokerSessions, "begin_all", lambda self, image, now_ms, suspect=-1: suspects.append(suspect))
+    controller, own_id = node.controller, node.assembly.settings.node_id
+    controller.no_longer_leading()
+    for leader_id in (7, -1, 8, 8, -1, own_id):
+        controller.leader_changed(leader_id, 5)
+    controller.leading(5)
+    assert suspects == [8]

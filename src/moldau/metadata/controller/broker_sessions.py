@@ -12,7 +12,7 @@ from typing import Final
 from moldau.metadata.image import MetadataImage
 
 HEARTBEATS_OF_GRACE: Final = 3
-"""How many heartbeat intervals brokers have to find a new controller."""
+"""How many heartbeat intervals the node of the previous controller has to find the new one: it has probably died."""
 HEARTBEATS_WITHOUT_CONNECTION: Final = 2
 
 
@@ -32,10 +32,15 @@ class BrokerSessions:
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._sessions: dict[int, _Session] = {}
 
-    def begin_all(self, image: MetadataImage, now_ms: int) -> None:
-        """Begin sessions of all unfenced brokers when this controller becomes active; each has some time to find it."""
+    def begin_all(self, image: MetadataImage, now_ms: int, suspect: int = -1) -> None:
+        """Begin sessions of all unfenced brokers when this controller becomes active. Each has a whole session to find
+        it: a broker that is no voter learns only from a timeout that the previous controller is gone. `suspect` is the
+        node of that controller, and has less time."""
         grace_ms = min(self._session_timeout_ms, HEARTBEATS_OF_GRACE * self._heartbeat_interval_ms)
-        self._sessions = {broker.id: _Session(broker.epoch, now_ms + grace_ms) for broker in image.live_brokers()}
+        self._sessions = {
+            broker.id: _Session(broker.epoch, now_ms + (grace_ms if broker.id == suspect else self._session_timeout_ms))
+            for broker in image.live_brokers()
+        }
 
     def touch(self, broker_id: int, broker_epoch: int, now_ms: int, metadata_offset: int = -1) -> None:
         """Extend the broker's session after a heartbeat."""

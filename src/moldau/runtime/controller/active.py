@@ -89,6 +89,9 @@ class Controller:
         self._current = current
         self._image = MetadataImage()
         self._is_active = False
+        self._leader_id = -1
+        self.previous_leader_id = -1
+        """The node that led the quorum before the present leader; -1 if unknown."""
         self._parked: deque[_Parked] = deque()
         self._submitted: deque[_Submitted] = deque()
         """The request that is being decided, and those that wait for it."""
@@ -205,7 +208,8 @@ class Controller:
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        """Do nothing: `leading` and `no_longer_leading` tell the controller what it needs."""
+        if leader_id >= 0 and leader_id != self._leader_id:
+            self.previous_leader_id, self._leader_id = self._leader_id, leader_id
 
     def committed(self, high_watermark: int) -> None:
         if self._is_active:

@@ -59,7 +59,8 @@ class ControllerDuties:
     def take_over(self) -> None:
         self._controller.submit(lambda image: decide_bootstrap(image, self._first_records))
         self._controller.submit(lambda image: decide_scram_secret(image, lambda: new_scram_secret(self._rng)))
-        self._controller.submit(self._begin_sessions)
+        suspect = self._controller.previous_leader_id
+        self._controller.submit(lambda image: self._begin_sessions(image, suspect))
         self._leader_timer = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
 
     def lay_down(self) -> None:
@@ -100,8 +101,8 @@ class ControllerDuties:
         self._fencing_ms = deadline_ms
         self._fencing_timer = self._timers.after_ms(max(deadline_ms - self._clock.monotonic_ms(), 1), self._fence)
 
-    def _begin_sessions(self, image: MetadataImage) -> Decision[None]:
-        self._sessions.begin_all(image, self._clock.monotonic_ms())
+    def _begin_sessions(self, image: MetadataImage, suspect: int = -1) -> Decision[None]:
+        self._sessions.begin_all(image, self._clock.monotonic_ms(), suspect)
         # This node's own broker begins a new session with its next heartbeat; a restarted one need not wait.
         self._sessions.end(self._node_id)
         self.set_fencing_timer()
