@@ -93,10 +93,13 @@ def open_log(
     if epochs is None:
         epochs = _rebuild_epochs(trusted, report, is_clean)
     producers = Producers()
+    # The process that created the log ended before its first flush: then the topic id is not synced either.
+    topic_id = [f"{directory}/{layout.PARTITION_METADATA}"] if layout.PARTITION_METADATA in names else []
     if clean_end is not None:
         end_offset = synced_end = clean_end
         # A file without a batch may be new, and its directory entry not synced yet.
         unsynced = [] if segments.active.size else [segments.active.log_path]
+        unsynced += [] if end_offset else topic_id
         reload_producers(producers, files, directory, names, segments, end_offset)
     else:
         suspect = list(segments)[first_suspect:]
@@ -106,10 +109,7 @@ def open_log(
         synced_end = max(0, min(recovery_point, end_offset))
         segments = Segments([*trusted, *recovered])
         unsynced = [segment.path + suffix for segment in recovered for suffix in layout.SEGMENT_FILES]
-        unsynced += recovery.snapshots
-        if layout.PARTITION_METADATA in names:
-            # The process that created the log may have been killed before its first flush: sync the topic id as well.
-            unsynced.append(f"{directory}/{layout.PARTITION_METADATA}")
+        unsynced += [*recovery.snapshots, *topic_id]
     # Most of thousands of partitions are idle: each opens its files again when it is first used.
     for segment in segments:
         segment.release()
@@ -121,7 +121,7 @@ def open_log(
     log = Log(
         files, directory, partition, config, segments, epochs, producers,
         start_offset=start_offset, end_offset=end_offset, recovery_point=synced_end,
-        now_ms=now_ms, unsynced=unsynced, is_new=not is_clean and recovery_point == 0,
+        now_ms=now_ms, unsynced=unsynced, is_new=end_offset == 0 if is_clean else recovery_point == 0,
     )  # fmt: skip
     return log, report
 

@@ -155,7 +155,9 @@ class LogStore:
 
     def prepare(self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int) -> LogPreparation:
         """Return what creates the files of new logs in a thread. Call `adopt` when it has run."""
-        if not self._checkpointed.isdisjoint(topic_ids):
+        checkpointed = self._checkpointed & topic_ids.keys()
+        # A directory that exists is not prepared: `create` decides about it.
+        if any(not self._files.exists(self._directory_of(partition)) for partition in checkpointed):
             self._forget_checkpoints()
         self._being_prepared |= topic_ids.keys()
         logs = [NewLog(partition, topic_id, self._directory_of(partition)) for partition, topic_id in topic_ids.items()]
@@ -182,12 +184,15 @@ class LogStore:
             raise StorageFault(directory, OSError(errno.EBUSY, "its files are being created in a thread"))
         prepared = self._prepared.pop(partition, None)
         self._refuse_same_name_in_other_case(partition, directory)
-        if partition in self._checkpointed:
-            self._forget_checkpoints()
+        is_new = False
         if prepared is None or prepared.topic_id != topic_id:
+            prepared = None
             is_new = self._files.mkdir(directory)
             if not is_new:
                 self._refuse_unloaded_records(directory)
+        if partition in self._checkpointed:
+            self._forget_checkpoints()
+        if prepared is None:
             prepared = create_files(self._files, directory, topic_id, now_ms, is_new)
         log = Log(
             self._files, directory, partition, config, Segments([prepared.segment]), LeaderEpochs(), Producers(),

@@ -51,7 +51,7 @@ class NewLogs:
         try:
             preparation = self._store.prepare(topic_ids, self._clock.now_ms())
         except StorageFault as fault:
-            self._report_fault("old checkpoints cannot be deleted", fault)
+            self._report_fault("checkpoints of a deleted topic cannot be deleted, files are not prepared", fault)
             return resolved(None)
         return self._run_in_thread(preparation.run).map(lambda fault: self._store.adopt(preparation))
 

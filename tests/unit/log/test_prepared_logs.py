@@ -155,3 +155,18 @@ def test_files_are_not_created_before_the_checkpoints_of_an_earlier_log_are_forg
     preparation = store.prepare({PARTITION: OTHER_ID}, NOW_MS)
     preparation.run()
     assert not [name for name in files.names("data") if name.endswith("-checkpoint")]
+
+
+def test_a_directory_that_cannot_be_loaded_costs_no_other_log_its_checkpoints() -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    append(store)
+    store.write_checkpoints({PARTITION: 1})
+    before = [name for name in files.names("data") if name.endswith("-checkpoint")]
+    del store._logs[PARTITION]  # as if its files were unreadable
+    preparation = store.prepare({PARTITION: TOPIC_ID}, NOW_MS)
+    preparation.run()
+    store.adopt(preparation)
+    with pytest.raises(StorageFault, match="could not be loaded"):
+        store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    assert [name for name in files.names("data") if name.endswith("-checkpoint")] == before

@@ -321,6 +321,23 @@ def test_a_log_that_could_not_be_read_is_never_written_over() -> None:
     assert PARTITION not in store
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_log_that_was_never_written_to_before_a_clean_stop_keeps_its_topic_id(seed: int) -> None:
+    """The stop does not sync it: the first flush after the next start must."""
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    store.close()
+    store, _ = load_store(files)
+    log = store.get(PARTITION)
+    assert log is not None
+    fill(log)
+    log.flush()
+    store.write_checkpoints()
+    after_power_loss, _ = load_store(files.crash(random.Random(seed)))
+    assert after_power_loss.topic_id(PARTITION) == TOPIC_ID
+
+
 def test_a_creation_that_the_disk_cut_short_can_be_tried_again() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)

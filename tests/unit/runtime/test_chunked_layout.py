@@ -182,10 +182,15 @@ def test_a_partition_whose_files_are_being_created_waits_for_them(desk: Desk) ->
     desk.chunks.on_image(image(MANY, mark=1), Changes(changed(MANY)))
     desk.timers.run_soon()
     desk.chunks.on_image(image(MANY, mark=2), Changes(changed([MANY[0]])))
+    desk.timers.run_soon()
     assert desk.topics() == []
     desk.files.finish()
     assert desk.shown[-1][0] == 2, "with the latest image"
     assert desk.topics()[0] == MANY[0]
+    while desk.timers.run_soon():
+        assert (MANY[0], 0) not in desk.files.being_created, "it has its files"
+        desk.files.finish()
+    assert desk.topics() == MANY
 
 
 def test_a_topic_that_is_deleted_while_its_files_are_created_is_not_shown(desk: Desk) -> None:
@@ -238,3 +243,4 @@ def test_files_that_are_ready_after_a_stop_are_not_used(desk: Desk) -> None:
     desk.chunks.stop()
     desk.files.finish()
     assert desk.topics() == []
+    assert desk.files.discarded == 1

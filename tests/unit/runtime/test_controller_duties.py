@@ -106,7 +106,12 @@ def test_the_node_of_the_previous_controller_is_suspected(monkeypatch: pytest.Mo
     monkeypatch.setattr(BrokerSessions, "begin_all", lambda self, image, now_ms, suspect=-1: suspects.append(suspect))
     controller, own_id = node.controller, node.assembly.settings.node_id
     controller.no_longer_leading()
-    for leader_id in (7, -1, 8, 8, -1, own_id):
-        controller.leader_changed(leader_id, 5)
-    controller.leading(5)
+    for leader_id, epoch in [(7, 5), (-1, 6), (8, 6), (-1, 7), (own_id, 7)]:
+        controller.leader_changed(leader_id, epoch)
+    controller.leading(7)
     assert suspects == [8]
+    controller.no_longer_leading()
+    controller.leader_changed(-1, 8)
+    controller.leader_changed(own_id, 8)
+    controller.leading(8)
+    assert suspects == [8, own_id], "it has followed itself"

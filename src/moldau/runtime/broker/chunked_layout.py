@@ -111,7 +111,7 @@ class ChunkedLayout:
         if self._is_stopped:
             return
         self._is_scheduled = False
-        self._show(each for each in _take_some(self._pending) if not self._needs_files(each))
+        self._show(each for each in _take_some(self._pending) if not self._defer_if_new(each))
         self._has_removals = self._remove_some(PARTITIONS_A_TURN)
         if self._new and not self._being_prepared:
             self._chunk = _take_some(self._new)
@@ -120,8 +120,8 @@ class ChunkedLayout:
         self._schedule()
         self._call_if_done()
 
-    def _needs_files(self, each: tuple[str, int]) -> bool:
-        """Return whether a partition has no files yet; then it waits until it has."""
+    def _defer_if_new(self, each: tuple[str, int]) -> bool:
+        """Let a partition that has no files yet wait until it has, and return whether it does."""
         if each in self._new:
             return True
         if each in self._being_prepared or self._new_files.needs_files(self._image, *each):
@@ -132,8 +132,12 @@ class ChunkedLayout:
     def _on_prepared(self) -> None:
         self._being_prepared = frozenset()
         if self._is_stopped:
+            self._new_files.discard_unused()
             return
         chunk, self._chunk = self._chunk, {}
+        for each in chunk:  # it may have changed meanwhile: it is shown in its latest state now
+            self._new.pop(each, None)
+            self._pending.pop(each, None)
         self._show(chunk)
         self._new_files.discard_unused()
         self._schedule()

@@ -89,7 +89,7 @@ class Controller:
         self._current = current
         self._image = MetadataImage()
         self._is_active = False
-        self._leader_id = -1
+        self._leader_id = self._leader_epoch = -1
         self.previous_leader_id = -1
         """The node that led the quorum before the present leader; -1 if unknown."""
         self._parked: deque[_Parked] = deque()
@@ -208,8 +208,8 @@ class Controller:
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        if leader_id >= 0 and leader_id != self._leader_id:
-            self.previous_leader_id, self._leader_id = self._leader_id, leader_id
+        if leader_id >= 0 and epoch > self._leader_epoch:
+            self.previous_leader_id, self._leader_id, self._leader_epoch = self._leader_id, leader_id, epoch
 
     def committed(self, high_watermark: int) -> None:
         if self._is_active:
