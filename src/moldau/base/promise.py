@@ -64,7 +64,8 @@ class Promise(Generic[T]):
             try:
                 result = next_step(value)
             except KafkaError as error:
-                result = cast(U, error)
+                # As a value it needs no traceback, whose frames would refer to it: break the reference cycle.
+                result = cast(U, error.with_traceback(None))
             if isinstance(result, Promise):
                 result.then(promise.complete)
             else:

@@ -210,7 +210,9 @@ class DiskFiles:
     def mkdir(self, directory: str) -> bool:
         try:
             os.mkdir(directory)
-        except FileExistsError:
+        except FileExistsError as error:
+            if not os.path.isdir(directory):
+                raise StorageFault(directory, error) from error
             return False
         except FileNotFoundError:
             return self._mkdir_with_parents(directory)
