@@ -74,7 +74,7 @@ def test_history_keeps_the_last_minutes_and_thins_the_time_before() -> None:
     history = History()
     for step in range(5000):
         assert history.is_due(step * EVERY_MS)
-        history.note({("lag", "g"): float(step), ("lag", "idle"): 0.0}, step * EVERY_MS)
+        history.note({"lag": {"g": float(step), "idle": 0.0}}, step * EVERY_MS)
     times, values = history.times_ms(), history.values(("lag", "g"))
     assert len(times) == len(values) <= 2 * POINTS_MAX + 1
     assert times == sorted(times)
@@ -87,10 +87,10 @@ def test_history_keeps_the_last_minutes_and_thins_the_time_before() -> None:
 
 def test_what_is_unknown_is_null_and_what_was_zero_takes_no_memory() -> None:
     history = History()
-    history.note({("lag", "g"): 0.0, ("lag", "h"): None, ("size", "t"): None}, 0)
-    history.note({("lag", "g"): None}, EVERY_MS)
+    history.note({"lag": {"g": 0.0, "h": None}, "size": {"t": None}}, 0)
+    history.note({"lag": {"g": None}}, EVERY_MS)
     assert history.values(("lag", "g")) == [0.0, None]
-    history.note({("lag", "g"): 5.0, ("lag", "h"): None, ("size", "t"): 7.0}, 2 * EVERY_MS)
+    history.note({"lag": {"g": 5.0, "h": None}, "size": {"t": 7.0}}, 2 * EVERY_MS)
     history.note({}, 3 * EVERY_MS)
     assert history.values(("lag", "g")) == [0.0, None, 5.0, None]
     assert history.values(("lag", "h")) == [None] * 4
@@ -101,7 +101,7 @@ def test_what_is_unknown_is_null_and_what_was_zero_takes_no_memory() -> None:
 def test_a_kind_of_which_nothing_is_known_takes_no_memory() -> None:
     history = History()
     for step in range(10):
-        history.note({("size", f"topic-{each}"): None for each in range(1000)}, step * EVERY_MS)
+        history.note({"size": {f"topic-{each}": None for each in range(1000)}}, step * EVERY_MS)
     assert history._recent.width == history._long.width == 0
     assert history.values(("size", "topic-7"))[-1] is None
 
@@ -109,7 +109,7 @@ def test_a_kind_of_which_nothing_is_known_takes_no_memory() -> None:
 def test_gone_series_are_forgotten() -> None:
     history = History()
     for step in range(3000):
-        history.note({("lag", f"group-{step}"): 1.0, ("lag", "stays"): float(step)}, step * EVERY_MS)
+        history.note({"lag": {f"group-{step}": 1.0, "stays": float(step)}}, step * EVERY_MS)
         assert history._recent.width < 2 * GONE_MAX
         assert history._long.width < 2 * GONE_MAX
     assert history.values(("lag", "group-2999"))[-1] == 1.0

@@ -16,13 +16,15 @@ from typing import Final
 EVERY_MS: Final = 5_000
 LONG_EVERY_MS: Final = 60_000
 POINTS_MAX: Final = 120
-POINTS_MANY_SERIES: Final = 40
+POINTS_MANY_SERIES: Final = 30
 MANY_SERIES: Final = 3_000
 GONE_MAX: Final = 100
 """Series of things that are gone are dropped when there are more than this and a quarter of all."""
 
 Key = tuple[str, str]
 """What is measured, and of which thing: ("lag", "billing")."""
+Values = Mapping[str, Mapping[str, float | None]]
+"""By what is measured and of which thing; None if it is unknown."""
 
 
 class _Table:
@@ -33,26 +35,32 @@ class _Table:
         self._rows: list[array[float]] = []
         self._unknown: list[frozenset[str]] = []
         """The kinds of which nothing was known, for each row."""
-        self._columns: dict[Key, int] = {}
+        self._columns: dict[str, dict[str, int]] = {}
+        """By kind and thing. A key of both would take more memory than the values."""
 
     @property
     def width(self) -> int:
-        return len(self._columns)
+        return sum(map(len, self._columns.values()))
 
-    def note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
-        columns = self._columns
-        known = {key[0] for key, value in values.items() if value is not None}
-        for key, value in values.items():
-            if key not in columns and (value or (value is None and key[0] in known)):
-                columns[key] = len(columns)
-        row = array("f", [math.nan]) * len(columns)
-        for key, column in columns.items():
-            value = values.get(key)
-            if value is not None:
-                row[column] = value
+    def note(self, values: Values, now_ms: int) -> None:
+        known = {kind for kind, of_kind in values.items() if any(value is not None for value in of_kind.values())}
+        width = self.width
+        for kind, of_kind in values.items():
+            columns = self._columns.setdefault(kind, {})
+            for name, value in of_kind.items():
+                if name not in columns and (value or (value is None and kind in known)):
+                    columns[name] = width
+                    width += 1
+        row = array("f", [math.nan]) * width
+        for kind, columns in self._columns.items():
+            of_kind = values.get(kind, {})
+            for name, column in columns.items():
+                value = of_kind.get(name)
+                if value is not None:
+                    row[column] = value
         self.times.append(now_ms)
         self._rows.append(row)
-        self._unknown.append(frozenset(key[0] for key in values) - known)
+        self._unknown.append(frozenset(values) - known)
 
     def drop_first(self, count: int) -> None:
         del self.times[:count]
@@ -63,19 +71,27 @@ class _Table:
         """Drop every second row."""
         self.times, self._rows, self._unknown = self.times[1::2], self._rows[1::2], self._unknown[1::2]
 
-    def drop_gone(self, values: Mapping[Key, float | None]) -> None:
+    def drop_gone(self, values: Values) -> None:
         """Drop the series of what is gone, if they are many."""
-        kept = [(key, column) for key, column in self._columns.items() if key in values]
-        if len(self._columns) - len(kept) <= GONE_MAX + len(kept) // 4:
+        kept = sum(name in values.get(kind, ()) for kind, columns in self._columns.items() for name in columns)
+        if self.width - kept <= GONE_MAX + kept // 4:
             return
-        self._columns = {key: column for column, (key, _) in enumerate(kept)}
+        places = sorted(
+            (column, kind, name)
+            for kind, columns in self._columns.items()
+            for name, column in columns.items()
+            if name in values.get(kind, ())
+        )
+        self._columns = {}
+        for column, (_, kind, name) in enumerate(places):
+            self._columns.setdefault(kind, {})[name] = column
         # Columns keep their order, so that a row still ends before the series that came after it.
-        self._rows = [array("f", [row[old] for _, old in kept if old < len(row)]) for row in self._rows]
+        self._rows = [array("f", [row[old] for old, _, _ in places if old < len(row)]) for row in self._rows]
 
     def points(self, key: Key, begin: int, end: int) -> list[float | None]:
         """Return the points from `begin` on, before `end`. A series was zero before it was noted for the first time,
         unless nothing of its kind was known."""
-        column = self._columns.get(key)
+        column = self._columns.get(key[0], {}).get(key[1])
         points: list[float | None] = []
         for row, unknown in zip(self._rows[begin:end], self._unknown[begin:end], strict=True):
             if column is not None and column < len(row):
@@ -96,12 +112,12 @@ class History:
     def is_due(self, now_ms: int) -> bool:
         return not self._recent.times or now_ms - self._recent.times[-1] >= EVERY_MS
 
-    def note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
+    def note(self, values: Values, now_ms: int) -> None:
         """Note all series at once; one that is missing here is unknown at this time."""
         with self._lock:
             self._note(values, now_ms)
 
-    def _note(self, values: Mapping[Key, float | None], now_ms: int) -> None:
+    def _note(self, values: Values, now_ms: int) -> None:
         points_max = POINTS_MAX if self._recent.width < MANY_SERIES else POINTS_MANY_SERIES
         self._recent.note(values, now_ms)
         excess = len(self._recent.times) - points_max
