@@ -14,8 +14,8 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.transaction import adding, ending, initializing
 from moldau.coordinator.transaction.transaction import State, check_producer
 from moldau.coordinator.transaction.transactions import Transactions
+from moldau.log.cleaning.compaction_rules import CompactionRules
 from moldau.log.cleaning.key_map import KeyMap
-from moldau.log.cleaning.retention import Retention
 from moldau.log.cleaning.transactions import TransactionTracker
 from moldau.log.log import Log
 from moldau.log.producers import Producers
@@ -184,7 +184,7 @@ def the_first_of_a_key_is_kept(patch: Patch) -> None:
 
 
 def tombstones_go_at_once(patch: Patch) -> None:
-    patch.setattr(Retention, "horizon_ms", lambda self: self._job.now_ms)
+    patch.setattr(CompactionRules, "horizon_ms", lambda self: self._job.now_ms)
 
 
 def what_is_not_decided_is_cleaned(patch: Patch) -> None:

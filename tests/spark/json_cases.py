@@ -8,7 +8,8 @@ from random import Random
 DDL = (
     "id string not null, qty int, price double, ts timestamp, day date, amount decimal(6,2), ok boolean, big bigint,"
     " tags array<int>, sizes map<string,int>, who struct<age:int not null, name:string>, blob binary, small smallint,"
-    " tiny tinyint, ratio float, lines array<struct<sku:string not null, n:int>>"
+    " tiny tinyint, ratio float, lines array<struct<sku:string not null, n:int>>,"
+    " amounts array<decimal(6,2)>, rates map<string,struct<rate:decimal(38,10)>>, wei decimal(38,0)"
 )
 
 TEXTS = r"""
@@ -90,6 +91,28 @@ true
 {"id":"a","amount":1e999999999}
 {"id":"a","amount":-1E+99999}
 {"id":"a","amount":true}
+{"id":"a","amount":"1e999999999"}
+{"id":"a","amount":"1e999999999","amount":1}
+{"id":"a","amount":"1e-999999999"}
+{"id":"a","amount":"1e٩٩٩٩٩٩٩٩٩"}
+{"id":"a","amount":"1\u002c5"}
+{"id":"a","amount":"1\u002e5"}
+{"id":"a","amount":"1e999999999",
+{"id":"a","amounts":["1.5",2]}
+{"id":"a","amounts":["1,5"]}
+{"id":"a","amounts":[ "1e999999999"]}
+{"id":"a","amounts":[1, 1e999999999]}
+{"id":"a","rates":{"1,5":{"rate":"1.5"}}}
+{"id":"a","rates":{"a":{"rate":"1,5"}}}
+{"id":"a","rates":{"\ud800":{"rate":"1\u00659999"}}}
+{"id":"a","note":"commit 7e12345","amount":1}
+{"id":"7e12345","amount":1}
+{"id":"a","other":{"amount":"1,000","of":[1e5000]}}
+{"id":"a","other":["abc:",1,"1,5"]}
+{"id":"a","wei":123456789012345678901234567890}
+{"id":"a","wei":123456789012345678901234567890,"qty":"x"}
+{"id":"a","wei":99999999999999999999999999999999999999.5}
+{"id":"a","sizes":{"\ud800":"x"}}
 {"id":"a","ok":"true"}
 {"id":"a","ok":1}
 {"id":"a","ok":false}
@@ -164,6 +187,9 @@ BYTES = [
     b'{"id":"a","other":' + b"[" * 3000,
     b'{"id":"a","big":1' + b"0" * 1200 + b"}",
     b'{"id":"' + b"x" * 100_000 + b'"}',
+    b'{"id":"1,5","amount":"1.5","other":[' + b'"x\\"",1,' * 50_000 + b"1]}",
+    b'{"id":"1,5","amount":"1.5","other":"' + b"1" * 500_000 + b'"}',
+    b'{"id":"a","amounts":["1,' + b"1" * 500_000 + b'"]}',
     '{"id":"a"}'.encode("utf-16"),
 ]
 

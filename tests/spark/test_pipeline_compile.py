@@ -94,7 +94,7 @@ def test_every_json_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pa
     bad = reasons(flow_rows(made, "events.dead-letters"))
     assert sorted([*good, *bad]) == list(range(len(values)))
     schema = spark.createDataFrame([], DDL).schema
-    expected = {at: json_rejection(value, schema) for at, value in enumerate(values) if value is not None}
+    expected = {at: json_rejection(value, schema, {}) for at, value in enumerate(values) if value is not None}
     assert {at: values[at] for at in set(bad) ^ {at for at, why in expected.items() if why}} == {}
     assert bad == {at: why for at, why in expected.items() if why}
     assert 400 < len(good) < 2500
@@ -116,7 +116,9 @@ def _assert_same(row: Row, read: Mapping[str, Any]) -> None:
 
 def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
     lines = [b"a,1,1.5", b'"a, b",2,', b'"two\nlines",3,', b"a,1", b"a,1,2,3", b"a,x,1", b",1,1", b"", b" ", None,
-             b"a,1,1\nb,2,2", b"a,1,1\n", b"\xff,1,1", b"a,1,1e400", b"a,3000000000,1", b"a,,"]  # fmt: skip
+             b"a,1,1\nb,2,2", b"a,1,1\n", b"\xff,1,1", b"a,1,1e400", b"a,3000000000,1", b"a,,",
+             b'"' + b"x" * 100_000 + b'\n",4,', b"x" * 100_000 + b",4,1\n", b"C:\\,x,1",
+             "a\u2028b,x,1".encode()]  # fmt: skip
     of = pipeline(tmp_path, source("schema: id string not null, qty int, price double", "csv"))
     made = compiled(spark, of, events=lines)
     good = {row._offset: (row.id, row.qty, row.price) for row in made.views["rows"].collect()}
@@ -124,7 +126,7 @@ def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted([*good, *bad]) == list(range(len(lines)))
     assert good == {
         0: ("a", 1, 1.5), 1: ("a, b", 2, None), 2: ("two\nlines", 3, None), 9: (None, None, None), 11: ("a", 1, 1.0),
-        15: ("a", None, None),
+        15: ("a", None, None), 16: ("x" * 100_000 + "\n", 4, None), 17: ("x" * 100_000, 4, 1.0),
     }  # fmt: skip
     assert bad == {
         3: "2 fields, and the schema has 3",
@@ -137,7 +139,26 @@ def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
         12: "not UTF-8: byte 0xff at position 0",
         13: 'field price: "1e400" is out of range for double',
         14: 'field qty: "3000000000" is out of range for int',
+        18: 'field qty: "x" is not an int',
+        19: 'field qty: "x" is not an int',
     }
+
+
+def test_json_and_csv_with_options(spark: SparkSession, tmp_path: Path) -> None:
+    more = "options: {allowSingleQuotes: true, allowComments: true, dateFormat: d.M.yyyy}"
+    values = [b"{'amount':'1.5','day':'31.1.2026'}", b"{'amount':/*\"*/'1,5'}", b"{'amount':'1e999999999'}", b"{", b""]
+    of = pipeline(tmp_path, source("schema: 'amount decimal(6,2), day date'", more=more))
+    made = compiled(spark, of, events=values)
+    assert [(row._offset, row.amount) for row in made.views["rows"].collect()] == [(0, Decimal("1.50"))]
+    general = "the value does not fit the schema"
+    expected = {1: general, 2: general, 3: general, 4: "the value is empty"}
+    assert reasons(flow_rows(made, "events.dead-letters")) == expected
+    more = """options: {sep: '||', escape: '"'}"""
+    of = pipeline(tmp_path, source("schema: id string not null, qty int", "csv", more))
+    made = compiled(spark, of, events=[b'"a""||b"||1', b'"a""||b"||x', b"a|1", b'"a\\"||2'])
+    assert [(row.id, row.qty) for row in made.views["rows"].collect()] == [('a"||b', 1), ("a\\", 2)]
+    expected = {1: 'field qty: "x" is not an int', 2: "1 field, and the schema has 2"}
+    assert reasons(flow_rows(made, "events.dead-letters")) == expected
 
 
 AVSC = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from marked_yaml import line_column, load_text, marked
 
-from moldau.pipelines.planning.problem_collection import InvalidSetting, ProblemCollection, later_step
+from moldau.pipelines.planning.problem_collection import InvalidSetting, ProblemCollection, later_step_message
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from moldau.pipelines.planning.problem_collection import InvalidSetting, Problem
     ],
 )
 def test_a_step_that_comes_later_is_not_called_missing(relation: str, view: str | None, expected: str | None) -> None:
-    assert later_step(relation, ["rentals", "hourly", "takings"], view) == expected
+    assert later_step_message(relation, ["rentals", "hourly", "takings"], view) == expected
 
 
 PIPELINE = """

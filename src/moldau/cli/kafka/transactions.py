@@ -18,7 +18,7 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.flags import version_line
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import TIMEOUT_MS, connect_to_brokers
-from moldau.cli.kafka.java.exceptions import MESSAGES, message_of, without_message
+from moldau.cli.kafka.java.exceptions import MESSAGES, default_text, message_of
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures, tables
 from moldau.cli.kafka.transaction.failures import failed
@@ -222,7 +222,7 @@ def _find_hanging(arguments: argparse.Namespace, admin: ClusterAdmin, transactio
                 raise failed(what, failures.producers(response, partition, arguments.broker_id))
             producers[partition] = response
     except KafkaError as error:
-        raise failed(what, message_of(without_message(error))) from error
+        raise failed(what, default_text(error)) from error
     now_ms, longer_than_ms = _now_ms(), arguments.max_transaction_timeout * MINUTE_MS
     candidates = open_for_long(tables.in_java_order(producers), now_ms, longer_than_ms)
     return tables.hanging_table(_hanging(transactions, candidates), now_ms)

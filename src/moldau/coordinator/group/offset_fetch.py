@@ -35,8 +35,8 @@ def fetch(
     may_describe: MayUseTopic,
     turn: TurnItems,
 ) -> Steps[OffsetFetchResponseGroup]:
-    """Return committed offsets, each as it is in its step. With `require_stable`, a partition whose offset an open
-    transaction may change gets UNSTABLE_OFFSET_COMMIT instead of its last committed offset."""
+    """Return committed offsets. Commits between two steps show in the later ones. With `require_stable`, a partition
+    whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT instead of its last committed offset."""
     group = state.groups.get(request.group_id)
     if group is not None:
         group.check_fetch(request.member_id, request.member_epoch)
@@ -60,7 +60,7 @@ class _Reader(NamedTuple):
         return self.state.offsets.get(self.group_id, {})
 
     def read(
-        self, name: str, indexes: Sequence[int], turn: TurnItems, ids: tuple[Uuid, Uuid] | None = None
+        self, name: str, indexes: Sequence[int], turn: TurnItems, accepted_topic_ids: tuple[Uuid, Uuid] | None = None
     ) -> Steps[list[OffsetFetchResponsePartitions]]:
         results: list[OffsetFetchResponsePartitions] = []
         for some in split(indexes, turn.items_a_turn):
@@ -69,7 +69,7 @@ class _Reader(NamedTuple):
             results += [
                 _unstable(index)
                 if (name, index) in unstable
-                else _fetched(index, _of_topic(partitions.get(index), ids))
+                else _fetched(index, _of_topic(partitions.get(index), accepted_topic_ids))
                 for index in some
             ]
             if turn.ends_after(len(some)):
@@ -125,15 +125,19 @@ def _fetch_named(
         if name in seen:
             indexes = [index for index in indexes if index not in seen[name]]
         seen.setdefault(name, set()).update(indexes)
-        ids = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
-        results = yield from reader.read(name, indexes, turn, ids)
+        accepted_topic_ids = (ZERO_UUID, topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        results = yield from reader.read(name, indexes, turn, accepted_topic_ids)
         topics.append(OffsetFetchResponseTopics(topic.topic_id, name, results))
     return topics
 
 
-def _of_topic(value: OffsetCommitValue | None, ids: tuple[Uuid, Uuid] | None) -> OffsetCommitValue | None:
+def _of_topic(
+    value: OffsetCommitValue | None, accepted_topic_ids: tuple[Uuid, Uuid] | None
+) -> OffsetCommitValue | None:
     """Return the committed value, or None if it belongs to an earlier topic of the same name."""
-    return None if value is not None and ids is not None and value.topic_id not in ids else value
+    if value is not None and accepted_topic_ids is not None and value.topic_id not in accepted_topic_ids:
+        return None
+    return value
 
 
 def _fetched(

@@ -14,10 +14,10 @@ import numpy as np
 
 from moldau.columns.varints import Mask
 from moldau.log import layout
+from moldau.log.cleaning.compaction_rules import CompactionRules
 from moldau.log.cleaning.job import CleanedGroup, CleaningJob, CleaningResult, SourceSegment
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.pieces import Piece, read_pieces
-from moldau.log.cleaning.retention import Retention
 from moldau.log.cleaning.rewriting import rewrite
 from moldau.log.cleaning.rows import Rows, read_rows
 from moldau.log.cleaning.segment_writer import CleanedSegmentWriter
@@ -57,9 +57,9 @@ class _Round:
     def run(self) -> CleaningResult:
         job = self._job
         cleaned_up_to = self._fill_key_map()
-        retention = Retention(job, self._keys, cleaned_up_to)
+        rules = CompactionRules(job, self._keys, cleaned_up_to)
         sources = [segment for segment in job.segments if segment.base_offset < cleaned_up_to]
-        groups = [self._clean_group(old, retention) for old in group_segments(job, sources)]
+        groups = [self._clean_group(old, rules) for old in group_segments(job, sources)]
         if groups:
             self._files.sync_directory(job.directory)
         return CleaningResult(
@@ -108,7 +108,7 @@ class _Round:
 
     # --- second pass: writing -----------------------------------------------------------------------------------
 
-    def _clean_group(self, old: Sequence[SourceSegment], retention: Retention) -> CleanedGroup:
+    def _clean_group(self, old: Sequence[SourceSegment], rules: CompactionRules) -> CleanedGroup:
         job = self._job
         writer = CleanedSegmentWriter(self._files, job.directory, old[0].base_offset, job.index_interval_bytes)
         last = max((segment for segment in old if segment.size), default=None)
@@ -116,14 +116,14 @@ class _Round:
             position = 0
             for piece in self._pieces(segment):
                 position += int(piece.sizes.sum())
-                self._clean_piece(piece, segment is last and position == segment.size, retention, writer)
-        writer.finish(retention.transactions.take_still_aborted())
+                self._clean_piece(piece, segment is last and position == segment.size, rules, writer)
+        writer.finish(rules.transactions.take_still_aborted())
         return CleanedGroup(tuple(old), writer.size)
 
-    def _clean_piece(self, piece: Piece, is_end: bool, retention: Retention, writer: CleanedSegmentWriter) -> None:
-        decisions = retention.decide_batches(piece, is_end)
+    def _clean_piece(self, piece: Piece, is_end: bool, rules: CompactionRules, writer: CleanedSegmentWriter) -> None:
+        decisions = rules.decide_batches(piece, is_end)
         for rows in read_rows(piece, ~decisions.is_discarded & ~piece.is_control):
-            written, kept = rewrite(piece, rows, retention.is_kept(piece, rows), decisions, retention.horizon_ms())
+            written, kept = rewrite(piece, rows, rules.is_kept(piece, rows), decisions, rules.horizon_ms())
             writer.append(written)
             self._records_kept += kept
             self._bytes_written += len(written.content)

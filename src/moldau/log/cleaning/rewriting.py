@@ -17,8 +17,8 @@ import numpy as np
 
 from moldau.base.buffers import Buffer
 from moldau.columns.varints import Bytes, Mask, Numbers, read
+from moldau.log.cleaning.compaction_rules import BatchDecisions
 from moldau.log.cleaning.pieces import Piece
-from moldau.log.cleaning.retention import BatchDecisions
 from moldau.log.cleaning.rows import Rows, read_batch_rows
 from moldau.log.cleaning.segment_writer import BatchesToWrite
 from moldau.wire.batch import (

@@ -26,8 +26,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from moldau.pipelines.planning import avro_records, rejection_reasons
+from moldau.pipelines.planning import avro_records, misread_decimals, rejection_reasons
 from moldau.pipelines.planning.arrow_functions import arrow_function
+from moldau.pipelines.planning.csv_rejection_reasons import csv_rejection
 from moldau.pipelines.planning.record_schemas import (
     VALUE,
     nullable,
@@ -41,8 +42,9 @@ PARSED: Final = "_moldau_parsed"
 CORRUPT: Final = "_moldau_corrupt"
 RECORD: Final = "record"
 JSON_DEFAULTS: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-ONE_LINE: Final = r'\A(?:[^"\r\n]|"(?:[^"\\]|\\.|"")*")*(?:\r\n|\r|\n)?\z'
-"""No line break except inside quotes and at the end. Only values with a line break are matched."""
+ONE_LINE: Final = r'\A(?:[^"\r\n]++|"(?:[^"\\]++|\\.|"")*+")*+(?:\r\n|\r|\n)?\z'
+"""No line break except inside quotes and at the end. Only values with a line break are matched. With `*` instead of
+`*+`, Java's stack would overflow at a value of some ten thousand characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,8 @@ def parse(records: DataFrame, source: TopicSource, schema: StructType, options: 
 def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
     merged = _merge(JSON_DEFAULTS, options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     read_as = nullable(tinyint_as_smallint(schema))
-    wrapped = StructType([StructField(RECORD, ArrayType(read_as)), StructField(CORRUPT, StringType())])
-    text = F.concat(F.lit(f'{{"{RECORD}":['), _text(), F.lit(",null]}"))
-    if (misread := _misread_decimals(schema)) is not None:
-        text = F.when(~misread, text)
-    frame = records.withColumn(PARSED, _once(F.from_json(text, wrapped, merged)))
+    text = _wrap(_without_misread_decimals(schema, merged))
+    frame = records.withColumn(PARSED, _once(F.from_json(text, _wrapped(read_as), merged)))
     parsed = F.col(PARSED)
     elements = parsed.getField(RECORD)
     row = F.get(elements, 0)
@@ -93,23 +92,27 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
         _good(good, rejection_condition(row, schema, is_infinity_allowed)),
         row if read_as == nullable(schema) else row.cast(nullable(schema)),
         schema,
-        _reasons(lambda value: rejection_reasons.json_rejection(value, schema)),
+        _reasons(lambda value: rejection_reasons.json_rejection(value, schema, merged)),
     )
 
 
-def _misread_decimals(schema: StructType) -> Column | None:
-    """Return a condition for texts that Spark's JSON parser must not see; None for schemas without decimals.
+def _wrapped(record: StructType) -> StructType:
+    return StructType([StructField(RECORD, ArrayType(record)), StructField(CORRUPT, StringType())])
 
-    The full pattern tries several alternatives at every character, which took a quarter of the time of reading a topic.
-    Two simpler patterns first find the few texts that need it.
-    """
-    pattern = rejection_reasons.misread_decimals(schema)
-    if pattern is None:
-        return None
-    is_suspect = _text().rlike(rejection_reasons.LONG_EXPONENT) | _text().rlike(
-        rejection_reasons.decimal_texts(rejection_reasons.decimal_names(schema))
-    )
-    return is_suspect & _text().rlike(pattern)
+
+def _wrap(text: Column) -> Column:
+    return F.concat(F.lit(f'{{"{RECORD}":['), text, F.lit(",null]}"))
+
+
+def _without_misread_decimals(schema: StructType, options: Mapping[str, str]) -> Column:
+    """Return the text, but null if Spark would misread decimals in it."""
+    decimals = misread_decimals.decimals_only(schema)
+    if decimals is None:
+        return _text()
+    is_suspect = misread_decimals.may_be_misread(_text(), options.get("allowcomments", "").lower() == "true")
+    replaced = F.when(is_suspect, _wrap(misread_decimals.without_misread(_text())))
+    is_corrupt = F.from_json(replaced, _wrapped(decimals), dict(options)).getField(CORRUPT).isNotNull()
+    return F.when(~is_suspect | ~is_corrupt, _text())
 
 
 def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
@@ -131,7 +134,7 @@ def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
         _good(good, rejection_condition(parsed, schema, names_infinity)),
         parsed,
         schema,
-        _reasons(lambda value: rejection_reasons.csv_rejection(value, schema, merged)),
+        _reasons(lambda value: csv_rejection(value, schema, merged)),
     )
 
 
@@ -184,7 +187,8 @@ def _merge(*options: Mapping[str, str]) -> dict[str, str]:
 def _reasons(reason_of: Callable[[bytes], str | None]) -> Callable[[Column], Column]:
     def reasons(values: pa.Array) -> pa.Array:
         texts = (
-            None if value is None else reason_of(value) or rejection_reasons.GENERAL for value in values.to_pylist()
+            None if value is None else rejection_reasons.reason_or_general(reason_of, value)
+            for value in values.to_pylist()
         )
         return pa.array(texts, pa.string())
 

@@ -56,8 +56,8 @@ class ProblemCollection:
     def recording(self, path: str, subject: str, sql: str | None = None, view: str | None = None) -> Iterator[None]:
         """Record an error raised in the block as a problem of `subject` ("step counts") instead of raising it.
 
-        `sql` is the SQL or DDL at `path`, in which Spark's errors have their position. After an error, `view` has
-        failed.
+        `sql` is the SQL or DDL at `path`, in which Spark's errors have their position. On an error, `view` is marked
+        as failed.
         """
         try:
             with quiet():
@@ -104,7 +104,9 @@ class ProblemCollection:
         details = sql_error(error, sql or "")
         message = details.message
         if relation:
-            message = later_step(relation, self._names(), view) or message + did_you_mean(relation, self._names())
+            message = later_step_message(relation, self._names(), view) or message + did_you_mean(
+                relation, self._names()
+            )
         place = self._pipeline.place_of(path)
         if sql is not None and details.line is not None and details.column is not None:
             place = self._pipeline.place_in(path, details.line, details.column)
@@ -123,9 +125,8 @@ def _with_unchecked(problem: Problem, unchecked: Sequence[str]) -> Problem:
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
 
 
-def later_step(relation: str, names: Sequence[str], view: str | None) -> str | None:
-    """Return the message about a missing view that the pipeline has: only a step that comes later is not there yet.
-    `view` is the step that reads it. None if the pipeline has no such view."""
+def later_step_message(relation: str, names: Sequence[str], view: str | None) -> str | None:
+    """If the missing view is a step of this pipeline, say that it comes later (or is the step itself); else None."""
     if view is not None and relation.casefold() == view.casefold():
         return "it reads itself"
     later = next((name for name in names if name.casefold() == relation.casefold()), None)

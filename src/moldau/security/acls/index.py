@@ -19,13 +19,14 @@ _Key = tuple[ResourceType, str]
 class AclIndex:
     def __init__(self) -> None:
         self._literal: dict[_Key, dict[AclBinding, int]] = {}
-        """The bindings of each literal pattern, and how often each is there: two ids may have equal bindings."""
+        """The bindings of each literal pattern, and how often each is there: a batch may remove a binding and add it
+        again, and additions are applied first."""
         self._prefixed: dict[_Key, dict[AclBinding, int]] = {}
         self._lengths: dict[ResourceType, Counter[int]] = {}
         """How many prefixes of each length there are."""
 
     def add(self, binding: AclBinding) -> None:
-        # A batch of ten thousand is added in one turn of the loop.
+        # Kept fast: ten thousand may be added in one turn.
         is_prefixed = binding.pattern_type is PatternType.PREFIXED
         by_key = self._prefixed if is_prefixed else self._literal
         key = binding[:2]

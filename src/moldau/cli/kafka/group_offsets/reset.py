@@ -15,7 +15,7 @@ from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
 from moldau.cli.kafka.java import hash_order
-from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, message_of, without_message
+from moldau.cli.kafka.java.exceptions import WRAPPED, default_text, exception_text, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.group_values import CommittedOffsets
@@ -23,6 +23,8 @@ from moldau.client.groups import Groups
 
 Offsets = dict[TopicPartition, int]
 
+NO_OFFSET: Final = -1
+"""A broker's answer if no record is as young as the timestamp."""
 GROUP_ERRORS: Final = frozenset(
     {
         ErrorCode.INVALID_GROUP_ID,
@@ -112,7 +114,7 @@ def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster,
                 ),
             ]
         except KafkaError as error:
-            raise ToolFailed(message_of(without_message(error))) from error
+            raise ToolFailed(default_text(error)) from error
     if not arguments.has("from-file"):
         raise WrongArgument("One of the reset scopes should be defined: --all-topics, --topic.")
     return []
@@ -171,7 +173,8 @@ def _new_offsets(
 
 
 def _list_offsets(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
-    """Return the leaders' offsets in the order of `partitions`, which decides between rows equal in Java's order."""
+    """Return the leaders' offsets."""
+    # Keep the order of `partitions`: it is the print order where Java's hash order has ties.
     offsets = cluster.list_offsets(dict.fromkeys(partitions, moment_ms))
     return {partition: offsets[partition] for partition in partitions}
 
@@ -196,8 +199,7 @@ def _shifted(
 
 def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
     offsets = _list_offsets(cluster, partitions, moment_ms)
-    # A broker answers -1, the same number as LATEST, if no record is that young.
-    without_offset = [partition for partition in hash_order.partitions(partitions) if offsets[partition] == LATEST]
+    without_offset = [partition for partition in hash_order.partitions(partitions) if offsets[partition] == NO_OFFSET]
     for topic, index in without_offset:
         print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
     return offsets | cluster.latest(without_offset)

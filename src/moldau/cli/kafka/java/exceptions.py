@@ -62,6 +62,11 @@ def without_message(error: KafkaError) -> KafkaError:
     return KafkaError(error.code)
 
 
+def default_text(error: KafkaError) -> str:
+    """Return the text of getMessage() that Kafka's clients have for the bare code."""
+    return message_of(without_message(error))
+
+
 def exception_text(error: KafkaError) -> str:
     """Return the text of toString()."""
     by_rule = "".join(word.capitalize() for word in error.code.name.split("_")).removesuffix("Exception")

@@ -1,7 +1,7 @@
 """Decides which records of a piece compaction keeps, and of which batches at least the header.
 
 A record stays if it is the last of its key and is no expired tombstone. Tombstones, and markers whose transaction has
-no records left, get a delete horizon in the first round that reads them, `delete.retention.ms` from then. They are
+no batches left, get a delete horizon in the first round that reads them, `delete.retention.ms` from then. They are
 removed after it (KIP-534), unless a replica is out of sync. Batches without records are removed, except the last ones
 of an active producer and the last one of a segment: their headers stay, so that sequences and offsets are not lost.
 """
@@ -30,7 +30,7 @@ class BatchDecisions(NamedTuple):
     keeps_header: Mask
 
 
-class Retention:
+class CompactionRules:
     """The rules of one round, and its transactions up to the current piece."""
 
     def __init__(self, job: CleaningJob, keys: KeyMap, cleaned_up_to: int) -> None:
@@ -56,7 +56,8 @@ class Retention:
                 continue
             is_obsolete[index] = self.transactions.on_control_batch(producer_id, last_offset, piece.batch(index))
             if self._has_last_epoch(piece, index):
-                # If Kafka compacted this log before, the record is gone and only the header is left.
+                # Keep the marker even if it is obsolete: it carries the epoch. If Kafka has emptied it already, keep at
+                # least its header.
                 keeps_header[index] = True
             else:
                 is_discarded[index] = is_obsolete[index] and is_expired[index]
@@ -76,7 +77,7 @@ class Retention:
         return is_last
 
     def _has_last_epoch(self, piece: Piece, index: int) -> bool:
-        """Whether this marker is the only batch left with its producer's epoch."""
+        """Whether the producer has no data batch left and this marker has its current epoch."""
         last = self._job.producers.get(int(piece.producer_ids[index]))
         epoch = int(piece.producer_epochs[index])
         return last is not None and last.last_data_offset < 0 and last.epoch == epoch

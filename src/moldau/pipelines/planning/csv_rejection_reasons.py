@@ -1,0 +1,147 @@
+"""Explains in one line why a line of CSV is bad, as rejection_reasons.py does for JSON.
+
+The csv module cannot read all that Spark reads: it takes one character as the separator, escapes outside of quotes too,
+and limits the length of a field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from moldau.pipelines.planning.rejection_reasons import (
+    EMPTY,
+    FORMAT_OPTIONS,
+    INT_BITS,
+    NEUTRAL_OPTIONS,
+    Checks,
+    fits_decimal,
+    in_bits,
+    is_finite,
+    is_not,
+    out_of_range,
+    quote,
+    scalar_checks,
+    utf8_rejection,
+)
+
+KNOWN_OPTIONS: Final = (
+    NEUTRAL_OPTIONS | frozenset(FORMAT_OPTIONS) | {"sep", "delimiter", "quote", "escape", "nullvalue"}
+)
+"""With any other option the reason stays open, because it may change what is read."""
+_LINE_BREAK: Final = re.compile(r"\r\n|\r|\n")
+
+
+def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) -> str | None:
+    """Return why a line of CSV is not a row of the schema, or None if nothing is found."""
+    if not value.strip():
+        return EMPTY
+    if reason := utf8_rejection(value):
+        return reason
+    lower = {name.lower(): option for name, option in options.items()}
+    syntax = _syntax(lower)
+    lines = None if syntax is None else syntax.split(value.decode())
+    if lines is None:
+        return None
+    if len(lines) > 1:
+        return f"{len(lines)} lines; a record is one line of CSV"
+    if len(lines[0]) != len(schema.fields):
+        return f"{_with_noun(len(lines[0]), 'field')}, and the schema has {len(schema.fields)}"
+    null, checks = lower.get("nullvalue", ""), scalar_checks(lower)
+    for text, field in zip(lines[0], schema.fields, strict=True):
+        if text == null:
+            if not field.nullable:
+                return f"field {field.name} is missing"
+        elif (reason := _misfit(text, field.dataType, checks)) is not None:
+            return f"field {field.name}: {quote(text)} {reason}"
+    return None
+
+
+def _syntax(options: Mapping[str, str]) -> _Syntax | None:
+    """Return how Spark splits a line by these options; None if it is not known."""
+    separator = options.get("sep", options.get("delimiter", ","))
+    separator = "\t" if separator == r"\t" else separator
+    quote_char, escape = options.get("quote", '"'), options.get("escape", "\\")
+    if not options.keys() <= KNOWN_OPTIONS or not separator or "\\" in separator:
+        return None
+    if len(quote_char) > 1 or len(escape) > 1:
+        return None
+    return _Syntax(separator, quote_char, "" if escape == quote_char else escape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Syntax:
+    separator: str
+    quote: str
+    """Empty if there are no quotes."""
+    escape: str
+    """Escapes quotes inside of quotes, where also a doubled quote stands for one. Empty if nothing else does."""
+
+    def split(self, text: str) -> list[list[str]] | None:
+        """Return the fields of each line; None if a quote is not closed at the end of its field."""
+        unquoted = re.compile(rf"(?:(?!{re.escape(self.separator)})[^\r\n])*+")
+        quoted = self._quoted() if self.quote else None
+        lines: list[list[str]] = [[]]
+        position = 0
+        while True:
+            if quoted is not None and text.startswith(self.quote, position):
+                field = quoted.match(text, position)
+                if field is None:
+                    return None
+                lines[-1].append(field[1])
+            else:
+                field = unquoted.match(text, position)
+                assert field is not None, "it matches the empty text"
+                lines[-1].append(field[0])
+            position = field.end()
+            if text.startswith(self.separator, position):
+                position += len(self.separator)
+                continue
+            if (line_break := _LINE_BREAK.match(text, position)) is not None:
+                position = line_break.end()
+            if position == len(text):
+                return lines
+            lines.append([])
+
+    def _quoted(self) -> re.Pattern[str]:
+        separator, quote_char, escape = re.escape(self.separator), re.escape(self.quote), re.escape(self.escape)
+        escaped = rf"{escape}.|" if escape else ""
+        content = rf"(?:{escaped}{quote_char}{quote_char}|[^{quote_char}{escape}])*+"
+        return re.compile(rf"{quote_char}({content}){quote_char}(?={separator}|[\r\n]|\Z)", re.DOTALL)
+
+
+def _misfit(text: str, data_type: DataType, checks: Checks) -> str | None:
+    try:
+        if type(data_type) in INT_BITS:
+            return None if in_bits(int(text), INT_BITS[type(data_type)]) else out_of_range(data_type)
+        if isinstance(data_type, (FloatType, DoubleType)):
+            return None if is_finite(text, data_type) else out_of_range(data_type)
+        if isinstance(data_type, DecimalType):
+            return None if fits_decimal(Decimal(text), data_type) else out_of_range(data_type)
+    except (ValueError, InvalidOperation):
+        return is_not(data_type)
+    if isinstance(data_type, BooleanType):
+        return None if text.lower() in ("true", "false") else is_not(data_type)
+    if isinstance(data_type, (DateType, TimestampType, TimestampNTZType)):
+        check = checks.get(type(data_type))
+        return None if check is None else check(text, data_type)
+    return None
+
+
+def _with_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,97 @@
+"""Which JSON texts are parsed twice, and what replaces numbers that Spark would misread. tests/spark parses them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyspark.sql.types import ArrayType, DecimalType, IntegerType, MapType, StringType, StructField, StructType
+
+from moldau.pipelines.planning.misread_decimals import MISREAD_DECIMALS_PATTERN, REPLACED_PATTERN, decimals_only
+
+AMOUNT = DecimalType(6, 2)
+
+
+def replaced(text: str) -> str:
+    """As Java does it: Python has neither \\G nor \\p."""
+    pattern = re.compile(_for_python(REPLACED_PATTERN).replace(r"\G", ""))
+    result, position = "", 0
+    while (found := pattern.match(text, position)) is not None:
+        result += found[1] + '"x"'
+        position = found.end()
+    return result + text[position:]
+
+
+def is_suspect(text: str) -> bool:
+    return re.search(_for_python(MISREAD_DECIMALS_PATTERN), text) is not None
+
+
+def _for_python(pattern: str) -> str:
+    return pattern.replace(r"\p{Nd}", r"\d")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id":"a","amount":12.5,"amounts":["1.5",-1e3,"1e-999"]}',
+        '{"note":"commit 7e12345","hex":"a4e12345"}',
+        '{"note":"Smith, John","list":"1, 2","date":"31. 1. 2026, 12:00"}',
+        '{"1,5":1,"7e12345" : "x"}',
+        r'{"note":"\u041f\u0440, \u043c","quote":"\"1,5\""}',
+        '{"amount":"1e0","other":["a","b",1,"c"]}',
+    ],
+)
+def test_other_texts_are_parsed_once(text: str) -> None:
+    assert not is_suspect(text)
+    assert replaced(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ('{"amount":"1,5"}', '{"amount":"x"}'),
+        ('{"amount": "-1,000.5" }', '{"amount": "x" }'),
+        ('{"amount":1e999999999,"b":2}', '{"amount":"x","b":2}'),
+        ('{"amount":-1.5E+9999}', '{"amount":"x"}'),
+        ('{"amounts":["1",\n"1e-999999999",1]}', '{"amounts":["1",\n"x",1]}'),
+        ('{"rates":{"1,5":"1,5"}}', '{"rates":{"1,5":"x"}}'),
+        (r'{"amount":"1\u002c5"}', '{"amount":"x"}'),
+        (r'{"amount":"1\u00659999"}', '{"amount":"x"}'),
+        (r'{"amount":"1e\u0039999"}', '{"amount":"x"}'),
+        (r'{"amount":"1\,5"}', '{"amount":"x"}'),
+        ('{"amount":"1e٩٩٩٩٩٩٩٩٩"}', '{"amount":"x"}'),
+        ("{'amount':'1,5'}", """{'amount':"x"}"""),
+        ('{"amount":"1e999999999","amount":"1"}', '{"amount":"x","amount":"1"}'),
+        ('{"id":"7e12345","amount":"1"}', '{"id":"x","amount":"1"}'),
+        ('["abc:",1,"1,5",\'"\',"1,5"]', '["abc:",1,"x",\'"\',"x"]'),
+        ('["it\'s","1,5"]', '["it\'s","x"]'),
+    ],
+)
+def test_texts_that_are_parsed_twice(text: str, result: str) -> None:
+    assert is_suspect(text)
+    assert replaced(text) == result
+
+
+def test_comments_are_skipped() -> None:
+    assert replaced('{"amount":/* " */"1,5","b":// \'\n"1,5"}') == '{"amount":/* " */"x","b":// \'\n"x"}'
+
+
+def test_only_decimals_are_read_the_first_time() -> None:
+    plain = StructField("id", StringType(), False)
+    inner = StructType([plain, StructField("amount", AMOUNT, False)])
+    schema = StructType(
+        [
+            plain,
+            StructField("amount", AMOUNT),
+            StructField("lines", ArrayType(inner)),
+            StructField("rates", MapType(StringType(), ArrayType(AMOUNT))),
+            StructField("sizes", MapType(StringType(), IntegerType())),
+            StructField("tags", ArrayType(StringType())),
+        ]
+    )
+    decimals = decimals_only(schema)
+    assert decimals is not None
+    assert decimals.simpleString() == (
+        "struct<amount:decimal(6,2),lines:array<struct<amount:decimal(6,2)>>,rates:map<string,array<decimal(6,2)>>>"
+    )
+    assert decimals_only(StructType([plain])) is None
