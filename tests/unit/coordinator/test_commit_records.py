@@ -23,7 +23,7 @@ from moldau.wire.messages.offset_commit import (
 )
 
 TOPICS = tuple(
-    TopicImage(name, name.encode().ljust(16, b"-"), (PartitionState((1,), (1,), 1, 0, 0),) * 4)
+    TopicImage(name, name.encode().ljust(16, b"-")[:16], (PartitionState((1,), (1,), 1, 0, 0),) * 4)
     for name in ("t", "ü".ljust(200, "x"))
 )
 OFFSETS = st.builds(
