@@ -21,6 +21,9 @@ from moldau.metadata.image import MetadataImage
 Partitions = dict[tuple[str, int], None]
 """Topics and indexes, in their order."""
 PARTITIONS_A_TURN: Final = 16
+AT_ONCE_MAX: Final = 64
+"""A change of so many partitions is small. The topics of coordinators have 50, and clients use them at once: they may
+wait long after an answer that there is no coordinator yet."""
 
 
 class NewFiles(Protocol):
@@ -69,7 +72,7 @@ class ChunkedLayout:
                 for waiting in (self._pending, self._new, self._chunk):
                     waiting.pop((topic.name, index), None)
         shown: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
-        if sum(map(len, changes.topics.values())) <= PARTITIONS_A_TURN:
+        if sum(map(len, changes.topics.values())) <= AT_ONCE_MAX:
             shown |= self._without_waiting(changes.topics)
         else:
             for name in sorted(changes.topics):
