@@ -165,6 +165,21 @@ def test_divisible_records_may_be_more_than_one_batch() -> None:
     assert len(world.read()) == 20
 
 
+def test_a_partition_that_is_led_here_and_not_laid_out_yet_is_loading() -> None:
+    node = InMemoryNode().start()
+    shards = shards_of(node)
+    with pytest.raises(KafkaError) as absent:
+        shards.submit("k", lambda notebook: notebook.read())
+    assert absent.value.code is ErrorCode.NOT_COORDINATOR, "there is no topic"
+    node.create_topic(TOPIC, 1)
+    with pytest.raises(KafkaError) as absent:
+        shards.submit("k", lambda notebook: notebook.read())
+    assert absent.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    shards.on_image(node.current.image, Changes({TOPIC: {0}}))
+    node.timers.run_soon()
+    assert shards.submit("k", lambda notebook: notebook.read()) == []
+
+
 def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
     world = World(max_message_bytes="500")
     world.node.files.bytes_left = 600

@@ -103,12 +103,20 @@ class Shards(Generic[M]):
     def _find(self, key: str) -> LocalShard[M]:
         local = self._shards.get(self.partition_of(key))
         if local is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            raise KafkaError(self._absence(key))
         if len(key) <= CACHED_LENGTH_MAX:
             if len(self._found) >= CACHED_HASHES_MAX:
                 self._found.clear()
             self._found[key] = local
         return local
+
+    def _absence(self, key: str) -> ErrorCode:
+        """Return why there is no shard for `key`. If this node leads the partition, it has not laid it out yet: that is
+        loading. librdkafka tries again then, but after NOT_COORDINATOR an assigned consumer never asks for its offsets
+        again."""
+        topic = self._topic.current.image.topics.get(self._topic.name)
+        leader = -1 if topic is None else topic.partitions[self.partition_of(key)].leader
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if leader == self._node_id else ErrorCode.NOT_COORDINATOR
 
     def _forget_found(self) -> None:
         self._found.clear()
