@@ -16,7 +16,7 @@ from typing import Final
 EVERY_MS: Final = 5_000
 LONG_EVERY_MS: Final = 60_000
 POINTS_MAX: Final = 120
-POINTS_MANY_SERIES: Final = 30
+POINTS_MANY_SERIES: Final = 20
 MANY_SERIES: Final = 3_000
 GONE_MAX: Final = 100
 """Series of things that are gone are dropped when there are more than this and a quarter of all."""
