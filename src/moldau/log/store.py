@@ -184,15 +184,13 @@ class LogStore:
             raise StorageFault(directory, OSError(errno.EBUSY, "its files are being created in a thread"))
         prepared = self._prepared.pop(partition, None)
         self._refuse_same_name_in_other_case(partition, directory)
-        is_new = False
-        if prepared is None or prepared.topic_id != topic_id:
-            prepared = None
-            is_new = self._files.mkdir(directory)
-            if not is_new:
-                self._refuse_unloaded_records(directory)
+        is_prepared = prepared is not None and prepared.topic_id == topic_id
+        is_new = not is_prepared and self._files.mkdir(directory)
+        if not is_prepared and not is_new:
+            self._refuse_unloaded_records(directory)
         if partition in self._checkpointed:
             self._forget_checkpoints()
-        if prepared is None:
+        if prepared is None or not is_prepared:
             prepared = create_files(self._files, directory, topic_id, now_ms, is_new)
         log = Log(
             self._files, directory, partition, config, Segments([prepared.segment]), LeaderEpochs(), Producers(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -29,6 +30,9 @@ class NoRights(Unrestricted):
 
     allows_quietly = allows
     allows_any = allows  # type: ignore[assignment]
+
+    def is_known_to_allow(self, needs: Needs, names: Iterable[str]) -> bool:
+        return False
 
 
 @pytest.fixture(scope="module")

@@ -266,7 +266,7 @@ def test_a_fetch_fails_if_its_coordinator_is_dropped_meanwhile() -> None:
     for index, local in list(shards._shards.items()):
         shards._open(index, local.shard.partition)
     node.run_until_idle()
-    assert reply.value().error_code == ErrorCode.NOT_COORDINATOR
+    assert reply.value().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert committed(node) == PARTITIONS
 
 

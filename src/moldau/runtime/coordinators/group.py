@@ -108,7 +108,7 @@ def _check_group_id(group_id: str, allows_empty: bool) -> None:
 
 def _decide_if_same(current: Groups, read: Groups, decide: Callable[..., Outcome[R]], *arguments: Any) -> Outcome[R]:
     if current is not read:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # it was: clients try again here
     return decide(current, *arguments)
 
 
