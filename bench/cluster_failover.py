@@ -2,7 +2,8 @@
 
 Each turn has its own topic whose leader is the victim and whose replicas are all in sync. Right after the signal, the
 other nodes are asked for the leader over raw connections, and the leader gets a record with acks=all, without any
-client's backoff. The next turn begins when the node is back and all replicas have caught up.
+client's backoff. Another case has a librdkafka producer instead, with its backoffs. The next turn begins when the node
+is back and all replicas have caught up.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import signal
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.client_silence import client_silence
 from bench.cluster_servers import Cluster
 from bench.cluster_topics import await_in_sync, led_by
 from bench.cluster_wire import Impatient, view
@@ -33,20 +35,8 @@ class Case:
     signal: signal.Signals
     is_controller: bool
     """Whether the victim also leads the quorum."""
-
-
-def _case(name: str, number: signal.Signals, is_controller: bool) -> Case:
-    return Case(Quantity(name, "s", higher_is_better=False), number, is_controller)
-
-
-CASES = (
-    _case("leader killed", signal.SIGKILL, False),
-    _case("leader killed that is the controller", signal.SIGKILL, True),
-    _case("leader paused", signal.SIGSTOP, False),
-    _case("leader paused that is the controller", signal.SIGSTOP, True),
-    _case("leader stopped in order", signal.SIGTERM, False),
-    _case("leader stopped in order that is the controller", signal.SIGTERM, True),
-)
+    seconds: Callable[[Cluster, int, str, Callable[[], None]], float]
+    """Calls the function that sends the signal; returns how long the topic could not be written."""
 
 
 def measure(case: Case, cluster: Cluster, turns: int, progress: Progress) -> Samples:
@@ -65,10 +55,8 @@ def _turn(case: Case, cluster: Cluster, turn: int) -> float:
     victim = controller if case.is_controller else others[turn % len(others)]
     topic = led_by(cluster, victim)
     _write_once(cluster.addresses[victim], topic)
-    began = time.perf_counter()
-    cluster.signal(victim, case.signal)
     try:
-        elapsed = _until_written(cluster, victim, topic, began)
+        elapsed = case.seconds(cluster, victim, topic, lambda: cluster.signal(victim, case.signal))
     finally:
         _bring_back(case, cluster, victim)
     await_in_sync(cluster, [topic], 1)
@@ -84,9 +72,11 @@ def _bring_back(case: Case, cluster: Cluster, victim: int) -> None:
     cluster.await_whole()
 
 
-def _until_written(cluster: Cluster, victim: int, topic: str, began: float) -> float:
+def _until_written(cluster: Cluster, victim: int, topic: str, send_signal: Callable[[], None]) -> float:
     others = cluster.others(victim)
     attempts = 0
+    began = time.perf_counter()
+    send_signal()
     while time.perf_counter() - began < GIVE_UP_S:
         attempts += 1
         try:
@@ -120,7 +110,9 @@ def table(results: Sequence[Result]) -> Table:
         for result in results
         for system, samples in result.samples.items()
     ]
-    title = "seconds from the signal to the first acknowledged write on the new leader"
+    title = (
+        "seconds from the signal to the first acknowledged write on the new leader; of a producer: its longest silence"
+    )
     return Table(title, ["", "of", "times", "p50", "p99", "max"], rows)
 
 
@@ -128,3 +120,23 @@ def percentiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the 50th, the 99th and the highest; with up to a hundred values, the 99th is the highest."""
     ordered = sorted(values)
     return statistics.median(ordered), ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], ordered[-1]
+
+
+def _case(name: str, number: signal.Signals, is_controller: bool) -> Case:
+    return Case(Quantity(name, "s", higher_is_better=False), number, is_controller, _until_written)
+
+
+CASES = (
+    _case("leader killed", signal.SIGKILL, False),
+    _case("leader killed that is the controller", signal.SIGKILL, True),
+    _case("leader paused", signal.SIGSTOP, False),
+    _case("leader paused that is the controller", signal.SIGSTOP, True),
+    _case("leader stopped in order", signal.SIGTERM, False),
+    _case("leader stopped in order that is the controller", signal.SIGTERM, True),
+    Case(
+        Quantity("leader killed, silence of a librdkafka producer", "s", higher_is_better=False),
+        signal.SIGKILL,
+        False,
+        client_silence,
+    ),
+)

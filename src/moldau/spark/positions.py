@@ -99,6 +99,8 @@ class Stream:
         self._options = options
         self._watch = Watch(options)
         self._target: Offsets | None = None
+        self._target_begins: Offsets = {}
+        """The earliest offsets of the target's partitions when it was fixed."""
         self._unreachable_since: float | None = None
         self._moved_at = time.monotonic()
         self.seen: Offsets = {}
@@ -118,6 +120,7 @@ class Stream:
     def fix_target(self) -> None:
         """Fix the end of the stream at the present end offsets."""
         partitions = subscribed(self._cluster, self._options)
+        self._target_begins = _list_offsets(self._cluster, self._options, dict.fromkeys(partitions, EARLIEST))
         self._target = _list_offsets(self._cluster, self._options, dict.fromkeys(partitions, LATEST))
 
     def next_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
@@ -134,7 +137,7 @@ class Stream:
                 return start
             # An unchanged offset would end a stream that runs until it has caught up. Its target is known; the read
             # will wait for the cluster.
-            latest, begins = self._target, start
+            latest, begins = self._target, self._target_begins | start
         end = self._limit_end(start, begins, latest, limit)
         if _has_new_records(start, end):
             self._moved_at = time.monotonic()

@@ -27,6 +27,7 @@ from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import finish
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.base.view_configs import VIEW_FROM
 from moldau.security.acls.access import UNRESTRICTED, Unrestricted
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import Permission, ResourceType
@@ -56,7 +57,12 @@ from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from moldau.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from moldau.wire.messages.describe_acls import DescribeAclsRequest
@@ -165,6 +171,18 @@ def test_duplicates_and_the_metadata_topic_are_refused_before_authorization(guar
         ("once", E.TOPIC_AUTHORIZATION_FAILED),
     ]
     assert guarded.topics == set()
+
+
+def test_a_name_that_is_there_twice_is_refused_though_one_is_a_view_of_a_topic_that_may_not_be_read(
+    guarded: GuardedNode,
+) -> None:
+    """Otherwise the other one would be created without the right to."""
+    guarded.node.create_topic("secret")
+    request = create("twice", "twice")
+    request.topics[1].configs = [CreatableTopicConfig(VIEW_FROM, "secret")]
+    results = guarded.ask(ApiKey.CREATE_TOPICS, request, 7).topics
+    assert [(each.name, each.error_code) for each in results] == [("twice", E.INVALID_REQUEST)]
+    assert guarded.topics == {"secret"}
 
 
 def test_timeout_and_validate_only_are_kept_when_topics_are_taken_out(guarded: GuardedNode) -> None:

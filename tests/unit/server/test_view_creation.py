@@ -25,15 +25,22 @@ VIEW = CreatableTopic("big-orders", -1, -1, configs=[CreatableTopicConfig(VIEW_F
 
 def test_a_view_is_refused_and_the_other_topics_are_created() -> None:
     authorize = refusing_views(authorize_create_topics, lambda: "Install it.")
-    left, complete = finish(authorize(CreateTopicsRequest([STORED, VIEW], 5), UNRESTRICTED))
-    assert left == CreateTopicsRequest([STORED], 5)
-    response = finish(complete(CreateTopicsResponse(topics=[CreatableTopicResult("orders")])))
+    left, with_refused = finish(authorize(CreateTopicsRequest([STORED, VIEW], 5, True), UNRESTRICTED))
+    assert left == CreateTopicsRequest([STORED], 5, True)
+    response = finish(with_refused(CreateTopicsResponse(topics=[CreatableTopicResult("orders")])))
     assert isinstance(response, CreateTopicsResponse)
     created, refused = response.topics
     assert (created.name, created.error_code) == ("orders", 0)
     assert (refused.name, refused.error_code) == ("big-orders", ErrorCode.POLICY_VIOLATION)
     assert refused.error_message == "Install it."
     assert finish(authorize(CreateTopicsRequest([VIEW]), UNRESTRICTED)).request is None
+
+
+def test_the_controller_sees_all_topics_of_one_name() -> None:
+    """It refuses them all. If it saw only one, it would create it."""
+    authorize = refusing_views(authorize_create_topics, lambda: "Install it.")
+    request = CreateTopicsRequest([STORED, CreatableTopic("orders", -1, -1, configs=VIEW.configs)])
+    assert finish(authorize(request, UNRESTRICTED)).request is request
 
 
 def test_other_requests_stay_as_they_are() -> None:

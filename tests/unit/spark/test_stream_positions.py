@@ -1,14 +1,12 @@
-"""How far a stream may read while its cluster is away."""
+"""How far the next batch of a stream may read."""
 
 from __future__ import annotations
-
-from typing import cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster import Cluster, Offsets, Unreachable
+from moldau.client.cluster import EARLIEST, LATEST, Cluster, Offsets, Unreachable
 from moldau.spark.options import read_options
 from moldau.spark.positions import Stream
 
@@ -39,7 +37,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Away:
 
 
 def test_a_stream_without_end_waits_for_its_cluster(cluster: Away) -> None:
-    stream = Stream(cast(Cluster, cluster), OPTIONS)
+    stream = Stream(cluster, OPTIONS)
     assert stream.next_end({WHERE: 20}, ReadMaxRows(30)) == {WHERE: 50}
     cluster.is_away = True
     assert stream.next_end({WHERE: 50}, ReadAllAvailable()) == {WHERE: 50}
@@ -50,16 +48,28 @@ def test_a_new_partition_is_limited_from_its_earliest_offset_on(cluster: Away, m
     new = TopicPartition("t", 1)
     monkeypatch.setattr(cluster, "latest", lambda *_: {WHERE: 100, new: 1_000_500})
     monkeypatch.setattr(cluster, "list_offsets", lambda *_: {new: 1_000_000})
-    stream = Stream(cast(Cluster, cluster), OPTIONS)
+    stream = Stream(cluster, OPTIONS)
     end = stream.next_end({WHERE: 0}, ReadMaxRows(300))
     assert end == {WHERE: 50, new: 1_000_250}
 
 
 def test_a_stream_that_runs_until_it_has_caught_up_does_not_end_because_its_cluster_is_away(cluster: Away) -> None:
     """Spark takes an end that has not moved for the end of all."""
-    stream = Stream(cast(Cluster, cluster), OPTIONS)
+    stream = Stream(cluster, OPTIONS)
     stream.fix_target()
     cluster.is_away = True
     assert stream.next_end({WHERE: 20}, ReadMaxRows(30)) == {WHERE: 50}
     assert stream.next_end({WHERE: 50}, ReadMaxRows(80)) == {WHERE: 100}
     assert stream.next_end({WHERE: 100}, ReadMaxRows(80)) == {WHERE: 100}
+
+
+def test_a_new_partition_of_the_target_begins_at_its_earliest_offset_while_the_cluster_is_away(
+    cluster: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = TopicPartition("t", 1)
+    offsets = {LATEST: {WHERE: 100, new: 1_000_500}, EARLIEST: {WHERE: 0, new: 1_000_000}}
+    monkeypatch.setattr(cluster, "list_offsets", lambda times, *_: offsets[times[WHERE]])
+    stream = Stream(cluster, OPTIONS)
+    stream.fix_target()
+    cluster.is_away = True
+    assert stream.next_end({WHERE: 0}, ReadMaxRows(300)) == {WHERE: 50, new: 1_000_250}

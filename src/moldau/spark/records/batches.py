@@ -1,28 +1,56 @@
 """Selects the record batches of a fetch that hold rows: whole, of magic 2, in the requested range, not aborted.
 
 Only headers are read, and the control batches of producers with an aborted transaction; records are not decoded.
+Headers are columns: a fetch may have a hundred thousand batches of one record each, from producers that do not linger.
 Malformed bytes raise MalformedData, which begins with the batch's base offset.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from moldau.base.errors import MalformedData
+from moldau.columns.varints import Mask, Numbers
 from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
+    CONTROL_BIT,
     LENGTH_PREFIX,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     MAGIC_POSITION,
-    BatchHeader,
+    TRANSACTIONAL_BIT,
     read_header,
 )
 from moldau.wire.records import ControlType, control_type, decode_records
 
 OFFSET_MAX: Final = (1 << 63) - 1
+_LENGTH: Final = struct.Struct(">8xi")
+_HEADER: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+"""The fields of `wire.batch.BATCH_HEADER`, packed."""
 
 
 class FetchedRecords(NamedTuple):
@@ -38,97 +66,168 @@ class FetchedRecords(NamedTuple):
     """(producer id, first offset) of aborted transactions; empty when uncommitted records are read too."""
 
 
-class Batch(NamedTuple):
-    """One whole batch: its header, its bytes, and their position in the fetched records."""
+@dataclass(frozen=True)
+class Batches:
+    """Whole batches of fetched records: every array has an entry for each."""
 
-    header: BatchHeader
-    view: memoryview
-    position: int
+    positions: Numbers
+    """Where they begin in the fetched records."""
+    headers: npt.NDArray[np.void]
+
+    def __len__(self) -> int:
+        return self.positions.size
+
+    def __getitem__(self, which: slice | Mask) -> Batches:
+        return Batches(self.positions[which], self.headers[which])
+
+    def numbers(self, field: str) -> Numbers:
+        return self.headers[field].astype(np.int64)
 
     @property
-    def is_compressed(self) -> bool:
-        return bool(self.header.attributes & CODEC_MASK)
+    def sizes(self) -> Numbers:
+        return self.numbers("batch_length") + LENGTH_PREFIX.size
 
-    def malformed(self, what: str | Exception) -> MalformedData:
-        return malformed(self.header.base_offset, what)
+    @property
+    def last_offsets(self) -> Numbers:
+        return self.numbers("base_offset") + self.numbers("last_offset_delta")
+
+    @property
+    def codecs(self) -> Numbers:
+        return self.numbers("attributes") & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> Mask:
+        return self._has(LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> Mask:
+        return self._has(TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> Mask:
+        return self._has(CONTROL_BIT)
+
+    def _has(self, bit: int) -> Mask:
+        return np.bitwise_and(self.numbers("attributes"), bit).astype(np.bool_)
+
+    def malformed(self, index: int, what: str | Exception) -> MalformedData:
+        return malformed(int(self.headers["base_offset"][index]), what)
 
 
 def malformed(base_offset: int, what: str | Exception) -> MalformedData:
     return MalformedData(f"batch at offset {base_offset}: {what}")
 
 
-def batches_with_rows(fetched: FetchedRecords) -> Iterator[Batch]:
-    """Return the batches with requested rows, by offset."""
-    transactions = _AbortedTransactions(fetched.aborted)
-    for batch in whole_batches(fetched.records):
-        header = batch.header
-        if header.base_offset >= fetched.end:
-            return
-        is_aborted = transactions.is_aborted(batch)
-        if not is_aborted and not header.is_control and header.last_offset >= fetched.start:
-            yield batch
+def batches_with_rows(fetched: FetchedRecords) -> tuple[Batches, MalformedData | None]:
+    """Return the batches with requested rows, by offset, and what is wrong with the one that follows them."""
+    batches, problem = whole_batches(fetched.records, fetched.end)
+    is_wanted = ~batches.is_control & (batches.last_offsets >= fetched.start)
+    if fetched.aborted:
+        is_wanted &= ~_aborted(batches, fetched)
+    return batches if is_wanted.all() else batches[is_wanted], problem
 
 
 def next_offset(records: memoryview, position: int) -> int:
     """Return the offset after the last complete batch, where the next fetch begins; without a batch, `position`."""
-    for batch in whole_batches(records):
-        position = max(position, batch.header.next_offset)
-    return position
+    batches, problem = whole_batches(records)
+    if problem is not None:
+        raise problem
+    return max(position, int(batches.last_offsets[-1]) + 1) if len(batches) else position
 
 
-def whole_batches(records: memoryview) -> Iterator[Batch]:
-    """Yield every complete batch. Check that their offsets increase, because the CRC does not cover offsets."""
-    expected = position = 0
-    while (size := _whole_size(records, position)) is not None:
-        header = read_header(records, position)
-        last_offset = header.last_offset
-        if header.base_offset < expected or header.last_offset_delta < 0 or last_offset >= OFFSET_MAX:
-            raise malformed(header.base_offset, f"ends at offset {last_offset}, where {expected} comes next")
-        expected = last_offset + 1
-        yield Batch(header, records[position : position + size], position)
+def whole_batches(records: memoryview, end: int = OFFSET_MAX) -> tuple[Batches, MalformedData | None]:
+    """Return the complete batches that begin before the offset `end`, up to the first that is malformed, and what is
+    wrong with that one. It may be the fault of the batch before it, so CRCs are checked before it is reported."""
+    positions, rest = _walk(records)
+    headers = np.empty(0, _HEADER)
+    if positions:
+        # A header may begin at any byte. Only the headers are copied.
+        headers = np.ndarray((len(records) - BATCH_HEADER_BYTES + 1,), _HEADER, records, strides=(1,))[positions]
+    batches = Batches(np.array(positions, np.int64), headers)
+    good, problem = _in_order(batches)
+    behind = np.flatnonzero(headers["base_offset"][:good] >= end)
+    if behind.size:
+        return batches[: int(behind[0])], None
+    return batches[:good], problem or _problem_of_rest(records, rest)
+
+
+def _walk(records: memoryview) -> tuple[list[int], int]:
+    """Return where each batch begins, and the position behind the last complete one."""
+    positions: list[int] = []
+    position, bytes_left = 0, len(records)
+    while bytes_left >= LENGTH_PREFIX.size:
+        size = LENGTH_PREFIX.size + _LENGTH.unpack_from(records, position)[0]
+        if not BATCH_HEADER_BYTES <= size <= bytes_left:
+            break
+        positions.append(position)
         position += size
+        bytes_left -= size
+    return positions, position
 
 
-def _whole_size(records: memoryview, position: int) -> int | None:
-    """Return the size of the batch at `position`, or None if the batch is incomplete."""
-    left = len(records) - position
-    if left <= MAGIC_POSITION:
+def _in_order(batches: Batches) -> tuple[int, MalformedData | None]:
+    """Return how many batches have the right magic and increasing offsets, which the CRC does not cover, and what is
+    wrong with the next one."""
+    base_offsets, deltas = batches.numbers("base_offset"), batches.numbers("last_offset_delta")
+    expected = np.zeros_like(base_offsets)
+    # A sum that overflows is that of a bad batch, and only the first bad one counts.
+    expected[1:] = (base_offsets + deltas + 1)[:-1]
+    is_magic_good = batches.headers["magic"] == MAGIC
+    is_good = is_magic_good & (base_offsets >= expected) & (deltas >= 0) & (base_offsets < OFFSET_MAX - deltas)
+    if is_good.all():
+        return len(batches), None
+    first = int(np.argmin(is_good))
+    if not is_magic_good[first]:
+        return first, batches.malformed(first, _other_format(int(batches.headers["magic"][first])))
+    last_offset = int(base_offsets[first]) + int(deltas[first])
+    return first, batches.malformed(first, f"ends at offset {last_offset}, where {expected[first]} comes next")
+
+
+def _problem_of_rest(records: memoryview, position: int) -> MalformedData | None:
+    """Return what is wrong with the bytes behind the last complete batch: only a batch that is cut off may follow."""
+    if len(records) - position <= MAGIC_POSITION:
         return None
     base_offset, batch_length = LENGTH_PREFIX.unpack_from(records, position)
     # Messages of magic 0 and 1 are shorter than a batch header, so the magic is checked before the size.
     if (magic := records[position + MAGIC_POSITION]) != MAGIC:
-        raise malformed(base_offset, f"message format {magic}; only record batches (format {MAGIC}) are read")
+        return malformed(base_offset, _other_format(magic))
     size: int = LENGTH_PREFIX.size + batch_length
-    if size < BATCH_HEADER_BYTES:
-        raise malformed(base_offset, f"claims to have {size} bytes, less than its header")
-    return size if size <= left else None
+    return (
+        malformed(base_offset, f"claims to have {size} bytes, less than its header")
+        if size < BATCH_HEADER_BYTES
+        else None
+    )
 
 
-class _AbortedTransactions:
-    """Tracks which producers are in an aborted transaction at the current batch.
+def _other_format(magic: int) -> str:
+    return f"message format {magic}; only record batches (format {MAGIC}) are read"
+
+
+def _aborted(batches: Batches, fetched: FetchedRecords) -> Mask:
+    """Return which batches belong to aborted transactions.
 
     The broker lists where each aborted transaction begins; it ends at the producer's next abort marker.
     """
-
-    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        self._to_come = deque(sorted(aborted, key=lambda transaction: transaction[1]))
-        self._open: set[int] = set()
-
-    def is_aborted(self, batch: Batch) -> bool:
-        """Return whether the batch belongs to an aborted transaction. Must be called for every batch, in order."""
-        header = batch.header
-        while self._to_come and self._to_come[0][1] <= header.last_offset:
-            self._open.add(self._to_come.popleft()[0])
-        if not header.is_transactional or header.producer_id not in self._open:
-            return False
-        if header.is_control and _is_abort_marker(batch):
-            self._open.remove(header.producer_id)
-        return True
+    to_come = deque(sorted(fetched.aborted, key=lambda transaction: transaction[1]))
+    open_producers: set[int] = set()
+    is_aborted = np.zeros(len(batches), np.bool_)
+    producer_ids, last_offsets, is_control = batches.numbers("producer_id"), batches.last_offsets, batches.is_control
+    is_concerned = batches.is_transactional & np.isin(producer_ids, [producer_id for producer_id, _ in to_come])
+    for index in np.flatnonzero(is_concerned).tolist():
+        while to_come and to_come[0][1] <= last_offsets[index]:
+            open_producers.add(to_come.popleft()[0])
+        producer_id = int(producer_ids[index])
+        is_aborted[index] = producer_id in open_producers
+        if is_aborted[index] and is_control[index] and _is_abort_marker(batches, index, fetched.records):
+            open_producers.remove(producer_id)
+    return is_aborted
 
 
-def _is_abort_marker(batch: Batch) -> bool:
+def _is_abort_marker(batches: Batches, index: int, records: memoryview) -> bool:
+    position = int(batches.positions[index])
+    header = read_header(records, position)
     try:
-        records = decode_records(batch.view, batch.header)
-        return bool(records) and control_type(records[0]) == ControlType.ABORT
+        decoded = decode_records(records[position : position + header.size_in_bytes], header)
+        return bool(decoded) and control_type(decoded[0]) == ControlType.ABORT
     except MalformedData as error:
-        raise batch.malformed(error) from error
+        raise batches.malformed(index, error) from error

@@ -37,8 +37,11 @@ MILLISECONDS_MAX: Final = ((1 << 63) - 1) // 1000
 def decode(fetched: FetchedRecords, schema: pa.Schema, check_crc: bool = True) -> Iterator[pa.RecordBatch]:
     """Yield the requested rows in the columns of `schema`: any of the connector's, in any order, of its Arrow types."""
     try:
-        for joined in open_batches(batches_with_rows(fetched), fetched.records, check_crc):
+        batches, problem = batches_with_rows(fetched)
+        for joined in open_batches(batches, fetched.records, check_crc):
             yield from _decode_joined(joined, fetched, schema)
+        if problem is not None:
+            raise problem
     except MalformedData as error:
         raise MalformedData(f"{fetched.topic}-{fetched.partition}, {error}") from error
 

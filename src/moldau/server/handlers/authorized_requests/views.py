@@ -13,6 +13,7 @@ from moldau.server.handlers.authorized_requests.authorized import (
     AUTHORIZED_A_TURN,
     Authorize,
     Authorized,
+    duplicates,
     split,
 )
 from moldau.wire.messages.create_topics import (
@@ -31,7 +32,11 @@ def refusing_views(authorize: Authorize, missing: Callable[[], str | None]) -> A
         if not isinstance(authorized.request, CreateTopicsRequest):
             return authorized
         turn = TurnItems(AUTHORIZED_A_TURN)
-        topics, views = yield from split(turn, authorized.request.topics, lambda topic: not _is_view(topic))
+        # The controller refuses topics of one name, but only if it sees all of them.
+        repeated = duplicates(topic.name for topic in authorized.request.topics)
+        topics, views = yield from split(
+            turn, authorized.request.topics, lambda topic: topic.name in repeated or not _is_view(topic)
+        )
         what = missing() if views else None
         if what is None:
             return authorized
