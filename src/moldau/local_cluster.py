@@ -37,7 +37,7 @@ class NodeAddress:
     metrics_port: int = 0
     """Where metrics are served; 0 if they are not."""
     host: str = field(default=HOST, kw_only=True)
-    """Where clients reach a node of `--cores`."""
+    """The host that clients connect to."""
 
     @property
     def address(self) -> str:
