@@ -37,6 +37,7 @@ class NodeAddress:
     metrics_port: int = 0
     """Where metrics are served; 0 if they are not."""
     host: str = field(default=HOST, kw_only=True)
+    """The host that clients connect to."""
 
     @property
     def address(self) -> str:
@@ -45,11 +46,13 @@ class NodeAddress:
 
     @property
     def roles(self) -> str:
+        """The process.roles of a node of `--cores`."""
         return "broker,controller" if self.controller_port else "broker"
 
 
 def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: str) -> dict[str, str]:
     """Return the server.properties of one node; each node is a broker and a controller."""
+    assert all(each.controller_port for each in nodes), "a controller needs a port"
     replicas = str(min(len(nodes), REPLICAS))
     return {
         "process.roles": "broker,controller",

@@ -100,6 +100,12 @@ def test_describe_for_people(run: Run, create_topic: Callable[..., str]) -> None
     assert lines[2].split()[4:] == ["0", "0", "0"]
 
 
+def test_a_config_beside_its_default(run: Run, create_topic: Callable[..., str]) -> None:
+    name = create_topic(config={"compression.type": "zstd"})
+    lines = [line.split() for line in run("topic", "describe", name).stdout.splitlines()]
+    assert lines[-2:] == [["CONFIG", "VALUE", "DEFAULT"], ["compression.type", "zstd", "producer"]]
+
+
 def test_no_marker_of_a_transaction_is_called_a_record(
     run: Run, create_topic: Callable[..., str], bootstrap: str
 ) -> None:

@@ -36,8 +36,6 @@ class AclOperation(IntEnum):
     def _missing_(cls, value: object) -> AclOperation:
         return cls.UNKNOWN
 
-    __hash__ = int.__hash__  # an enum's own is slow, and each request looks up decisions by it
-
 
 def bits(operations: Iterable[AclOperation]) -> int:
     """Return the set of operations as it is in responses."""

@@ -46,11 +46,13 @@ def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSetti
     advertised_by_name = _advertised_listeners(values, protocols, listeners)
     # A listener for clients that is left out of `advertised.listeners` is advertised to nobody. Controllers must reach
     # each other, so controllers' listeners are advertised even if left out.
-    advertised = tuple(advertised_by_name[each.name] for each in broker_listeners if each.name in advertised_by_name)
-    if advertised_by_name and broker_listeners and not advertised:
-        raise values.error("advertised.listeners", "names only controllers' listeners; add one for clients")
     if not advertised_by_name:
         advertised = tuple(_with_own_host(each, own_host) for each in broker_listeners)
+    else:
+        named = (advertised_by_name.get(each.name) for each in broker_listeners)
+        advertised = tuple(each for each in named if each is not None)
+        if broker_listeners and not advertised:
+            raise values.error("advertised.listeners", "names only controllers' listeners; add one for clients")
     return ListenerSettings(
         broker_listeners,
         controllers,

@@ -264,6 +264,12 @@ def outcome(future: Future[T], subject: str) -> T:
             raise CommandFailed(f"{subject}: {reason}") from error
 
 
+def error_name(failed: CommandFailed) -> str | None:
+    """Return librdkafka's name of the error that `outcome` turned into a line; None if it was something else."""
+    cause = failed.__cause__
+    return str(cause.args[0].name()) if isinstance(cause, _kafka_exception()) else None
+
+
 def key_values_callback(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """The callback of a repeatable K=V option."""
     pairs = [text.partition("=") for text in texts]

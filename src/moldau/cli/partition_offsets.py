@@ -5,16 +5,17 @@ Each lookup is one ListOffsets call for all partitions of all topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from moldau.cli import offsets
 from moldau.cli.cluster_metadata import TopicMetadata
-from moldau.cli.connect import CommandFailed, admin_api, outcome
+from moldau.cli.connect import CommandFailed, admin_api, error_name, outcome
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]
 """Log start offset and log end offset."""
+DELETED_MEANWHILE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 
 
 class ResolvedRange(NamedTuple):
@@ -46,6 +47,14 @@ def bounds(admin: Any, partitions: Sequence[Partition], read_committed: bool = F
     return {partition: (starts[partition], ends[partition]) for partition in partitions}
 
 
+def bounds_of_existing(admin: Any, partitions: Sequence[Partition]) -> Bounds:
+    """Do the same, but leave out the partitions of topics that were deleted meanwhile."""
+    spec = admin_api().OffsetSpec
+    starts = _list_offsets(admin, partitions, spec.earliest(), False, DELETED_MEANWHILE)
+    ends = _list_offsets(admin, list(starts), spec.latest(), False, DELETED_MEANWHILE)
+    return {partition: (starts[partition], end) for partition, end in ends.items()}
+
+
 def resolve(
     admin: Any, partitions: Sequence[Partition], offset_range: offsets.OffsetRange, read_committed: bool = False
 ) -> dict[Partition, ResolvedRange]:
@@ -65,17 +74,23 @@ def resolve(
     return resolved
 
 
-def _list_offsets(admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool) -> dict[Partition, int]:
+def _list_offsets(
+    admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool, skipped: Collection[str] = ()
+) -> dict[Partition, int]:
+    """Return the offset of each partition, except those that fail with an error whose name is in `skipped`."""
     from moldau.client.confluent import IsolationLevel, TopicPartition
 
     if not partitions:
         return {}
     isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     requested = {TopicPartition(name, number): spec for name, number in partitions}
-    futures = admin.list_offsets(requested, isolation_level=isolation)
-    return {
-        (partition.topic, partition.partition): outcome(
-            future, f"{partition.topic} partition {partition.partition}"
-        ).offset
-        for partition, future in futures.items()
-    }
+    found = {}
+    for partition, future in admin.list_offsets(requested, isolation_level=isolation).items():
+        try:
+            answer = outcome(future, f"{partition.topic} partition {partition.partition}")
+        except CommandFailed as error:
+            if error_name(error) not in skipped:
+                raise
+        else:
+            found[partition.topic, partition.partition] = answer.offset
+    return found

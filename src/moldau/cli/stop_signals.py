@@ -10,8 +10,8 @@ import threading
 from typing import Any, Final
 
 STOP_WITH_STDIN: Final = "MOLDAU_STOP_WITH_STDIN"
-"""The variable that makes a node stop at the end of its standard input: its other end closes when the process that
-started the node ends, even if it was killed."""
+"""The variable that makes `moldau start` and `moldau console` stop when their stdin ends: its other end closes when the
+process that started them ends, even if it was killed."""
 READ_BYTES: Final = 4096
 
 

@@ -47,7 +47,8 @@ def record_starts(body: Bytes, records: int) -> Numbers:
             parts.append(np.arange(position, position + run * size, size))
             left -= run
             position += run * size
-        misses = 0 if run else misses + 1
+        # Short runs are misses too: looking for them takes longer than walking.
+        misses = 0 if run >= RUN_MIN else misses + 1
     return np.concatenate(parts)
 
 
@@ -62,13 +63,31 @@ def _is_even(positions: Numbers) -> bool:
     return bool((np.diff(positions, 2) == 0).all())
 
 
-def _run(body: Bytes, pattern: int, position: int, count_max: int) -> int:
-    """Return how many records from `position` on have the same length bytes as the one before, at `pattern`."""
-    size = position - pattern
+def _run(body: Bytes, previous: int, position: int, count_max: int) -> int:
+    """Return how many records from `position` on have the same length bytes as the one before, at `previous`.
+
+    They are compared in chunks, each twice as long as the one before it: a short run costs little, however many records
+    are left.
+    """
+    size = position - previous
     count = max(0, min(count_max, (body.size - position) // size))
+    found, chunk = 0, RUN_MIN
+    while found < count:
+        compared = min(chunk, count - found)
+        alike = _alike(body, previous, position + found * size, size, compared)
+        found += alike
+        if alike < compared:
+            break
+        chunk *= 2
+    return found
+
+
+def _alike(body: Bytes, previous: int, position: int, size: int, count: int) -> int:
+    """Compare `count` records of `size` bytes from `position` on with the one at `previous`. Return how many have its
+    length bytes, up to the first that differs."""
     alike = np.ones(count, np.bool_)
     for index in range(min(LENGTH_BYTES_MAX, size)):
-        byte = body[pattern + index]
+        byte = body[previous + index]
         alike &= body[position + index :: size][:count] == byte
         if byte < 0x80:
             break

@@ -32,7 +32,7 @@ from moldau.doctor.observations import (
     SparkSeen,
 )
 from moldau.platforms import machine
-from moldau.platforms.durable_files import sync_file
+from moldau.platforms.durable_files import sync_directory, sync_file
 from moldau.spark import java, scripts
 
 CLOCK_LOOK_S: Final = 0.2
@@ -141,6 +141,7 @@ def _try_to_write(directory: Path) -> tuple[str | None, bool, float]:
         before_s = time.time()
         os.write(handle, b"x" * 4096)
         sync_file(handle)
+        sync_directory(str(directory))
         offset_s = os.fstat(handle).st_mtime - before_s
         return None, not file.with_name(file.name.swapcase()).exists(), offset_s
     except OSError as exception:

@@ -59,6 +59,8 @@ class Files(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def is_directory(self, path: str) -> bool: ...
+
     def rename(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None:
@@ -192,6 +194,9 @@ class DiskFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
 
     def rename(self, source: str, target: str) -> None:
         try:

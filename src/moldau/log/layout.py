@@ -49,8 +49,9 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
-_DELETED_DIRECTORY: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
-_PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
+_DELETED_DIRECTORY: Final = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
+_PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
+_PARTITION_MAX: Final = 2**31 - 1
 
 
 def offset_name(offset: int) -> str:
@@ -66,9 +67,11 @@ def offset_of(name: str, suffix: str) -> int | None:
 
 
 def partition_of(directory_name: str) -> TopicPartition | None:
-    """The partition of a directory; None if it is no partition's, or a deleted one's."""
+    """The partition whose directory has exactly this name; None if it is no partition's, or a deleted one's."""
     match = _PARTITION_DIRECTORY.fullmatch(directory_name)
-    return TopicPartition(match["topic"], int(match["partition"])) if match else None
+    if match is None or int(match["partition"]) > _PARTITION_MAX:
+        return None
+    return TopicPartition(match["topic"], int(match["partition"]))
 
 
 def is_deleted_directory(directory_name: str) -> bool:

@@ -97,6 +97,6 @@ def aborted_between(segments: Segments, offset: int, up_to: int) -> list[Aborted
     found = []
     for segment in islice(segments, segments.floor(offset), None):
         found += segment.txn_index.overlapping(offset, up_to)
-        if segment.txn_index.tells_all_before(up_to):
+        if segment.txn_index.lists_all_begun_before(up_to):
             break
     return sorted(found, key=lambda txn: txn.first_offset)

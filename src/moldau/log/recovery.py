@@ -256,7 +256,7 @@ class _Recovery:
                 self._assign(epoch, next_offset, base_offset)
             if header.producer_id >= 0:
                 aborted += self._replay(segment, position, header)
-            run = batches.run(
+            run = batches.read_run(
                 last_offset + 1, offset_max, epoch, segment.largest_timestamp,
                 segment.offset_index.last()[1], INDEX_INTERVAL_BYTES,
             )  # fmt: skip

@@ -103,10 +103,12 @@ class LogStore:
         cleaner_offsets = self._checkpoints.read(layout.CLEANER_OFFSETS)
         self._checkpointed = {*recovery_points, *starts, *cleaner_offsets}
         for name in sorted(names):
-            partition = layout.partition_of(name)
-            if layout.is_deleted_directory(name):
+            partition, is_deleted = layout.partition_of(name), layout.is_deleted_directory(name)
+            if (partition is None and not is_deleted) or not self._files.is_directory(f"{self.directory}/{name}"):
+                continue  # somebody else's
+            if partition is None:
                 self._deletable.append((now_ms, 0, f"{self.directory}/{name}"))
-            elif partition is not None:
+            else:
                 self._load_log(
                     partition,
                     config_of(partition),

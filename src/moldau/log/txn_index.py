@@ -6,7 +6,7 @@ A transaction is listed in the segment that holds its abort marker. 34 bytes an 
     int64  producer id
     int64  first offset of the transaction
     int64  offset of its abort marker
-    int64  last stable offset once the marker was written: no older transaction was open from there on
+    int64  last stable offset just after the marker: every transaction that began below it has ended
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class TxnIndex:
                 break
         return found
 
-    def tells_all_before(self, up_to: int) -> bool:
-        """Whether every transaction open at `up_to` has ended by this segment: later segments need not be searched."""
+    def lists_all_begun_before(self, up_to: int) -> bool:
+        """Whether no later segment can list a transaction that began before `up_to`."""
         known = self.transactions()
         return bool(known) and known[-1].last_stable_offset >= up_to
 

@@ -1,8 +1,8 @@
 """Reads a .log file after a crash: batch by batch, up to the first that is incomplete or does not match its CRC.
 
 Recovery reads gigabytes of batches of a few hundred bytes. Most of them are like the one before: the same leader epoch,
-no control records. `VerifiedBatches.run` reads those in a loop that makes no objects for them, in a third of the
-iterator's time. Whatever it does not expect it leaves to the iterator, which alone decides where the log ends.
+no control records. `VerifiedBatches.read_run` reads those in a loop that makes no objects for them, in a third of the
+iterator's time. Whatever it does not expect it leaves to the iterator, which decides where the log ends.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class VerifiedBatches:
 
     def _read_piece(self) -> int:
         """Read a piece that begins at the position; return 0, the place of the position in it."""
-        # Negative if `_whole_batches_follow` begins behind a damaged length.
+        # May be negative: recovery also starts behind a damaged batch, whose length may point beyond the file.
         bytes_left = self._end - self._position
         if bytes_left < BATCH_HEADER_BYTES:
             raise StopIteration
@@ -102,19 +102,25 @@ class VerifiedBatches:
             raise StopIteration
         return 0
 
-    def run(
-        self, next_offset: int, offset_max: int, epoch: int, largest: TimestampOffset, indexed: int, interval: int
+    def read_run(
+        self,
+        next_offset: int,
+        offset_max: int,
+        epoch: int,
+        largest: TimestampOffset,
+        last_indexed_position: int,
+        index_interval_bytes: int,
     ) -> Run:
         """Read on as long as batches have this leader epoch, no control records, and offsets from `next_offset` to
-        `offset_max`, but not beyond the piece in memory. `largest` is the largest timestamp so far and `indexed` the
-        position of the last batch in the index."""
+        `offset_max`, but not beyond the piece in memory. `largest` is the largest timestamp so far and
+        `last_indexed_position` that of the last batch in the index."""
         piece, piece_start = self._piece, self._piece_start
         view, unpack, crc_of, piece_bytes = memoryview(piece), _FIELDS.unpack_from, crc32c, len(piece)
         in_piece, last_start = self._position - piece_start, piece_bytes - BATCH_HEADER_BYTES
         expected = _EPOCH_AND_MAGIC.pack(epoch, MAGIC)
         largest_timestamp, largest_offset = largest.timestamp, largest.offset
         # The next batch that begins behind this gets an entry in the index.
-        index_behind = indexed + interval - piece_start
+        index_behind = last_indexed_position + index_interval_bytes - piece_start
         entries: list[IndexEntry] = []
         by_producer: defaultdict[int, list[int]] = defaultdict(list)
         while in_piece <= last_start:
@@ -136,7 +142,7 @@ class VerifiedBatches:
             if in_piece > index_behind:
                 so_far = TimestampOffset(largest_timestamp, largest_offset)
                 entries.append(IndexEntry(last_offset, piece_start + in_piece, base_offset, so_far))
-                index_behind = in_piece + interval
+                index_behind = in_piece + index_interval_bytes
             next_offset = last_offset + 1
             in_piece = end
         self._position = piece_start + in_piece

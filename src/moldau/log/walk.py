@@ -32,7 +32,7 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         if len(piece) - at < BATCH_HEADER_BYTES:
             piece, piece_start, at = file.pread(min(PIECE_BYTES, end - position), position), position, 0
             if len(piece) < BATCH_HEADER_BYTES:
-                raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
+                raise _too_short(file, position, len(piece), end)
         header = BatchHeader._make(BATCH_HEADER.unpack_from(piece, at))
         size = LENGTH_PREFIX.size + header.batch_length
         if size < BATCH_HEADER_BYTES or size > end - position or header.magic != MAGIC:
@@ -59,10 +59,9 @@ def walk_batches(file: File, position: int, end: int) -> Iterator[tuple[BatchHea
             yield header, piece[at : at + size]
             at += size
         if len(piece) < expected:
-            # Reading again would get no more. Such a file was truncated by somebody else.
-            raise MalformedData(f"{file.path}: ends at {position + len(piece)} instead of {end}")
+            raise _too_short(file, position, len(piece), end)
         if not at and not read_bytes:
-            raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
+            raise _too_short(file, position, len(piece), end)
         position += at
         read_bytes = max(read_bytes, WHOLE_PIECE_BYTES)
 
@@ -81,7 +80,7 @@ def find_offset(
         piece = file.pread(min(PIECE_BYTES, end - position), position)
         at, last_header_at = 0, len(piece) - BATCH_HEADER_BYTES
         if last_header_at < 0:
-            raise MalformedData(f"{file.path}: {end - position} bytes at {position} are too few for a batch")
+            raise _too_short(file, position, len(piece), end)
         while at <= last_header_at:
             base_offset, batch_length, magic, last_offset_delta = offsets(piece, at)
             if expected_last is not None:
@@ -96,3 +95,11 @@ def find_offset(
             at += size
         position += at
     return None
+
+
+def _too_short(file: File, position: int, read_bytes: int, end: int) -> MalformedData:
+    """Return the error for a read at `position` that got too few bytes, less than a piece."""
+    if position + read_bytes < end:
+        # Reading again would get no more. Such a file was truncated by somebody else.
+        return MalformedData(f"{file.path}: ends at {position + read_bytes} instead of {end}")
+    return MalformedData(f"{file.path}: {read_bytes} bytes at {position} are too few for a batch")

@@ -1,4 +1,4 @@
-"""The records of topics and their partitions. `records` describes their encoding."""
+"""The records of topics and their partitions. SCHEMA notation: `wire.schema`; framing: `records`."""
 
 from __future__ import annotations
 
@@ -92,6 +92,8 @@ class PartitionRecord(MetadataRecord):
 
 
 class PartitionChangeRecord(MetadataRecord):
+    """None, LEADER_UNCHANGED or RECOVERY_STATE_UNCHANGED: the value stays."""
+
     __slots__ = (
         "adding_replicas",
         "directories",

@@ -1,6 +1,7 @@
 """Syncing a file's bytes and a directory's names to the disk, so that they survive a power loss.
 
-Linux: `fdatasync` waits for the bytes and the size, `fsync` for the times too. Both flush the disk's cache.
+Linux: `fdatasync` waits for the bytes and the size, `fsync` for the times too. Both flush the disk's cache. Some file
+systems cannot sync directories and answer EINVAL (VirtualBox' shared folders): when names become durable is up to them.
 macOS: `fsync` only writes the bytes to the disk's cache; only `F_FULLFSYNC` waits until they are durable. There is no
 `fdatasync`. File systems without `F_FULLFSYNC` (some network ones) refuse it, and get an `fsync`.
 Windows: files only; the file system has a journal for names, and directories cannot be opened.
@@ -48,12 +49,16 @@ def full_sync(fcntl: Callable[[int, int], Any], fsync: SyncFd) -> SyncFd:
 
 
 def directory_sync(sync: SyncFd) -> Callable[[str], None]:
-    """Return a function that syncs a directory by its path, using `sync`."""
+    """Return a function that syncs a directory by its path, using `sync`. A file system that cannot sync directories is
+    no error: it answers EINVAL, and has not begun to sync then."""
 
     def sync_directory(path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             sync(fd)
+        except OSError as refused:
+            if refused.errno != errno.EINVAL:
+                raise
         finally:
             os.close(fd)
 

@@ -1,4 +1,6 @@
-"""What all requests and responses have in common: one topic with one partition, an epoch, and maybe a leader."""
+"""What all requests and responses have in common: one topic with one partition, an epoch, and maybe a leader. Parses
+it, and takes over the leader that a response names.
+"""
 
 from __future__ import annotations
 

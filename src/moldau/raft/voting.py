@@ -1,8 +1,8 @@
 """Elections: granting votes, requesting votes, and counting them.
 
-A pre-vote (KIP-996) asks whether a vote would be granted; it commits nobody and does not change the epoch, so that a
-node that was only disconnected does not depose a leader. A voter grants one vote per epoch, to a log that is not behind
-its own.
+A pre-vote (KIP-996) asks whether a vote would be granted; it commits nobody and does not change the epoch of the
+asker, so that a node that was only disconnected does not depose a leader. A voter grants one vote per epoch, to a log
+that is not behind its own.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ def answer_vote(core: Core, request: VoteRequest) -> VoteResponse:
     partition: RequestPartitionData | None = single(request.topics, METADATA_TOPIC)
     if partition is None:
         return VoteResponse(ErrorCode.INVALID_REQUEST)
-    refusal = _refusal(core, request, partition)
+    refusal = _refusal(core, partition)
     if refusal is not None:
         return responses.vote_response(core.current_leader, refusal)
+    if partition.replica_epoch > core.role.epoch:
+        core.become_unattached(partition.replica_epoch)
+    if not is_addressee(core, request.voter_id, bytes(partition.voter_directory_id)):
+        return responses.vote_response(core.current_leader, ErrorCode.INVALID_VOTER_KEY)
     candidate = ReplicaKey(partition.replica_id, bytes(partition.replica_directory_id))
     is_up_to_date = (partition.last_offset_epoch, partition.last_offset) >= (core.log.last_epoch, core.log.end_offset)
     is_granted = core.role.may_grant(candidate, is_up_to_date, partition.pre_vote)
@@ -47,7 +51,8 @@ def answer_vote(core: Core, request: VoteRequest) -> VoteResponse:
     return responses.vote_response(core.current_leader, ErrorCode.NONE, is_granted=is_granted)
 
 
-def _refusal(core: Core, request: VoteRequest, partition: RequestPartitionData) -> ErrorCode | None:
+def _refusal(core: Core, partition: RequestPartitionData) -> ErrorCode | None:
+    """Return why the request may not even raise this node's epoch; None if it may."""
     # A candidate's epoch is above the last one of its log. A pre-vote has not raised the epoch yet.
     is_illegal = partition.last_offset_epoch > partition.replica_epoch - (0 if partition.pre_vote else 1)
     if partition.last_offset < 0 or partition.last_offset_epoch < 0 or is_illegal:
@@ -62,10 +67,6 @@ def _refusal(core: Core, request: VoteRequest, partition: RequestPartitionData) 
         return ErrorCode.INVALID_REQUEST
     if not may_be_voter(core, partition.replica_id):
         return ErrorCode.INCONSISTENT_VOTER_SET
-    if partition.replica_epoch > core.role.epoch:
-        core.become_unattached(partition.replica_epoch)
-    if not is_addressee(core, request.voter_id, bytes(partition.voter_directory_id)):
-        return ErrorCode.INVALID_VOTER_KEY
     return None
 
 
@@ -102,6 +103,7 @@ def request_votes(core: Core) -> None:
 
 
 def on_vote_response(core: Core, sent: OutgoingRequest, response: VoteResponse) -> bool:
+    """Count the vote. Return False if the request should be sent again later."""
     partition = single(response.topics, METADATA_TOPIC)
     if response.error_code or partition is None:
         return False

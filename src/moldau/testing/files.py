@@ -213,6 +213,9 @@ class MemoryFiles:
     def exists(self, path: str) -> bool:
         return path in self._inodes or path in self._directories
 
+    def is_directory(self, path: str) -> bool:
+        return path in self._directories
+
     def rename(self, source: str, target: str) -> None:
         self.step()
         if source in self._directories:

@@ -7,6 +7,7 @@ import re
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
 from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.java.dates import java_date
-from moldau.cli.kafka.performance.latencies import Latencies
+from moldau.cli.kafka.performance.latencies import FOLD_RECORDS, Latencies
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
 from moldau.client.properties import for_librdkafka
@@ -239,6 +240,21 @@ class TestPartitionLine:
         assert line.draw("t") == expected
 
 
+class CountingProducer:
+    """Acknowledges every record at once."""
+
+    def __init__(self) -> None:
+        self.records = 0
+
+    def produce(self, topic: str, value: bytes, on_delivery: Any) -> None:
+        self.records += 1
+        on_delivery(None, SimpleNamespace(latency=lambda: 0.001))
+
+    def poll(self, seconds: float) -> None: ...
+
+    def flush(self) -> None: ...
+
+
 class TestPerfFigures:
     def test_latency_lines(self) -> None:
         run = Latencies(now=0.0)
@@ -252,6 +268,33 @@ class TestPerfFigures:
             "1000 records sent, 500.000000 records/sec (0.49 MB/sec), 1.05 ms avg latency, 50.50 ms max latency,"
             " 1 ms 50th, 1 ms 95th, 1 ms 99th, 50 ms 99.9th."
         )
+
+    def test_windows_of_the_steady_state_have_kafkas_title(self) -> None:
+        steady = Latencies(now=0.0, steady=True)
+        steady.fresh += [0.001]
+        assert (steady.window_line(1.0, 1) or "").startswith("1 records sent, ")
+        assert steady.total_line(1.0, 1).startswith("1 steady state records sent, ")
+
+    def test_latencies_of_a_long_run_are_folded(self) -> None:
+        run = Latencies(now=0.0)
+        run.fresh += [0.001] * (FOLD_RECORDS - 1)
+        run.fold()
+        assert len(run.fresh) == FOLD_RECORDS - 1, "folding few would cost more than it saves"
+        run.fresh.append(0.001)
+        run.fold()
+        assert not run.fresh
+        assert run.total_line(1.0, 1).startswith(f"{FOLD_RECORDS} records sent, ")
+
+    @pytest.mark.parametrize(("warmup", "sent"), [("-5", 20), ("0", 20), ("15", 20)])
+    def test_the_warm_up_is_part_of_the_records(
+        self, warmup: str, sent: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["--topic", "t", "--num-records", "20", "--record-size", "1", "--throughput", "-1"]
+        arguments = producer_perf.FLAGS.parse([*words, "--warmup-records", warmup])
+        producer: Any = CountingProducer()
+        producer_perf.Run(producer_perf._plan(arguments, {}), producer, producer_perf.Failures()).send_all()
+        assert producer.records == sent
+        assert ("steady state" in capsys.readouterr().out) == (warmup == "15")
 
     def test_random_records_are_letters_of_the_requested_size(self) -> None:
         records = producer_perf.random_records(10, random.Random(0))

@@ -43,6 +43,7 @@ def test_a_salted_password() -> None:
     [
         (PLANTED, "Failed to find equals sign in SCRAM argument"),
         (f"SCRAM-SHA-1=[name=a,password={PLANTED}]", "The add-scram mechanism SCRAM-SHA-1 is not supported."),
+        (f"{PLANTED}==", "The add-scram mechanism is not supported."),
         (f"SCRAM-SHA-256=name=a,password={PLANTED}]", "Expected configuration string to start with ["),
         (f"SCRAM-SHA-256=[name=a,password={PLANTED}", "Expected configuration string to end with ]"),
         (f"SCRAM-SHA-256=[password={PLANTED}]", "You must supply 'name' to add-scram"),
@@ -60,6 +61,7 @@ def test_a_salted_password() -> None:
         (f"SCRAM-SHA-256=[name=a,password=b,{PLANTED}]", "Failed to find equals sign"),
         (f"SCRAM-SHA-256=[name=a,password=b,{PLANTED}=c]", "Unknown SCRAM configurations"),
         (f"SCRAM-SHA-256=[name=a,salt=*{PLANTED},password=b]", "Failed to decode given salt"),
+        (f"SCRAM-SHA-256=[name=a,salt=\u00fc{PLANTED},password=b]", "Failed to decode given salt"),
     ],
 )
 def test_refused_arguments_show_no_password(text: str, message: str) -> None:

@@ -131,6 +131,21 @@ def test_pages_see_the_moves_that_began_although_one_is_refused() -> None:
     assert access.refreshed == 1
 
 
+def test_the_answer_of_a_move_has_only_what_was_checked() -> None:
+    access = Access(Admin({P0: None}))
+    row = {"topic": "orders", "partition": 0, "to": [2]}
+    given = [{**row, "from": [float("nan")], "more": 1}]
+    answer = endpoint.reassign(call(access, {"plan": given, "execute": True}))
+    assert answer == {"plan": [row], "executed": True}
+
+
+def test_a_partition_in_two_rows_is_refused() -> None:
+    access = Access(Admin({P0: None}))
+    plan = [{"topic": "orders", "partition": 0, "to": to} for to in ([1], [2])]
+    with pytest.raises(ApiError, match="orders-0 is in two rows"):
+        endpoint.reassign(call(access, {"plan": plan, "execute": True}))
+
+
 def test_moves_that_ended_meanwhile_are_not_cancelled() -> None:
     access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)}))
     assert endpoint.cancel_reassignments(call(access, {})) == {"ok": True, "cancelled": 1}

@@ -39,6 +39,9 @@ class CaselessDisk(DiskFiles):
     def exists(self, path: str) -> bool:
         return super().exists(found_as(path))
 
+    def is_directory(self, path: str) -> bool:
+        return super().is_directory(found_as(path))
+
     def rename(self, source: str, target: str) -> None:
         super().rename(found_as(source), target)
 

@@ -260,11 +260,33 @@ def test_partition_metadata() -> None:
         ("orders", None),
         ("-0", None),
         ("orders-x", None),
+        ("orders-2147483647", ("orders", 2**31 - 1)),
+        ("orders-2147483648", None),
+        ("backup-2024-01", None),
+        ("orders-\u0661", None),
         ("a b-0", None),
     ],
 )
 def test_directory_names(name: str, partition: tuple[str, int] | None) -> None:
     assert layout.partition_of(name) == partition
+
+
+def test_other_files_and_directories_are_left_alone(tmp_path: Path) -> None:
+    store = LogStore(DiskFiles(), str(tmp_path))
+    store.load(lambda _: LogConfig(), NOW_MS)
+    fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
+    store.close()
+    deleted_name = "orders-0." + "0" * 32 + "-delete"
+    for file_name in ("gc.log-20240101", deleted_name):
+        (tmp_path / file_name).write_text("an operator's")
+    (tmp_path / "backup-2024-01").mkdir()
+
+    store = LogStore(DiskFiles(), str(tmp_path))
+    assert store.load(lambda _: LogConfig(), NOW_MS).logs == 1
+    purge(store, NOW_MS)
+    store.close()
+    assert {"gc.log-20240101", deleted_name, "backup-2024-01"} <= {each.name for each in tmp_path.iterdir()}
+    assert not (tmp_path / "backup-2024-1").exists()
 
 
 def test_file_names() -> None:

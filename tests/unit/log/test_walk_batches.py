@@ -57,6 +57,19 @@ def test_a_file_that_ends_within_a_batch_is_told_after_those_before_it(missing: 
         next(walked)
 
 
+def test_every_walk_tells_where_a_truncated_file_ends() -> None:
+    file, data = written(10, 20)
+    second = data.index(b"v" * 20) - 61
+    file.truncate(second + 5)
+    message = f"ends at {second + 5} instead of {len(data)}"
+    with pytest.raises(MalformedData, match=message):
+        list(walk_headers(file, second, len(data)))
+    with pytest.raises(MalformedData, match=message):
+        find_offset(file, second, len(data), 1)
+    with pytest.raises(MalformedData, match=f"5 bytes at {second} are too few"):
+        list(walk_headers(file, second, second + 5))
+
+
 def test_an_offset_is_found_in_its_batch() -> None:
     file, data = written(10, 20, 30)
     sizes = [71 + 7, 81 + 7, 91 + 7]

@@ -11,7 +11,7 @@ import pytest
 from running_here import LINUX, linux_only
 
 from moldau.platforms import durable_files
-from moldau.platforms.durable_files import F_FULLFSYNC, full_sync, syncs_of
+from moldau.platforms.durable_files import F_FULLFSYNC, directory_sync, full_sync, syncs_of
 
 
 class Disk:
@@ -103,6 +103,18 @@ def test_a_missing_directory_cannot_be_synced(tmp_path: Path, platform: str) -> 
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         syncs_of(platform).directory(str(tmp_path / "file"))
+
+
+def test_a_file_system_that_cannot_sync_directories_is_no_error(tmp_path: Path) -> None:
+    disk = Disk(fsync_fault=errno.EINVAL)
+    directory_sync(disk.fsync)(str(tmp_path))
+    assert disk.calls == ["fsync"]
+
+
+def test_a_directory_that_could_not_be_synced_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as failed:
+        directory_sync(Disk(fsync_fault=errno.EIO).fsync)(str(tmp_path))
+    assert failed.value.errno == errno.EIO
 
 
 @linux_only

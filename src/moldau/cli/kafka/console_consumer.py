@@ -360,20 +360,20 @@ class PrintLoop:
 
 def _run(arguments: Arguments, print_loop: PrintLoop, subscription: PatternSubscription | None) -> int:
     """Run the loop to its end, print how many records were read, and return the exit status."""
-    stop = StopSignals()
-    try:
-        with stop:
+    # Also around the close: a signal must not interrupt the commit and the leave, and a second one ends the process.
+    with StopSignals() as stop:
+        try:
             print_loop.run(subscription, stop)
-    except BrokenPipeError:
-        # `| head` closed the pipe. Kafka ends with status 0 then.
-        print_loop.close()
-        discard_stdout()
-        return 0
-    except BaseException:
+        except BrokenPipeError:
+            # `| head` closed the pipe. Kafka ends with status 0 then.
+            print_loop.close()
+            discard_stdout()
+            return 0
+        except BaseException:
+            _finish(arguments, print_loop)
+            raise
         _finish(arguments, print_loop)
-        raise
-    _finish(arguments, print_loop)
-    return stop.exit_status
+        return stop.exit_status
 
 
 def _finish(arguments: Arguments, print_loop: PrintLoop) -> None:

@@ -179,7 +179,7 @@ def _plan(arguments: Arguments, java_config: dict[str, str]) -> Plan:
         topic=arguments.single_value("topic") or "",
         records=_number(arguments, "num-records"),
         per_second=per_second,
-        warmup=_number(arguments, "warmup-records"),
+        warmup=max(_number(arguments, "warmup-records"), 0),
         interval_seconds=_number(arguments, "reporting-interval") / 1000,
         transaction_seconds=duration_ms / 1000 if in_transactions else None,
         payloads=_payloads(arguments),
@@ -233,6 +233,8 @@ class Run:
         self._producer = producer
         self._failures = failures
         self._bytes = self._sent = 0
+        self._latencies: list[Latencies] = []
+        """Of all records; after the warm-up also of those since then."""
 
     def send_all(self) -> None:
         plan, producer = self._plan, self._producer
@@ -245,12 +247,16 @@ class Run:
         self._start = self._next_report = time.perf_counter()
         self._next_report += plan.interval_seconds
         self._transaction_end = self._start + (plan.transaction_seconds or 0)
-        whole = self._whole = Latencies(self._start)
+        whole = Latencies(self._start)
+        self._latencies = [whole]
         self._send(plan.warmup, _delivery_callback(self._failures, whole))
         steady = None
         if plan.warmup:
             print("In steady state.", flush=True)
-            steady = Latencies(time.perf_counter(), steady=True)
+            now = time.perf_counter()
+            steady = Latencies(now, steady=True)
+            self._latencies.append(steady)
+            self._next_report = now + plan.interval_seconds
         self._send(plan.records - plan.warmup, _delivery_callback(self._failures, whole, steady))
         if plan.transaction_seconds is not None and self._sent:
             self._producer.commit_transaction()
@@ -301,9 +307,12 @@ class Run:
 
     def _check_time(self) -> None:
         now = time.perf_counter()
+        for each in self._latencies:
+            each.fold()
         if now >= self._next_report:
             self._next_report = now + self._plan.interval_seconds
-            line = self._whole.window_line(now, self._mean_bytes())
+            # After the warm-up, as in Kafka, progress is that of the steady state only.
+            line = self._latencies[-1].window_line(now, self._mean_bytes())
             if line is not None:
                 print(line, flush=True)
         if self._plan.transaction_seconds is not None and now >= self._transaction_end:

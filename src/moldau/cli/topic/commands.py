@@ -6,8 +6,8 @@ This module turns responses into tables and lines; connect.py connects to the br
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
@@ -19,6 +19,7 @@ from moldau.cli.connect import (
     CommandFailed,
     admin_api,
     broker_options,
+    error_name,
     existing_topics,
     is_internal,
     key_values_callback,
@@ -26,7 +27,12 @@ from moldau.cli.connect import (
 )
 from moldau.cli.output import Bytes, Table, confirm, format_option, show
 from moldau.cli.partition_offsets import Bounds
+from moldau.cli.topic.defaults import config_defaults
 from moldau.cli.topic.sizes import topic_sizes
+
+PARTITIONS_MAX: Final = 100_000
+REPLICAS_MAX: Final = 10_000
+"""librdkafka refuses more of either."""
 
 
 @click.group()
@@ -36,8 +42,13 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many. Default: the broker's.")
-@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each. Default: the broker's.")
+@click.option("-p", "--partitions", type=click.IntRange(1, PARTITIONS_MAX), help="How many. Default: the broker's.")
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(1, REPLICAS_MAX),
+    help="Copies of each. Default: the broker's.",
+)
 @click.option(
     "-c", "--config", multiple=True, metavar="K=V", callback=key_values_callback, help="A topic config. Repeatable."
 )
@@ -66,19 +77,16 @@ def create(
             outcome(future, name)
             click.echo(f"created {name}")
         except CommandFailed as error:
-            if if_not_exists and _is_already_exists(error):
+            if if_not_exists and error_name(error) == "TOPIC_ALREADY_EXISTS":
                 click.echo(f"{name} exists already")
             else:
                 failures.append(error)
+    _raise_all(failures)
+
+
+def _raise_all(failures: Sequence[CommandFailed]) -> None:
     if failures:
         raise CommandFailed(" | ".join(error.message for error in failures))
-
-
-def _is_already_exists(error: CommandFailed) -> bool:
-    from moldau.client.confluent import KafkaError, KafkaException
-
-    cause = error.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
 @topic.command(name="list", short_help="List the topics and how much they hold.")
@@ -97,7 +105,7 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     """
     metadata = broker.metadata()
     topics = [t for name, t in sorted(metadata.topics.items()) if internal or not is_internal(name)]
-    bounds = partition_offsets.bounds(broker.admin, partition_offsets.partitions_with_leader(topics))
+    bounds = partition_offsets.bounds_of_existing(broker.admin, partition_offsets.partitions_with_leader(topics))
     sizes = topic_sizes(broker, metadata)
     rows = [
         (
@@ -136,12 +144,15 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     moldau topic describe orders
     moldau topic describe orders --format yaml
     """
-    topics = existing_topics(broker.metadata(), names)
+    metadata = broker.metadata()
+    topics = existing_topics(metadata, names)
     admin = broker.admin
     bounds = partition_offsets.bounds(admin, partition_offsets.partitions_with_leader(topics))
+    defaults = config_defaults(broker, metadata, names)
     data, tables = [], []
     for topic_metadata in topics:
-        partitions, configs = _partition_table(topic_metadata, bounds), _config_table(admin, topic_metadata)
+        partitions = _partition_table(topic_metadata, bounds)
+        configs = _config_table(admin, topic_metadata, defaults.get(topic_metadata.topic, {}))
         tables += [partitions, configs]
         set_configs = {key: value for key, value, _ in configs.rows}
         data.append({"name": topic_metadata.topic, "partitions": partitions.records(), "configs": set_configs})
@@ -161,25 +172,19 @@ def _partition_table(topic_metadata: TopicMetadata, bounds: Bounds) -> Table:
     return Table(columns, rows, f"{topic_metadata.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
 
 
-def _config_table(admin: Any, topic_metadata: TopicMetadata) -> Table:
+def _config_table(admin: Any, topic_metadata: TopicMetadata, defaults: Mapping[str, str | None]) -> Table:
     """Return the configs set on the topic itself; `kafka-configs --all` prints the many defaults."""
     api = admin_api()
     resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, topic_metadata.topic)
     entries = outcome(admin.describe_configs([resource])[resource], topic_metadata.topic)
     on_topic = api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    rows = [(e.name, e.value, _default_of(e)) for _, e in sorted(entries.items()) if e.source == on_topic]
+    rows = [(e.name, e.value, defaults.get(e.name)) for _, e in sorted(entries.items()) if e.source == on_topic]
     return Table(("CONFIG", "VALUE", "DEFAULT"), rows, empty="no configs set: the broker's defaults apply")
-
-
-def _default_of(entry: Any) -> str | None:
-    """Return the value that applies if the topic's own is removed: the next of the synonyms in the response."""
-    others = [synonym.value for synonym in entry.synonyms.values() if synonym.source != entry.source]
-    return others[0] if others else None
 
 
 @topic.command()
 @click.argument("name", metavar="NAME", shell_complete=complete_topics)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Grow to this many partitions.")
+@click.option("-p", "--partitions", type=click.IntRange(1, PARTITIONS_MAX), help="Grow to this many partitions.")
 @click.option("-s", "--set", "to_set", multiple=True, metavar="K=V", callback=key_values_callback, help="Set a config.")
 @click.option("-u", "--unset", "to_unset", multiple=True, metavar="K", help="Return a config to its default.")
 @broker_options
@@ -230,9 +235,14 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     """
     existing_topics(broker.metadata(), names)
     confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
+    failures: list[CommandFailed] = []
     for name, future in broker.admin.delete_topics(list(names)).items():
-        outcome(future, name)
-        click.echo(f"deleted {name}")
+        try:
+            outcome(future, name)
+            click.echo(f"deleted {name}")
+        except CommandFailed as error:
+            failures.append(error)
+    _raise_all(failures)
 
 
 @topic.command(short_help="Delete the oldest records of a topic.")
@@ -260,7 +270,12 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     ranges = partition_offsets.resolve(admin, partitions, offsets.OffsetRange(until))
     confirm(f"Delete all records of {name} before {before}?", yes)
     to_delete = [TopicPartition(name, number, resolved.begin) for (_, number), resolved in sorted(ranges.items())]
-    rows = []
+    rows, failures = [], []
     for partition, future in admin.delete_records(to_delete).items():
-        rows.append((partition.partition, outcome(future, f"{name} partition {partition.partition}").low_watermark))
-    show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))
+        try:
+            rows.append((partition.partition, outcome(future, f"{name} partition {partition.partition}").low_watermark))
+        except CommandFailed as error:
+            failures.append(error)
+    if rows:
+        show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))
+    _raise_all(failures)

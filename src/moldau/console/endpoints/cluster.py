@@ -26,7 +26,7 @@ from moldau.console.live import Event, Feed
 
 PARTITIONS_DRAWN: Final = 40
 TOPIC_PARTITIONS_DRAWN: Final = 1_000
-"""Of one topic: the live feed sends them again after each change."""
+"""Of one topic: the live feed sends them again after each round of the collector."""
 LED_SHOWN: Final = 500
 REASSIGNMENTS_SHOWN: Final = 500
 PLAN_PARTITIONS_MAX: Final = 5_000
@@ -41,10 +41,14 @@ def cluster(call: Call) -> dict[str, Any]:
 
 def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]:
     state = collector.look()
-    if topic_name and topic_name not in state.topics:
-        raise unknown_topic(topic_name)
-    drawn = [state.topics[topic_name]] if topic_name else _topics_to_draw(state)
-    partitions = (row for topic in drawn for row in _partitions(topic, state.reassignments))
+    if topic_name:
+        topic = state.topics.get(topic_name)
+        if topic is None:
+            raise unknown_topic(topic_name)
+        drawn = [topic]
+    else:
+        drawn = _topics_to_draw(state)
+    partitions = (row for each in drawn for row in _partitions(each, state.reassignments))
     return {
         "cluster_id": state.cluster_id,
         "controller_id": state.controller_id,
@@ -229,14 +233,14 @@ def reassign(call: Call) -> dict[str, Any]:
         raise bad_request("ask for a plan with topics and brokers first, then send plan with execute: true")
     with call.access.admin() as admin:
         if given is None:
-            plan = _proposal(call, admin)
-            return {"plan": plan, "executed": False}
+            return {"plan": _proposal(call, admin), "executed": False}
         targets = _targets(given)
         _existing_topics(admin, sorted({each.topic for each in targets}))
         outcomes = admin.alter_reassignments(targets)
     call.changed()
     _raise_first(outcomes)
-    return {"plan": given, "executed": True}
+    plan = [{"topic": name, "partition": index, "to": to} for (name, index), to in targets.items()]
+    return {"plan": plan, "executed": True}
 
 
 def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
@@ -266,14 +270,17 @@ def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
 
 
 def _targets(plan: list[Any]) -> dict[TopicPartition, list[int]]:
-    targets = {}
+    targets: dict[TopicPartition, list[int]] = {}
     for row in plan[:PLAN_PARTITIONS_MAX]:
         if not isinstance(row, dict) or not isinstance(row.get("topic"), str) or not _is_id(row.get("partition")):
             raise bad_request("plan: expected rows with topic, partition and to")
         replicas = row.get("to")
         if not isinstance(replicas, list) or not replicas or not all(map(_is_id, replicas)):
             raise bad_request("plan: `to` is a list of broker ids")
-        targets[TopicPartition(row["topic"], row["partition"])] = replicas
+        partition = TopicPartition(row["topic"], row["partition"])
+        if partition in targets:
+            raise bad_request(f"plan: {partition} is in two rows")
+        targets[partition] = replicas
     if not targets or len(plan) > PLAN_PARTITIONS_MAX:
         raise bad_request(f"plan: expected 1 to {PLAN_PARTITIONS_MAX} rows")
     return targets

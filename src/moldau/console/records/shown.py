@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from typing import Any, Final, NamedTuple
@@ -41,6 +42,7 @@ def record_data(found: FoundRecord, bytes_max: int = LIST_BYTES_MAX) -> dict[str
         "value": shown(record.value, bytes_max),
         "headers": [{"name": name, "value": shown(value, bytes_max)} for name, value in record.headers[:HEADERS_MAX]],
         "size_bytes": found.size_bytes,
+        **({"headers_cut": True} if len(record.headers) > HEADERS_MAX else {}),
     }
 
 
@@ -66,19 +68,18 @@ def _cut(is_cut: bool) -> dict[str, bool]:
 
 
 def text_of(data: bytes, is_cut: bool = False) -> str | None:
-    """Return the text of bytes that are UTF-8 and can be printed, else None."""
+    """Return the text of bytes that are UTF-8 and can be printed, else None. If they are cut, the last character may be
+    incomplete, and is left out."""
     try:
-        text = data.decode("utf-8", "ignore" if is_cut else "strict")
+        text = codecs.utf_8_decode(data, "strict", not is_cut)[0]
     except UnicodeDecodeError:
-        return None
-    if is_cut and len(text.encode()) < len(data) - 4:
         return None
     return None if any(ord(letter) < 32 and letter not in "\t\n\r" for letter in text[:4096]) else text
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON of a text, None if it is none, or none that can be sent on: too deep, or with a number that is
-    not finite."""
+    """Return the parsed JSON; None if the text is not JSON (or is null), is too deep, or has a number that is not
+    finite."""
     if text[:1] not in '{["-0123456789tfn \t\r\n' or not text:
         return None
     try:

@@ -2,8 +2,8 @@
 
 Of several commits for one partition, the last one in the log wins, in whatever order their transactions end. Records
 are applied in log order, so their log offsets need not be stored: the producers of a partition are ordered by their
-last commits, and a later commit sets the values of earlier ones to None. Such an entry stays until its transaction
-ends, because the partition's offset is unstable until then.
+last commits, and when a later one takes effect (its transaction commits, or it has none), earlier ones become None.
+Such an entry stays until its transaction ends, because the partition's offset is unstable until then.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 
 TopicAndPartition = tuple[str, int]
-Senders = dict[int, OffsetCommitValue | None]
+ValuesByProducer = dict[int, OffsetCommitValue | None]
 """The value of each producer id, the latest commit last; None if a later commit replaced it."""
-_NONE_OPEN: Final[Mapping[TopicAndPartition, Senders]] = {}
+_NONE_OPEN: Final[Mapping[TopicAndPartition, ValuesByProducer]] = {}
 
 
 class TransactionalOffsets:
     def __init__(self) -> None:
-        self.groups: dict[str, dict[TopicAndPartition, Senders]] = {}
+        self.groups: dict[str, dict[TopicAndPartition, ValuesByProducer]] = {}
         """The open commits of each group that has any."""
         self._producers: dict[int, dict[tuple[str, TopicAndPartition], None]] = {}
         """The groups and partitions with an open commit of each producer id, in the order of its first commits."""
@@ -33,23 +33,23 @@ class TransactionalOffsets:
     def __iter__(self) -> Iterator[tuple[str, TopicAndPartition, OffsetCommitValue | None]]:
         """Yield group, partition and value of every open commit; the value is None if a later commit replaced it."""
         for group_id, partitions in self.groups.items():
-            for partition, senders in partitions.items():
-                yield from ((group_id, partition, value) for value in senders.values())
+            for partition, values in partitions.items():
+                yield from ((group_id, partition, value) for value in values.values())
 
     # --- the log ------------------------------------------------------------------------------------------------
 
     def add(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         partition = (key.topic, key.partition)
-        senders = self.groups.setdefault(key.group, {}).setdefault(partition, {})
-        senders.pop(producer_id, None)  # a dict keeps the old position; this commit must be last
-        senders[producer_id] = value
+        values = self.groups.setdefault(key.group, {}).setdefault(partition, {})
+        values.pop(producer_id, None)  # a dict keeps the old position; this commit must be last
+        values[producer_id] = value
         self._producers.setdefault(producer_id, {})[key.group, partition] = None
 
     def overtake(self, key: OffsetCommitKey) -> None:
         """Replace all open commits of the partition: a commit without a transaction came after them."""
-        senders = self.groups.get(key.group, _NONE_OPEN).get((key.topic, key.partition))
-        if senders:
-            senders.update(dict.fromkeys(senders))
+        values = self.groups.get(key.group, _NONE_OPEN).get((key.topic, key.partition))
+        if values:
+            values.update(dict.fromkeys(values))
 
     def forget(self, key: OffsetCommitKey) -> None:
         """Drop all open commits of the partition: its offset was removed."""
@@ -65,13 +65,13 @@ class TransactionalOffsets:
         """End the producer's transaction and return the offsets that it commits."""
         commits = []
         for group_id, partition in self._producers.pop(producer_id, ()):
-            senders = self.groups[group_id][partition]
-            value = senders[producer_id]
+            values = self.groups[group_id][partition]
+            value = values[producer_id]
             if committed and value is not None:
-                _strike_older(senders, producer_id)
+                _strike_older(values, producer_id)
                 commits.append((OffsetCommitKey(group_id, *partition), value))
-            del senders[producer_id]
-            if not senders:
+            del values[producer_id]
+            if not values:
                 self._close(group_id, partition)
         return commits
 
@@ -82,8 +82,8 @@ class TransactionalOffsets:
             self.groups.pop(group_id, None)
 
 
-def _strike_older(senders: Senders, newest: int) -> None:
-    for producer_id in senders:
+def _strike_older(values: ValuesByProducer, newest: int) -> None:
+    for producer_id in values:
         if producer_id == newest:
             return
-        senders[producer_id] = None
+        values[producer_id] = None

@@ -27,8 +27,6 @@ class ResourceType(IntEnum):
     def _missing_(cls, value: object) -> ResourceType:
         return cls.UNKNOWN
 
-    __hash__ = int.__hash__  # an enum's own is slow, and each request looks up decisions by it
-
 
 class PatternType(IntEnum):
     UNKNOWN = 0

@@ -190,6 +190,23 @@ def test_after_a_refused_upgrade_the_members_join_again(shard: InMemoryGroupShar
     assert [response.value().error_code for response in joined] == [ErrorCode.NONE] * 2
 
 
+def test_after_a_refused_upgrade_by_its_own_id_a_classic_member_still_times_out(shard: InMemoryGroupShard) -> None:
+    member_id = classic(shard)
+    shard.refuses_next_records = True
+    with pytest.raises(KafkaError):
+        enter(shard, member_id)
+    assert list(classic_group(shard).members) == [member_id]
+    shard.advance(60_000)
+    assert not classic_group(shard).members
+
+
+def test_a_consumer_that_joins_with_the_id_of_a_pending_member_has_a_session(shard: InMemoryGroupShard) -> None:
+    classic(shard)
+    pending = shard.submit(lambda groups: groups.join(join_request(""), OLD)).value().member_id
+    enter(shard, pending)
+    assert ("session", "g", pending) in shard.groups.state.deadlines
+
+
 def test_a_conversion_leaves_no_deadlines_of_the_old_kind(shard: InMemoryGroupShard) -> None:
     member_id = classic(shard)
     deadlines = shard.groups.state.deadlines

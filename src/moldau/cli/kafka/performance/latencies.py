@@ -3,8 +3,8 @@
     1000 records sent, 100.0 records/sec (0.01 MB/sec), 4.7 ms avg latency, 12.0 ms max latency.
     1000 records sent, 100.000000 records/sec (0.01 MB/sec), 4.70 ms avg latency, 12.00 ms max latency, 4 ms 50th, ...
 
-Latencies are appended to a list, which is periodically turned into counts per millisecond: so a run of any length
-needs little memory, and a record costs one append. The time is passed in.
+Latencies are appended to a list, which `fold` turns into counts per millisecond every FOLD_RECORDS: so a run of any
+length needs little memory, and a record costs one append. The time is passed in.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 MEGABYTE: Final = 1024 * 1024
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
+FOLD_RECORDS: Final = 1 << 16
 
 
 class Latencies:
@@ -28,6 +29,11 @@ class Latencies:
         self._sum = self._window_sum = 0.0
         self._max = self._window_max = 0.0
 
+    def fold(self) -> None:
+        """Count the fresh latencies if there are many. To be called every now and then."""
+        if len(self.fresh) >= FOLD_RECORDS:
+            self._count_fresh()
+
     def window_line(self, now: float, record_bytes: float) -> str | None:
         """Return the line about the time since the last report, or None if no record was acknowledged in it."""
         self._count_fresh()
@@ -38,7 +44,7 @@ class Latencies:
             return None
         rate = count / elapsed
         return (
-            f"{count} {self._title}, {rate:.1f} records/sec ({rate * record_bytes / MEGABYTE:.2f} MB/sec),"
+            f"{count} records sent, {rate:.1f} records/sec ({rate * record_bytes / MEGABYTE:.2f} MB/sec),"
             f" {total / count * 1000:.1f} ms avg latency, {longest * 1000:.1f} ms max latency."
         )
 

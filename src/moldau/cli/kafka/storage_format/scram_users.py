@@ -6,8 +6,8 @@ error quotes what may be a piece of a password.
 
 from __future__ import annotations
 
-import binascii
 import os
+import re
 from base64 import b64decode
 from typing import Final
 
@@ -18,6 +18,7 @@ from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
 
 NAMES: Final = frozenset(("name", "password", "saltedpassword", "salt", "iterations"))
+_MECHANISM_NAME: Final = re.compile("SCRAM-SHA-?[0-9]{1,4}", re.IGNORECASE)
 
 
 def scram_record(text: str) -> UserScramCredentialRecord:
@@ -27,7 +28,9 @@ def scram_record(text: str) -> UserScramCredentialRecord:
         raise ToolFailed("Failed to find equals sign in SCRAM argument")
     mechanism = SCRAM_MECHANISMS.get(name)
     if mechanism is None:
-        raise ToolFailed(f"The add-scram mechanism {name} is not supported.")
+        # A name that is none of Kafka's form may be a piece of a password.
+        shown = f" {name}" if _MECHANISM_NAME.fullmatch(name) else ""
+        raise ToolFailed(f"The add-scram mechanism{shown} is not supported.")
     if not config.startswith("["):
         raise ToolFailed("Expected configuration string to start with [")
     if not config.endswith("]"):
@@ -77,5 +80,5 @@ def _iterations(text: str | None, mechanism: str) -> int:
 def _decoded(text: str, name: str) -> bytes:
     try:
         return b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:  # also what binascii.Error is; plain for text that is not ASCII
         raise ToolFailed(f"Failed to decode given {name}") from None

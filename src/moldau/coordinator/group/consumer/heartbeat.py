@@ -5,6 +5,7 @@ leaves. Also the replay and the topic changes of a shard's consumer groups.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import uuid_text
@@ -107,10 +108,15 @@ class ConsumerGroups:
         change.resolve_topics(self.patterns, may_describe)
         change.update_target()
         is_reassigned = change.reconcile(owned_partitions(request))
-        self._set_deadlines(change, is_reassigned)
+        on_applied = None
+        if conversion is NO_CONVERSION:
+            self._set_deadlines(change, is_reassigned)
+        else:
+            # Not before: if the log refuses the records, a classic member with this id keeps its own session.
+            on_applied = partial(self._on_created, conversion, change, is_reassigned)
         response = self._response(request, change)
         on_refused = _on_refused(conversion, mark_topics_resolved(change))
-        return Outcome(response, change.records, conversion.answers, on_refused, conversion.on_applied)
+        return Outcome(response, change.records, conversion.answers, on_refused, on_applied)
 
     def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """Return the consumer group. If a new one or a conversion is needed, return the future group and the
@@ -121,23 +127,22 @@ class ConsumerGroups:
         if request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
         if group is None or group.is_empty:
-            new_group = ConsumerGroup(request.group_id)
-            conversion = Conversion(() if group is None else group.tombstones())
-        else:
-            new_group, conversion = self._migration.upgrade(group)
-        return new_group, replace(conversion, on_applied=lambda: self._on_created(request.group_id, conversion))
+            return ConsumerGroup(request.group_id), Conversion(() if group is None else group.tombstones())
+        return self._migration.upgrade(group)
 
-    def _on_created(self, group_id: str, conversion: Conversion) -> None:
-        """Complete the soft state of a group that was just created: its topics are resolved. After an upgrade, start
-        the sessions of the members that still use the classic protocol."""
+    def _on_created(self, conversion: Conversion, change: Change, is_reassigned: bool) -> None:
+        """Complete the soft state of a group that was just created: its topics are resolved, and the session of its
+        first consumer starts. After an upgrade, start those of the members that still use the classic protocol."""
         if conversion.on_applied is not None:
             conversion.on_applied()
+        group_id = change.group.group_id
         group = self._state.groups[group_id]
         assert isinstance(group, ConsumerGroup)
         group.must_resolve_topics = False
         for member in group.members.values():
             if member.is_classic:
                 self.fencing.extend_session(group_id, member)
+        self._set_deadlines(change, is_reassigned)
 
     def _new_change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
         """Check the sender and return its change: an existing member, a new one, or a static member that came back."""

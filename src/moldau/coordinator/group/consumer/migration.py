@@ -1,5 +1,8 @@
-"""The interface for groups that change their protocol while they have members. `migration.conversions` implements it;
-without an implementation, a group never changes its protocol."""
+"""The interface for groups that change their protocol while they have members.
+
+`moldau.coordinator.group.migration.conversions` implements it; without an implementation, a group with members keeps
+its protocol.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ export async function recordPage({ root, params, signal, crumbs, go, may }) {
     figures([
       ["Time", format.moment(record.timestamp_ms, { exact: true }), record.timestamp_type === "append" ? "when the broker wrote it" : "when it was made", "text"],
       ["Size", format.bytes(record.size_bytes)],
-      ["Headers", format.count(record.headers.length)],
+      ["Headers", record.headers_cut ? `more than ${format.count(record.headers.length)}` : format.count(record.headers.length)],
     ]),
     recordBody(topic, record),
   ]);
@@ -42,7 +42,7 @@ export async function recordPage({ root, params, signal, crumbs, go, may }) {
 export function recordBody(topic, record) {
   return h("div.stack", 
     partCard("Value", record.value),
-    h("div.grid", partCard("Key", record.key), headerCard(record.headers)),
+    h("div.grid", partCard("Key", record.key), headerCard(record)),
     h("div.row",
       button("Copy as JSON", () => copied(asJson(record)), { iconName: "copy", kind: "small" }),
       record.value.kind !== "null" && button("Copy value", () => copied(record.value.text), { iconName: "copy", kind: "small" }),
@@ -71,8 +71,9 @@ function partCard(title, part) {
   return card(h("h3", title, " ", size), h("div.row", { hidden: choices.length < 2, role: "group", "aria-label": `${title} as` }, buttons), shown);
 }
 
-function headerCard(headers) {
+function headerCard({ headers, headers_cut: isCut }) {
   if (!headers.length) return card(h("h3", "Headers"), h("p.muted", "None"));
-  return card(h("h3", "Headers"), pairs(headers.map((each) => [h("span.mono", each.name), h("span.mono", each.value.kind === "null" ? "null" : each.value.text)])));
+  return card(h("h3", "Headers"), pairs(headers.map((each) => [h("span.mono", each.name), h("span.mono", each.value.kind === "null" ? "null" : each.value.text)])),
+    isCut && h("p.muted", `Only the first ${format.count(headers.length)}.`));
 }
 

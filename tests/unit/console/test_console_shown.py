@@ -1,0 +1,34 @@
+"""A record as the pages show it: what is text, and what says that it was cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.console.records.shown import HEADERS_MAX, FoundRecord, record_data, shown
+from moldau.wire.records import Record
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (b"abcdefgh", "text", "abcd"),
+        ("abcü".encode(), "text", "abc"),
+        ("abü€".encode(), "text", "abü"),
+        ("a\U0001f600b".encode(), "text", "a"),
+        (b"a\xffcdefgh", "binary", "61ff"),
+        (b"\xff\xfe\xfd\xfcefgh", "binary", "fffe"),
+        (b"abc\xffdefg", "binary", "6162"),
+        (b"abc\x80defg", "binary", "6162"),
+    ],
+)
+def test_only_the_end_of_a_cut_text_may_be_incomplete(data: bytes, kind: str, text: str) -> None:
+    part = shown(data, 4)
+    assert (part["kind"], part["text"], part["cut"], part["bytes"]) == (kind, text, True, len(data))
+
+
+@pytest.mark.parametrize(("count", "is_cut"), [(HEADERS_MAX, False), (HEADERS_MAX + 1, True)])
+def test_headers_that_are_left_out_are_told(count: int, is_cut: bool) -> None:
+    record = Record(0, 0, None, b"v", tuple((f"h{number}", b"") for number in range(count)))
+    data = record_data(FoundRecord(0, record, False))
+    assert len(data["headers"]) == HEADERS_MAX
+    assert data.get("headers_cut", False) is is_cut
