@@ -138,9 +138,12 @@ def test_no_representation_shows_a_secret(folder: Path) -> None:
     assert pipeline.masked(JAAS) == MASK
 
 
-def test_settings_of_spark_may_be_secret_too(folder: Path) -> None:
-    pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.fs.s3a.secret.key: {PLANTED}}}\n")
-    assert pipeline.spark["spark.hadoop.fs.s3a.secret.key"] == PLANTED
+@pytest.mark.parametrize(
+    "name", ["fs.s3a.secret.key", "fs.s3a.access.key", "fs.azure.account.key.shop.dfs.core.windows.net"]
+)
+def test_settings_of_spark_may_be_secret_too(folder: Path, name: str) -> None:
+    pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.{name}: {PLANTED}}}\n")
+    assert pipeline.spark[f"spark.hadoop.{name}"] == PLANTED
     assert PLANTED not in repr(pipeline)
     assert pipeline.masked(f"refused {PLANTED}") == f"refused {MASK}"
 
