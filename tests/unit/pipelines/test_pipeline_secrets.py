@@ -153,6 +153,24 @@ def test_settings_of_spark_may_be_secret_too(folder: Path, name: str) -> None:
     [
         f"kafka: {{sasl.password: {PLANTED}, bootstrap.servers: x}}",
         f"kafka: {{bootstrap.servers: x, 'ssl.key.password': \"{PLANTED}\"}}",
+def test_a_variable_without_a_value_is_reported_only_where_it_is_used(folder: Path) -> None:
+    text = WHOLE + "vars:\n  password:\nkafka: {sasl.password: '${password}'}\n"
+    assert load(write(folder, text), environ={}, connects=False).kafka == {}
+    assert load(write(folder, text), {"password": PLANTED}, environ={}).kafka == {"sasl.password": PLANTED}
+    with pytest.raises(InvalidPipeline, match="the variable 'password' has no value"):
+        load(write(folder, text), environ={})
+    with pytest.raises(InvalidPipeline, match="the variable 'password' has no value"):
+        load(write(folder, text.replace("topic: big", "topic: 'big${password}'")), environ={}, connects=False)
+
+
+def test_a_missing_value_behind_many_variables_is_reported_once(folder: Path) -> None:
+    doubling = "".join(f"  a{number}: '${{a{number - 1}}}${{a{number - 1}}}'\n" for number in range(1, 31))
+    text = WHOLE.replace("topic: big", "topic: 'big${a30}'") + f"vars:\n  a0: ${{env:NOT_SET}}\n{doubling}"
+    with pytest.raises(InvalidPipeline) as raised:
+        load(write(folder, text), environ={}, connects=False)
+    assert [problem.message for problem in raised.value.problems] == ["the environment has no variable 'NOT_SET'"]
+
+
         f"kafka: {{bootstrap.servers: x, sasl.jaas.config: 'a required password=\"{PLANTED}\";'}}",
     ],
 )

@@ -59,7 +59,7 @@ def load(
     file = Path(path)
     folder = file.absolute().parent
     root = read_yaml(str(path), _read_bytes(file))
-    outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), is_complete=connects)
+    outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), must_resolve_unused=connects)
     tree, problems = replace_variables(root if connects else without_connection(root), variables or {}, outside)
     section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
     pipeline = _PipelineReader(section, Folder(folder, check_files)).pipeline(file, bootstrap)
