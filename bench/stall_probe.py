@@ -1,8 +1,8 @@
 """A small client in a process of its own: asks a broker the smallest request every few milliseconds.
 
-Each line on its standard input is a question; the answer is a line of JSON: the longest time that an answer took since
-the last question, the median, and their number. It is a process of its own because a thread beside a busy
-client would measure the client.
+For each line on stdin it prints a JSON list: the longest and the median time the broker took for a reply since the last
+line, in ms, and the number of requests. It is a process of its own because a thread beside a busy client would measure
+the client.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from select import select
 from typing import NamedTuple, Self
 
-from bench.connection import Connection
+from bench.connection import BrokerRefused, Connection
 from bench.frames import api_versions_request
 
 EVERY_S = 0.003
@@ -33,6 +34,7 @@ class Probe:
     """The process, as the benchmark uses it."""
 
     def __init__(self, address: str) -> None:
+        self._address = address
         command = [sys.executable, "-m", "bench.stall_probe", address]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.take()
@@ -45,15 +47,22 @@ class Probe:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what could not be written to a dead process is written again
+                    pipe.close()
 
     def take(self) -> Silence:
-        """Return what was measured since the last call."""
+        """Return what was measured since the last call; raise BrokerRefused if the broker no longer answered."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return Silence(*json.loads(self._process.stdout.readline()))
+        try:
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise BrokerRefused(f"{self._address} no longer answers a small client")
+        return Silence(*json.loads(answer))
 
 
 def main(address: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Self
 
 from patience import PATIENCE_S, wait_until
 
@@ -15,7 +16,7 @@ from moldau.base.properties import parse
 
 
 class SecuredBroker:
-    """A running process, and what it printed."""
+    """A running process, and what it printed. It is killed at the end of its `with`, if it was not stopped."""
 
     def __init__(self, data_dir: Path, *words: str, on_terminal: bool = False) -> None:
         self.data_dir = data_dir
@@ -30,8 +31,16 @@ class SecuredBroker:
                 stdin=subprocess.DEVNULL,
             )
         os.close(writing)
-        self._reader = threading.Thread(target=self._read, args=(reading,))
+        self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
         self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(PATIENCE_S)
 
     def _read(self, reading: int) -> None:
         try:

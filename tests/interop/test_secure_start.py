@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka_tools import Tools
-from patience import PATIENCE_S, wait_until
+from patience import PATIENCE_MS, PATIENCE_S, wait_until
 from secured_broker import SecuredBroker
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -40,9 +40,9 @@ def broker_answers() -> None:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
-    broker = SecuredBroker(tmp_path_factory.mktemp("secure") / "data", *LISTEN, on_terminal=True).await_ready()
-    yield broker
-    broker.stop()
+    with SecuredBroker(tmp_path_factory.mktemp("secure") / "data", *LISTEN, on_terminal=True) as broker:
+        yield broker.await_ready()
+        broker.stop()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,8 @@ def test_confluent_kafka_writes_what_kafka_python_reads(secured: SecuredBroker, 
         "sasl_plain_password": password,
         "ssl_cafile": str(secured.data_dir / "authority.pem"),
     }
-    consumer = KafkaConsumer("orders", auto_offset_reset="earliest", group_id="readers", **settings)
+    reading = {"auto_offset_reset": "earliest", "consumer_timeout_ms": int(PATIENCE_MS)}
+    consumer = KafkaConsumer("orders", group_id="readers", **reading, **settings)
     assert next(consumer).value == b"one"
     consumer.close()
     writer = KafkaProducer(**settings)
@@ -154,7 +155,7 @@ def test_apaches_own_tools_take_the_file(secured: SecuredBroker) -> None:
         "by-java",
     ]
     words = ["--bootstrap-server", secured.address, "--command-config", str(secured.client_file)]
-    ran = subprocess.run([*command, *words], capture_output=True, text=True)
+    ran = subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.stdout == "Created topic by-java.\n", ran.stderr
 
 
@@ -207,39 +208,41 @@ def test_a_user_who_may_nothing_learns_so_in_one_line(secured: SecuredBroker, tm
 
 def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    first = SecuredBroker(data_dir, *LISTEN).await_ready()
-    properties = first.properties
-    first.stop()
+    with SecuredBroker(data_dir, *LISTEN) as first:
+        properties = first.await_ready().properties
+        first.stop()
     secret = re.search(r'password="([^"]+)"', properties["sasl.jaas.config"])
     assert secret
     assert secret[1] not in first.printed + first.log_file.read_text()  # this output is no terminal
 
     words = ("--secure-name", "kafka.example.com")
-    second = SecuredBroker(data_dir, *LISTEN, *words, on_terminal=True).await_ready()
-    assert secret[1] not in second.printed
-    assert "moldau user password admin --save" in second.printed
-    assert second.properties == properties
-    assert "kafka.example.com" in hosts_of((data_dir / "node.pem").read_text())
-    channel(second, security(properties)).close()
-    moldau(second, "user", "password", "admin", "--save", str(second.client_file))
-    assert second.properties.keys() == properties.keys()
-    with pytest.raises(KafkaError, match="Authentication failed"):
-        channel(second, security(properties))
-    channel(second, security(second.properties)).close()
-    second.stop()
+    with SecuredBroker(data_dir, *LISTEN, *words, on_terminal=True) as second:
+        second.await_ready()
+        assert secret[1] not in second.printed
+        assert "moldau user password admin --save" in second.printed
+        assert second.properties == properties
+        assert "kafka.example.com" in hosts_of((data_dir / "node.pem").read_text())
+        channel(second, security(properties)).close()
+        moldau(second, "user", "password", "admin", "--save", str(second.client_file))
+        assert second.properties.keys() == properties.keys()
+        with pytest.raises(KafkaError, match="Authentication failed"):
+            channel(second, security(properties))
+        channel(second, security(second.properties)).close()
+        second.stop()
 
     lost = second.properties
     second.client_file.unlink()
-    third = SecuredBroker(data_dir, *LISTEN, on_terminal=True).await_ready()
-    assert "User: admin, password: " in third.printed
-    assert third.properties["ssl.truststore.certificates"] == lost["ssl.truststore.certificates"]
-    with pytest.raises(KafkaError, match="Authentication failed"):
-        channel(third, security(lost))
-    channel(third, security(third.properties)).close()
-    third.stop()
+    with SecuredBroker(data_dir, *LISTEN, on_terminal=True) as third:
+        third.await_ready()
+        assert "User: admin, password: " in third.printed
+        assert third.properties["ssl.truststore.certificates"] == lost["ssl.truststore.certificates"]
+        with pytest.raises(KafkaError, match="Authentication failed"):
+            channel(third, security(lost))
+        channel(third, security(third.properties)).close()
+        third.stop()
 
     plain = [sys.executable, "-m", "moldau", "start", "-d", str(data_dir), *LISTEN]
-    refused = subprocess.run(plain, capture_output=True, text=True)
+    refused = subprocess.run(plain, capture_output=True, text=True, timeout=PATIENCE_S)
     assert refused.returncode == 1
     assert "was secured by `moldau start --secure`" in refused.stderr
 
@@ -247,7 +250,7 @@ def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
 def test_data_without_security_is_not_secured_by_a_flag(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     words = [sys.executable, "-m", "moldau", "start", "--secure", "-d", str(tmp_path), *LISTEN]
-    refused = subprocess.run(words, capture_output=True, text=True)
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"moldau: --secure: {tmp_path} holds the data of a broker without --secure")
     assert refused.stderr.count("\n") == 1

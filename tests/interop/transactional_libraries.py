@@ -1,7 +1,7 @@
 """Transactional producers of three libraries behind one interface, and the matching consumers.
 
-It has `Writer` (transactions), `Input` (reads committed records for a group), and `LIBRARIES`, one of each by name.
-Each library's errors are passed on unchanged. It contains no assertions about behaviour.
+It has `Writer` (transactions), `Input` (reads committed records for a group), and `LIBRARIES`: by library name its
+Writer, its Input and its errors. Errors are passed on unchanged. It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import aiokafka
@@ -40,7 +39,8 @@ class Found(NamedTuple):
 
 
 class Input(Protocol):
-    """Reads committed records for a group and never commits itself; as a group member, or all partitions."""
+    """Reads committed records for a group and never commits itself. With `member` it joins the group, else it assigns
+    itself all partitions."""
 
     def poll(self) -> list[Found]: ...
 
@@ -208,8 +208,12 @@ class KafkaPythonWriter(Writer):
         self.within_time(self.producer.abort_transaction)
 
     def close(self) -> None:
-        with suppress(kafka.errors.KafkaTimeoutError):
+        try:
             self.producer.close(timeout=0)
+        except kafka.errors.KafkaTimeoutError:  # it flushes first; records in flight keep it from ending its thread
+            self.producer._sender.force_close()
+            self.producer._sender.join(PATIENCE_S)
+            self.producer._closed = True
 
 
 class KafkaPythonInput:
@@ -342,8 +346,11 @@ class AioKafkaInput:
         return [Found(one.topic, one.partition, one.offset, one.value) for some in polled.values() for one in some]
 
     def rewind(self) -> None:
-        for place in self.places:
-            self.consumer.seek(place, self.loop.run(self.consumer.committed(place)) or 0)
+        async def rewind() -> None:
+            for place in self.places:
+                self.consumer.seek(place, await self.consumer.committed(place) or 0)
+
+        self.loop.run(rewind())
 
     def close(self) -> None:
         self.loop.run(self.consumer.stop())

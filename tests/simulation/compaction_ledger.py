@@ -94,7 +94,7 @@ class CompactedLedger(TransactionalLedger):
                 found[key] = last
         return found
 
-    def is_followed(self, offset: int, left: Container[int] | None = None, below: int | None = None) -> bool:
+    def is_followed(self, offset: int, remaining: Container[int] | None = None, below: int | None = None) -> bool:
         """Whether a later committed record of the same key is below an offset and among those that are left."""
         key = self._kept[offset].key
         assert key is not None
@@ -102,7 +102,7 @@ class CompactedLedger(TransactionalLedger):
         return any(
             each > offset and each not in hidden
             for each in self._of_key[key]
-            if (left is None or each in left) and (below is None or each < below)
+            if (remaining is None or each in remaining) and (below is None or each < below)
         )
 
     def is_deleted_from(self, offset: int) -> bool:
@@ -111,21 +111,21 @@ class CompactedLedger(TransactionalLedger):
         assert key is not None
         return any(each >= offset and self._kept[each].is_tombstone for each in self._of_key[key])
 
-    def judge_left(
-        self, who: str, before: Container[int], left: Container[int], start_offset: int, cleaned_up_to: int
+    def judge_remaining(
+        self, who: str, before: Container[int], remaining: Container[int], start_offset: int, cleaned_up_to: int
     ) -> None:
         """Check what is left after a replica has cleaned its log up to an offset. A record that was missing before may
         never have reached the replica: its leader may have removed it because of a record that the replica has yet to
         fetch."""
         for key, last in self.last_of_each_key(cleaned_up_to).items():
-            if last < start_offset or last in left or self.is_followed(last, left):
+            if last < start_offset or last in remaining or self.is_followed(last, remaining):
                 continue
             if last not in before and (self.is_deleted_from(last) or self.is_followed(last)):
                 continue
             if not self.is_tombstone(last):
                 self._complain(f"{who} has lost {self._kept[last]} of {self.name} at {last}, the last of its key")
                 continue
-            older = [each for each in self._of_key[key] if each < last and each in left]
+            older = [each for each in self._of_key[key] if each < last and each in remaining]
             if set(older) - self.hidden():
                 self._complain(
                     f"{who} has {key!r} of {self.name} at {older}, and not the tombstone that followed at {last}"

@@ -36,7 +36,9 @@ class Look:
     cleaned_up_to: int = -1
     swap: SwapWork | None = None
     """The swap that was half done."""
-    left: dict[int, int] = field(default_factory=dict)
+    replaced: int = 0
+    """How many segments that swap had replaced."""
+    remaining: dict[int, int] = field(default_factory=dict)
     """Offsets that were there, and until when they may not be removed."""
 
 
@@ -78,22 +80,24 @@ class CleaningWatch:
         swap = log.swapping
         if swap is not None and not swap.replaced:
             swap = None
-        if log.cleaned_up_to == before.cleaned_up_to and swap in (None, before.swap):
+        is_seen = swap is None or (swap is before.swap and swap.replaced == before.replaced)
+        if log.cleaned_up_to == before.cleaned_up_to and is_seen:
             return
         is_new = before.cleaned_up_to < 0
         self.rounds += not is_new and swap is None
         cleaned_up_to = log.cleaned_up_to if swap is None else swap.cleaned.cleaned_up_to
-        left = self._read(machine.host, ledger, partition)
+        remaining = self._read(machine.host, ledger, partition)
         known = min(partition.high_watermark if is_new else cleaned_up_to, ledger.end)
-        ledger.judge_left(machine.host, before.left, left, log.start_offset, known)
-        self._judge_tombstones(machine, ledger, log, before.left, left, cleaned_up_to)
-        self.gone += len(before.left.keys() - left.keys())
-        self._looks[place] = Look(log, log.generation, log.cleaned_up_to, swap, left)
+        ledger.judge_remaining(machine.host, before.remaining, remaining, log.start_offset, known)
+        self._judge_tombstones(machine, ledger, log, before.remaining, remaining, cleaned_up_to)
+        self.gone += len(before.remaining.keys() - remaining.keys())
+        replaced = 0 if swap is None else swap.replaced
+        self._looks[place] = Look(log, log.generation, log.cleaned_up_to, swap, replaced, remaining)
 
     def _read(self, who: str, ledger: CompactedLedger, partition: Any) -> dict[int, int]:
         """Return the records of the log. After a start it may be clean beyond the known high watermark, where it may
         also differ."""
-        left: dict[int, int] = {}
+        remaining: dict[int, int] = {}
         log, committed = partition.log, partition.high_watermark
         offset, up_to = log.start_offset, log.end_offset
         while offset < up_to:
@@ -107,11 +111,11 @@ class CleaningWatch:
                 horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else NO_HORIZON
                 for record in decode_records(batch, header):
                     if header.is_control or ledger.has(record):
-                        left[record.offset] = horizon_ms
-        return left
+                        remaining[record.offset] = horizon_ms
+        return remaining
 
     def began_ms(self, log: Any, otherwise_ms: int) -> int:
-        """Return when the round that is checked began, by the clock of its node."""
+        """Return when the round that is checked began, by the clock of its node; `otherwise_ms` if that is unknown."""
         return otherwise_ms
 
     def _judge_tombstones(
@@ -120,13 +124,13 @@ class CleaningWatch:
         ledger: CompactedLedger,
         log: Any,
         before: dict[int, int],
-        left: dict[int, int],
+        remaining: dict[int, int],
         cleaned_up_to: int,
     ) -> None:
         clocks = [shown for _, shown in self._clocks[machine.node_id]]
         hidden = ledger.hidden()
         for offset, horizon_ms in before.items():
-            if offset < log.start_offset or offset in left or offset in hidden or not ledger.is_tombstone(offset):
+            if offset < log.start_offset or offset in remaining or offset in hidden or not ledger.is_tombstone(offset):
                 continue
             if not ledger.is_followed(offset, below=cleaned_up_to) and not 0 <= horizon_ms <= max(clocks):
                 self._world.violated(
@@ -134,9 +138,9 @@ class CleaningWatch:
                     f"{horizon_ms} by its clock, which shows {max(clocks)}"
                 )
         soonest_ms = self.began_ms(log, min(clocks)) + log.config.delete_retention_ms
-        for offset, horizon_ms in left.items():
+        for offset, horizon_ms in remaining.items():
             is_new = horizon_ms != NO_HORIZON and before.get(offset, NO_HORIZON) != horizon_ms
-            if is_new and before and offset in before and horizon_ms < soonest_ms:
+            if is_new and offset in before and horizon_ms < soonest_ms:
                 self._world.violated(
                     f"{machine.host} lets the tombstone of {ledger.name} at {offset} go at {horizon_ms} by its clock, "
                     f"{soonest_ms} would be the soonest"

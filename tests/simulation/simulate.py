@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import cluster_world
@@ -46,19 +46,27 @@ def run_seed(task: tuple[str, int, str]) -> RunResult:
     logging.disable(logging.CRITICAL)  # the broker logs a warning for every injected fault
     what, seed, size = task
     kind = KINDS[what]
-    world = kind.World(seed, kind.SIZES[size])
+    replay = ""
     try:
+        world = kind.World(seed, kind.SIZES[size])
+        replay = world.how_to_replay()
         report: Report = world.run()
     except Exception:
-        return f"{what}: seed {seed}, size {size}\n{traceback.format_exc()}{world.how_to_replay()}"
+        return f"{what}: seed {seed}, size {size}\n{traceback.format_exc()}{replay}"
     return report
 
 
 def run_seeds(what: str, seeds: Sequence[int], size: str, jobs: int = 0) -> Iterator[RunResult]:
-    """Run all these seeds in parallel; yield the results as they come."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    with multiprocessing.get_context("spawn").Pool(min(jobs or os.cpu_count() or 1, len(seeds))) as pool:
-        yield from pool.imap_unordered(run_seed, [(what, seed, size) for seed in seeds])
+    """Run all these seeds in parallel; yield the results as they come. If a process is killed, raise
+    BrokenProcessPool."""
+    processes = min(jobs or os.cpu_count() or 1, len(seeds))
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        runs = [pool.submit(run_seed, (what, seed, size)) for seed in seeds]
+        try:
+            for run in as_completed(runs):
+                yield run.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C, seeds that have not begun are left out
 
 
 def _trace(what: str, seed: int, size: str) -> int:
@@ -67,9 +75,9 @@ def _trace(what: str, seed: int, size: str) -> int:
     world = kind.World(seed, kind.SIZES[size], tail=0)
     try:
         report = world.run()
-    except Exception as failures:
+    except Exception as failure:
         print(*world.tail, sep="\n")
-        if not isinstance(failures, groups_world.Violation):
+        if not isinstance(failure, groups_world.Violation):
             print(traceback.format_exc())
         return 1
     print(*world.tail, sep="\n")
@@ -102,10 +110,10 @@ def _sum_up(console: Console, what: str, reports: Sequence[Report], seconds: flo
     hours = sum(report.virtual_ms for report in reports) / 3_600_000
     console.print(
         f"{what}: {len(reports)} runs, {hours:.1f} h of virtual time in {seconds:.0f} s: "
-        f"{type(reports[0]).shown(reports)}, {faults.total():,} events:"
+        f"{type(reports[0]).shown(reports)}, {faults.total():,} faults:"
     )
-    for event, count in faults.most_common():
-        console.print(f"  {count:>9,} {event}")
+    for fault, count in faults.most_common():
+        console.print(f"  {count:>9,} {fault}")
 
 
 def _run_one(what: str, seed: int, size: str, is_digest: bool) -> int:
@@ -114,17 +122,26 @@ def _run_one(what: str, seed: int, size: str, is_digest: bool) -> int:
     return isinstance(result, str)
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--what", choices=KINDS, help="run only this simulation")
     parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
     parser.add_argument("--digest", action="store_true", help="with --seed: print a checksum of all events")
-    parser.add_argument("--seeds", type=int, default=100, help="number of seeds to run")
+    parser.add_argument("--seeds", type=_positive, default=100, help="number of seeds to run")
     parser.add_argument("--first", type=int, default=0, help="first seed to run")
     parser.add_argument("--size", choices=cluster_world.SIZES, default="small")
-    parser.add_argument("--jobs", type=int, default=0, help="number of processes; default: one for each core")
+    parser.add_argument("--jobs", type=_positive, default=0, help="number of processes; default: one for each core")
     arguments = parser.parse_args()
+    if arguments.seed is None and (arguments.trace or arguments.digest):
+        parser.error("--trace and --digest need --seed")
     status = 0
     for what in [arguments.what] if arguments.what else KINDS:
         if arguments.seed is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from rich.console import Console
-from simulate import KINDS, _sum_up, run_seed
+from simulate import KINDS, _sum_up, main, run_seed, run_seeds
 
 
 @pytest.mark.parametrize("what", KINDS)
@@ -16,3 +18,33 @@ def test_runs_are_summed_up(what: str) -> None:
     output = io.StringIO()
     _sum_up(Console(file=output, width=200), what, [report, report], 1.0)
     assert f"{what}: 2 runs" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    "words", [["--seeds", "0"], ["--jobs", "-1"], ["--trace"], ["--digest"], ["--trace", "--seeds", "3"]]
+)
+def test_options_that_make_no_sense_are_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["simulate.py", *words])
+    with pytest.raises(SystemExit) as refused:
+        main()
+    assert refused.value.code == 2
+
+
+def test_a_world_that_cannot_be_made_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(seed: int, size: object) -> object:
+        raise RuntimeError("no such world")
+
+    monkeypatch.setattr(KINDS["groups"], "World", broken)
+    result = run_seed(("groups", 17, "small"))
+    assert isinstance(result, str)
+    assert result.startswith("groups: seed 17, size small\n")
+    assert "no such world" in result
+
+
+def test_a_killed_process_ends_the_runs() -> None:
+    results = run_seeds("groups", range(20), "small", jobs=1)
+    assert not isinstance(next(results), str)
+    (process,) = multiprocessing.active_children()
+    process.kill()
+    with pytest.raises(BrokenProcessPool):
+        list(results)

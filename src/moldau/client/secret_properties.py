@@ -11,8 +11,11 @@ from moldau.security.sasl.jaas import JaasError, parse_line
 MASK: Final = "********"
 LENGTH_MIN: Final = 4
 """A shorter secret is not masked: it would hide parts of ordinary words, and protects nothing anyway."""
-SECRET_NAMES: Final = r"password|passphrase|secret|jaas[.]config|keystore[.]key|ssl[.]key[.]pem|token$"
-"""A regular expression, also for Spark, which is Java's: of Java's and librdkafka's names of secret properties."""
+SECRET_NAMES: Final = (
+    r"password|passphrase|secret|jaas[.]config|keystore[.]key|ssl[.]key[.]pem|access[.]key|account[.]key|token$"
+)
+"""A regular expression, also for Spark, which is Java's: of the names of secret properties of Java's clients,
+librdkafka, and Hadoop's object stores."""
 _SECRET_NAME: Final = re.compile(SECRET_NAMES, re.IGNORECASE)
 
 

@@ -75,7 +75,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return ", did you mean 'x'?" for the nearest candidate, or "". Upper and lower case count as the same."""
     by_folded = {name.casefold(): name for name in candidates}
     near = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return f", did you mean '{by_folded[near[0]]}'?" if near else ""
+    return f", did you mean {quoted(by_folded[near[0]])}?" if near else ""
 
 
 def one_of(words: Sequence[str]) -> str:

@@ -254,12 +254,12 @@ class Pipeline:
     """The place of each value by its dotted path: "sources.events.schema", "steps.0.sql", "sinks.0.headers.type"; ""
     is the beginning of the file."""
     key_places: Mapping[str, Place] = field(default_factory=dict, repr=False, compare=False)
-    """The place of each key by the same path."""
+    """The place of each key by the same dotted path."""
     texts: Mapping[str, TextMap] = field(default_factory=dict, repr=False, compare=False)
-    """For each text among these values, the map from its characters to the file."""
+    """For each text among these values, by the same dotted path, the map from its characters to the file."""
 
     def with_bootstrap(self, bootstrap: str | None) -> Pipeline:
-        """Return the pipeline with this bootstrap address; without one its own, else the default address."""
+        """Return the pipeline with `bootstrap` if given, else its own, else the default."""
         return replace(self, bootstrap=bootstrap or self.bootstrap or DEFAULT_BOOTSTRAP)
 
     def masked(self, text: str) -> str:

@@ -98,7 +98,9 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
 def version_of(java: Path) -> int | None:
     """Return the major version of `java -version`: 8 for "1.8.0_292", 17 for "17.0.15"; None if it does not run."""
     try:
-        ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
+        ran = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=VERSION_TIMEOUT_S
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = _VERSION.search(ran.stderr) or _VERSION.search(ran.stdout)

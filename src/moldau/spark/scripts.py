@@ -23,13 +23,14 @@ def place_script(name: str, text: str, environ: Mapping[str, str] = os.environ) 
     The directory's name has a hash of the text, so that processes with different scripts never share one. The script is
     renamed into place, so that no process runs half of it.
     """
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    content = os.fsencode(text)  # a path in it may have bytes that are not UTF-8
+    digest = hashlib.sha256(content).hexdigest()[:16]
     reasons = []
     for parent in _parents(environ):
         script = parent / f"{name}-{digest}" / "bin" / name
         try:
             _check_private(parent)
-            _write_script(script, text)
+            _write_script(script, content)
         except OSError as error:  # another user's, read-only, full, noexec: try the next one
             reasons.append(f"{parent}: {error.strerror}")
         else:
@@ -37,20 +38,20 @@ def place_script(name: str, text: str, environ: Mapping[str, str] = os.environ) 
     raise NoScriptDirectory("; ".join(reasons))
 
 
-def _write_script(target: Path, text: str) -> None:
+def _write_script(target: Path, content: bytes) -> None:
     """Raise OSError if the script cannot be written or run there, as on a file system that is mounted noexec."""
-    if not target.is_file() or target.read_text() != text or not os.access(target, os.X_OK):
-        _replace_script(target, text)
+    if not target.is_file() or target.read_bytes() != content or not os.access(target, os.X_OK):
+        _replace_script(target, content)
     if not os.access(target, os.X_OK):
         raise OSError(errno.EACCES, "programs cannot be run there, it is mounted noexec")
 
 
-def _replace_script(target: Path, text: str) -> None:
+def _replace_script(target: Path, content: bytes) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(name, 0o700)
         os.replace(name, target)
     except OSError:

@@ -19,6 +19,7 @@ from marked_yaml import write
 
 from moldau.pipelines.drawing.draw import Form, draw
 from moldau.pipelines.drawing.graph import Edge, Graph, Node, NodeKind, graph
+from moldau.pipelines.drawing.layout import Spacing, layout
 from moldau.pipelines.drawing.mermaid import draw_mermaid
 from moldau.pipelines.drawing.svg import draw_svg
 from moldau.pipelines.drawing.terminal import draw_terminal
@@ -36,6 +37,15 @@ def bookstore(folder: Path) -> Graph:
 @pytest.mark.parametrize("form", get_args(Form))
 def test_the_picture_is_the_one_in_golden(form: Form, tmp_path: Path) -> None:
     assert draw(bookstore(tmp_path), form) == (GOLDEN / FILES[form]).read_text(encoding="utf-8")
+
+
+def test_no_layer_is_empty_after_sources_moved_on() -> None:
+    breadths = {"a": 12, "c": 12, "b": 20, "x": 20, "z": 20}
+    nodes = tuple(Node(name, NodeKind.TOPIC, name) for name in breadths)
+    drawn = Graph("wide", nodes, (Edge("a", "x"), Edge("c", "z")))
+    layers = layout(drawn, Spacing(lambda node: breadths[node.id], gap=2, pass_breadth=1, limit=40))
+    names = [sorted(spot.node.id for spot in layer if spot.node) for layer in layers]
+    assert names == [["a", "b"], ["c", "x"], ["z"]]
 
 
 # Terminal

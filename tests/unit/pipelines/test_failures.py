@@ -33,6 +33,11 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
 """
 
 
+@pytest.mark.parametrize("name", ["TimeoutError", "ConnectorTimeoutError", "ConnectorConnectionRefusedError"])
+def test_an_error_of_the_network_is_retriable_also_under_the_connectors_name(name: str) -> None:
+    assert failure_of(f"{name}: 127.0.0.1:9092: no answer").kind is Kind.RETRIABLE
+
+
 def test_the_line_of_the_users_own_code_is_named() -> None:
     text = IN_A_TASK.format(
         error="""Traceback (most recent call last):

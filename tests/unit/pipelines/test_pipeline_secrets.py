@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,35 @@ def test_a_value_that_cannot_be_had_is_one_error_with_its_place(folder: Path, wr
 
 
 def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
-    with pytest.raises(InvalidPipeline, match=r"'/dev/zero' is larger than 1048576 bytes"):
-        load_text(tmp_path, WHOLE + "kafka: {x: '${file:/dev/zero}'}\n")
+    (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(InvalidPipeline, match=r"'large' is larger than 1048576 bytes"):
+        load_text(tmp_path, WHOLE + "kafka: {x: '${file:large}'}\n")
+
+
+def test_a_variable_that_no_environment_can_have_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPipeline, match=r"the environment has no variable '\\ud800'"):
+        load(write(tmp_path, WHOLE + 'kafka: {x: "${env:\\ud800}"}\n'))
+
+
+@pytest.mark.parametrize(
+    "line", ["kafka: {x: '${file:fifo}'}", "kafka: {x: '${file:fifo:key}'}", "command_config: fifo"]
+)
+def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path: Path, line: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(InvalidPipeline, match="'fifo' cannot be read: it is not a file"):
+        load_text(tmp_path, WHOLE + line + "\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [PLANTED, f"{PLANTED}\nother\n", f"{PLANTED}==\n", f"{PLANTED} more words\n", f"pl4nted\\n-pw={PLANTED}\n"],
+)
+def test_no_part_of_a_file_that_may_be_a_secret_is_suggested(tmp_path: Path, content: str) -> None:
+    (tmp_path / "password").write_text(content)
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(tmp_path, WHOLE + "kafka: {x: '${file:password:pl4nted}'}\n")
+    (problem,) = raised.value.problems
+    assert problem.message == "'password' has no property 'pl4nted'"
 
 
 def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
@@ -125,6 +153,24 @@ def test_a_missing_value_that_is_used_elsewhere_is_always_reported(folder: Path)
         load(write(folder, text), environ={}, connects=False)
 
 
+def test_a_variable_without_a_value_is_reported_only_where_it_is_used(folder: Path) -> None:
+    text = WHOLE + "vars:\n  password:\nkafka: {sasl.password: '${password}'}\n"
+    assert load(write(folder, text), environ={}, connects=False).kafka == {}
+    assert load(write(folder, text), {"password": PLANTED}, environ={}).kafka == {"sasl.password": PLANTED}
+    with pytest.raises(InvalidPipeline, match="the variable 'password' has no value"):
+        load(write(folder, text), environ={})
+    with pytest.raises(InvalidPipeline, match="the variable 'password' has no value"):
+        load(write(folder, text.replace("topic: big", "topic: 'big${password}'")), environ={}, connects=False)
+
+
+def test_a_missing_value_behind_many_variables_is_reported_once(folder: Path) -> None:
+    doubling = "".join(f"  a{number}: '${{a{number - 1}}}${{a{number - 1}}}'\n" for number in range(1, 31))
+    text = WHOLE.replace("topic: big", "topic: 'big${a30}'") + f"vars:\n  a0: ${{env:NOT_SET}}\n{doubling}"
+    with pytest.raises(InvalidPipeline) as raised:
+        load(write(folder, text), environ={}, connects=False)
+    assert [problem.message for problem in raised.value.problems] == ["the environment has no variable 'NOT_SET'"]
+
+
 def test_no_representation_shows_a_secret(folder: Path) -> None:
     options = f"options: {{kafka.sasl.password: {PLANTED}}}"
     text = WHOLE.replace("    topic: orders\n", f"    topic: orders\n    {options}\n") + f"    {options}\n"
@@ -138,9 +184,12 @@ def test_no_representation_shows_a_secret(folder: Path) -> None:
     assert pipeline.masked(JAAS) == MASK
 
 
-def test_settings_of_spark_may_be_secret_too(folder: Path) -> None:
-    pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.fs.s3a.secret.key: {PLANTED}}}\n")
-    assert pipeline.spark["spark.hadoop.fs.s3a.secret.key"] == PLANTED
+@pytest.mark.parametrize(
+    "name", ["fs.s3a.secret.key", "fs.s3a.access.key", "fs.azure.account.key.shop.dfs.core.windows.net"]
+)
+def test_settings_of_spark_may_be_secret_too(folder: Path, name: str) -> None:
+    pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.{name}: {PLANTED}}}\n")
+    assert pipeline.spark[f"spark.hadoop.{name}"] == PLANTED
     assert PLANTED not in repr(pipeline)
     assert pipeline.masked(f"refused {PLANTED}") == f"refused {MASK}"
 

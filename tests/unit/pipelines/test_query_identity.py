@@ -14,6 +14,21 @@ from moldau.pipelines.running import identity
 from moldau.pipelines.running.identity import QueryIdentity, WrongCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory, write_json
 
+PIPELINE = """\
+name: shop
+sources:
+  events: {topics: [clicks, views], schema: user string, dead_letter: drop}
+  users: {topic: users, format: json, schema: user string}
+  files: {file: "*.csv", format: csv, schema: a int, watch: true}
+steps:
+  - {name: joined, sql: "select * from Events e join users u using (user)"}
+  - {name: counted, sql: "select user, count(*) from joined group by user"}
+  - {name: other, sql: "select 'events' as x, a from files"}
+sinks:
+  - {name: counts, from: counted, topic: counts, mode: update}
+  - {name: others, from: other, topic: others}
+"""
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> StateDirectory:
@@ -27,8 +42,8 @@ def query(
     return {"counts": QueryIdentity(sources or {"events": ["topic clicks"]}, digests, mode)}
 
 
-def ran(directory: StateDirectory, queries: Mapping[str, QueryIdentity], state: bool = False) -> None:
-    """As if the queries had run a batch."""
+def check_and_run(directory: StateDirectory, queries: Mapping[str, QueryIdentity], state: bool = False) -> None:
+    """Check the queries, and leave what they would after a batch."""
     identity.check(directory, "shop", queries)
     for name in queries:
         checkpoint = directory.checkpoint(name)
@@ -41,18 +56,18 @@ def ran(directory: StateDirectory, queries: Mapping[str, QueryIdentity], state: 
 
 
 def test_the_same_queries_resume(directory: StateDirectory) -> None:
-    ran(directory, query(a="select 1"), state=True)
-    ran(directory, query(a="select\n   1"), state=True)
+    check_and_run(directory, query(a="select 1"), state=True)
+    check_and_run(directory, query(a="select\n   1"), state=True)
 
 
 def test_the_state_of_another_pipeline_is_refused(directory: StateDirectory) -> None:
-    ran(directory, query())
+    check_and_run(directory, query())
     with pytest.raises(WrongCheckpoint, match=r"checkpoints of pipeline shop, not of bank; .*--state"):
         identity.check(directory, "bank", query())
 
 
 def test_checkpoints_without_an_identity_are_refused(directory: StateDirectory) -> None:
-    ran(directory, query())
+    check_and_run(directory, query())
     (directory.path / identity.IDENTITY).unlink()
     with pytest.raises(WrongCheckpoint, match=r"sink counts: .*nothing says of which pipeline.*--fresh counts"):
         identity.check(directory, "shop", query())
@@ -60,7 +75,7 @@ def test_checkpoints_without_an_identity_are_refused(directory: StateDirectory) 
 
 
 def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -> None:
-    ran(directory, query())
+    check_and_run(directory, query())
     write_json(directory.checkpoint("counts") / "metadata", {"id": "another"})
     with pytest.raises(WrongCheckpoint, match="by another query"):
         identity.check(directory, "shop", query())
@@ -71,14 +86,14 @@ def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -
     [{"events": ["topic views"]}, {"clicks": ["topic clicks"]}, {"events": ["topic clicks"], "users": ["topic users"]}],
 )
 def test_other_sources_are_refused(directory: StateDirectory, now: dict[str, list[str]]) -> None:
-    ran(directory, query())
+    check_and_run(directory, query())
     with pytest.raises(WrongCheckpoint, match=r"about events \(topic clicks\), and it reads"):
         identity.check(directory, "shop", query(now))
 
 
 def test_a_source_may_get_more_topics(directory: StateDirectory) -> None:
-    ran(directory, query())
-    ran(directory, query({"events": ["topic clicks", "topic views"]}))
+    check_and_run(directory, query())
+    check_and_run(directory, query({"events": ["topic clicks", "topic views"]}))
     with pytest.raises(WrongCheckpoint):
         identity.check(directory, "shop", query())
 
@@ -99,10 +114,10 @@ def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
     directory: StateDirectory, before: str, now: str
 ) -> None:
     for old, new in ((before, now), (now, before)):
-        ran(directory, query(a=old), state=True)
+        check_and_run(directory, query(a=old), state=True)
         with pytest.raises(WrongCheckpoint, match="holds state, and step a changed since"):
             identity.check(directory, "shop", query(a=new))
-        identity.forget(directory, None)
+        identity.forget(directory, None)  # all
 
 
 @pytest.mark.parametrize(
@@ -114,16 +129,16 @@ def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
     ],
 )
 def test_layout_outside_of_literals_does_not_belong_to_a_step(directory: StateDirectory, before: str, now: str) -> None:
-    ran(directory, query(a=before), state=True)
-    ran(directory, query(a=now), state=True)
+    check_and_run(directory, query(a=before), state=True)
+    check_and_run(directory, query(a=now), state=True)
 
 
 @pytest.mark.parametrize("text", ["select count(*)\n  from t", "select 'a  b' from t -- one\nwhere x"])
 def test_a_checkpoint_of_an_older_version_is_still_resumed(directory: StateDirectory, text: str) -> None:
     old_digest = hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
-    ran(directory, {"counts": QueryIdentity({"events": ["topic clicks"]}, {"a": old_digest})}, state=True)
+    check_and_run(directory, {"counts": QueryIdentity({"events": ["topic clicks"]}, {"a": old_digest})}, state=True)
     assert identity.resumes_with_changed_steps(directory, query(a=text), ()) == []
-    ran(directory, query(a=text), state=True)
+    check_and_run(directory, query(a=text), state=True)
     with pytest.raises(WrongCheckpoint, match="holds state, and step a changed since"):
         identity.check(directory, "shop", query(a=text + " limit 1"))
 
@@ -133,12 +148,12 @@ def test_a_query_without_literals_keeps_its_digest() -> None:
 
 
 def test_without_state_steps_may_change(directory: StateDirectory) -> None:
-    ran(directory, query(a="select 1"))
-    ran(directory, query(a="select 2", b="select 3", mode="update"))
+    check_and_run(directory, query(a="select 1"))
+    check_and_run(directory, query(a="select 2", b="select 3", mode="update"))
 
 
 def test_with_state_steps_may_not_change(directory: StateDirectory) -> None:
-    ran(directory, query(a="select 1", b="select 2", c="select 3"), state=True)
+    check_and_run(directory, query(a="select 1", b="select 2", c="select 3"), state=True)
     with pytest.raises(WrongCheckpoint, match=r"sink counts: .* holds state, and steps b, c, d changed since"):
         identity.check(directory, "shop", query(a="select 1", b="select 9", d="select 4"))
     with pytest.raises(WrongCheckpoint, match="in mode append, and the mode is update now"):
@@ -147,38 +162,38 @@ def test_with_state_steps_may_not_change(directory: StateDirectory) -> None:
 
 def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory) -> None:
     both = {"events": ["topic clicks"], "users": ["topic users"]}
-    ran(directory, query(both, a="select 1"))
+    check_and_run(directory, query(both, a="select 1"))
     with pytest.raises(WrongCheckpoint, match="offsets of several streams, and step a changed"):
         identity.check(directory, "shop", query(both, a="select 2"))
 
 
 def test_steps_that_changed_without_harm_are_reported(directory: StateDirectory) -> None:
     """Somebody should know that what was written before has another meaning."""
-    ran(directory, query(a="select 1", b="select 2"))
+    check_and_run(directory, query(a="select 1", b="select 2"))
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 2"), ()) == []
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 3"), ()) == [
         "sink counts: step b changed since the last run; what was written before stays as it is,"
         " `--fresh counts` writes it anew"
     ]
     assert identity.resumes_with_changed_steps(directory, query(a="select 0"), ["counts"]) == []
-    assert identity.resumes_with_changed_steps(directory, query(a="select 0"), None) == []
+    assert identity.resumes_with_changed_steps(directory, query(a="select 0"), None) == [], "all are forgotten"
 
 
 def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> None:
     queries = query(a="select 1") | {"others": QueryIdentity({"events": ["topic clicks"]})}
-    ran(directory, queries, state=True)
+    check_and_run(directory, queries, state=True)
     assert identity.forget(directory, ["counts", "nothing"]) == ["counts"]
     changed = query(a="select 2") | {"others": queries["others"]}
     identity.check(directory, "shop", changed)
     assert directory.queries() == ["others"]
-    assert identity.forget(directory, None) == ["others"]
+    assert identity.forget(directory, None) == ["others"], "None forgets all that are there"
     identity.check(directory, "bank", query())
 
 
 @pytest.mark.parametrize(("before", "now"), [("a", "a+b"), ("a+b", "b"), ("a+b", "a+b+c")])
 def test_a_sink_that_ran_in_another_query_is_refused(directory: StateDirectory, before: str, now: str) -> None:
     """It would write everything again."""
-    ran(directory, {before: QueryIdentity({"events": ["topic clicks"]})})
+    check_and_run(directory, {before: QueryIdentity({"events": ["topic clicks"]})})
     with pytest.raises(WrongCheckpoint, match=rf"^sink \w: it ran as .* before, .* --fresh {re.escape(before)}`"):
         identity.check(directory, "shop", {now: QueryIdentity({"events": ["topic clicks"]})})
     identity.check(directory, "shop", {"others": QueryIdentity({})})
@@ -187,14 +202,14 @@ def test_a_sink_that_ran_in_another_query_is_refused(directory: StateDirectory, 
 def test_all_conflicts_are_reported_at_once(directory: StateDirectory) -> None:
     """Otherwise a user removes one checkpoint, and is then refused because of the other."""
     mine = {name: QueryIdentity({"events": ["topic clicks"]}) for name in ("a", "b", "c")}
-    ran(directory, mine)
+    check_and_run(directory, mine)
     others = {name: QueryIdentity({"events": ["topic views"]}) for name in ("a", "b")} | {"c": mine["c"]}
     with pytest.raises(WrongCheckpoint, match=r"^sink a: .*; sink b: .* --fresh a --fresh b` .* once more"):
         identity.check(directory, "shop", others)
     with pytest.raises(WrongCheckpoint, match=r"^sink b: .* --fresh b` "):
         identity.check(directory, "shop", others, forgotten=["a"])
     identity.check(directory, "shop", others, forgotten=["a", "b"])
-    identity.check(directory, "shop", others, forgotten=None)
+    identity.check(directory, "shop", others, forgotten=None)  # all
     with pytest.raises(WrongCheckpoint, match="not of bank"):
         identity.check(directory, "bank", others, forgotten=None)
     assert directory.queries() == ["a", "b", "c"]
@@ -212,22 +227,6 @@ def test_sinks_that_share_a_query_are_one_in_a_stream_and_apart_in_a_batch(tmp_p
         "others",
         "also",
     ]
-
-
-PIPELINE = """\
-name: shop
-sources:
-  events: {topics: [clicks, views], schema: user string, dead_letter: drop}
-  users: {topic: users, format: json, schema: user string}
-  files: {file: "*.csv", format: csv, schema: a int, watch: true}
-steps:
-  - {name: joined, sql: "select * from Events e join users u using (user)"}
-  - {name: counted, sql: "select user, count(*) from joined group by user"}
-  - {name: other, sql: "select 'events' as x, a from files"}
-sinks:
-  - {name: counts, from: counted, topic: counts, mode: update}
-  - {name: others, from: other, topic: others}
-"""
 
 
 def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
@@ -271,16 +270,16 @@ def test_a_source_that_is_read_in_more_or_fewer_places_is_refused(directory: Sta
 
     twice, once = queries(TWICE), queries(TWICE.replace(" union all select * from kept where user = 'b'", ""))
     assert (twice["out"].mentions, once["out"].mentions) == ({"events": 2}, {"events": 1})
-    ran(directory, twice)
+    check_and_run(directory, twice)
     with pytest.raises(WrongCheckpoint, match=r"sink out: .* events is read in 2 places, and it is read in 1 now"):
         identity.check(directory, "shop", once)
-    ran(directory, queries(TWICE.replace("user = 'a'", "user = 'c'")))
-    ran(directory, queries(TWICE.replace("from kept where user = 'b'", "from kept, rates")))
+    check_and_run(directory, queries(TWICE.replace("user = 'a'", "user = 'c'")))
+    check_and_run(directory, queries(TWICE.replace("from kept where user = 'b'", "from kept, rates")))
 
 
 def test_a_checkpoint_without_mentions_is_resumed(directory: StateDirectory) -> None:
     """Older versions did not record them."""
-    ran(directory, {"out": QueryIdentity({"events": ["topic clicks"]})})
+    check_and_run(directory, {"out": QueryIdentity({"events": ["topic clicks"]})})
     known = identity.read_json(directory.path / identity.IDENTITY)
     assert known is not None
     del known["queries"]["out"]["mentions"]
@@ -309,7 +308,7 @@ def python_queries(folder: Path, code: str, sink: str = "out", **beside: str) ->
 
 def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirectory, tmp_path: Path) -> None:
     code = "from limits import LIMIT\ndef check(frame):\n    return frame.where(f'fee > {LIMIT}')\n"
-    ran(directory, python_queries(tmp_path, code, limits="LIMIT = 5"))
+    check_and_run(directory, python_queries(tmp_path, code, limits="LIMIT = 5"))
     same = python_queries(tmp_path, "# the rules\n" + code.replace("(frame)", "( frame )"), limits="LIMIT = 5")
     assert identity.resumes_with_changed_steps(directory, same, ()) == []
     for queries in (
@@ -326,7 +325,7 @@ def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirector
 
 def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: StateDirectory, tmp_path: Path) -> None:
     queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
-    ran(directory, queries)
+    check_and_run(directory, queries)
     known = identity.read_json(directory.path / identity.IDENTITY)
     assert known is not None
     del known["queries"]["out"]["code"], known["queries"]["out"]["writes"]
@@ -336,7 +335,7 @@ def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: Stat
 
 def test_a_sink_with_another_name_does_not_write_everything_again(directory: StateDirectory, tmp_path: Path) -> None:
     code = "def check(frame):\n    return frame\n"
-    ran(directory, python_queries(tmp_path, code, sink="alarms"))
+    check_and_run(directory, python_queries(tmp_path, code, sink="alarms"))
     renamed = python_queries(tmp_path, code, sink="alerts")
     reason = "sink alerts: it has no checkpoint, and sink alarms, no longer in the file, wrote to topic alarms before"
     with pytest.raises(WrongCheckpoint, match=rf"^{reason}; .*`moldau pipeline run shop.yaml --fresh alarms`"):

@@ -277,6 +277,23 @@ def test_a_run_that_finished_with_bad_records_alone_says_so(
     assert (status.state, status.message, display.lines) == ("finished", warning, [])
 
 
+def test_a_refusal_at_the_end_leaves_the_other_lines(directory: StateDirectory, display: RecordingDisplay) -> None:
+    script = ended(0)
+    script.reports[0] |= {
+        "observedMetrics": {"orders.parsed": {"records": 6, "bad": 6}},
+        "stateOperators": [{"numRowsDroppedByWatermark": 50}],
+    }
+    run = make_run(directory, display, windows=[script])
+    run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
+    status = run.to_the_end()
+    assert status.state == "failed"
+    assert str(status.message).splitlines() == [
+        "source orders: 6 of 6 records read by windows in this run (100 %) are bad, more than fail_above: 10%;"
+        " they are left out",
+        "rows that came later than the watermark allows were left out: windows at least 50",
+    ]
+
+
 def test_late_rows_are_reported_at_the_end(directory: StateDirectory, display: RecordingDisplay) -> None:
     script = ended(0, 1)
     for report in script.reports:
@@ -365,6 +382,79 @@ def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, displ
     status = make_run(directory, display, stop, one=[query]).to_the_end()
     assert looks >= 5
     assert (status.state, status.message, status.queries[0].rows_in) == ("stopped", "Ctrl-C", 20)
+
+
+def end_during_stop(display: RecordingDisplay, stop: Stop, query: Script, error: Exception | None) -> None:
+    """Request a stop while the query writes; then let it end by itself."""
+
+    def look(status: RunStatus) -> None:
+        if status.state == "running" and status.queries and status.queries[0].rows_in:
+            _once(stop)
+        if status.state == "stopping" and query.active:
+            query.active, query.error = False, error
+
+    display.on_show = look
+
+
+def test_a_batch_that_fails_during_a_stop_fails_the_run(directory: StateDirectory, display: RecordingDisplay) -> None:
+    stop, query = Stop(), Script(writing=True).batch(0)
+    end_during_stop(display, stop, query, RuntimeError("the sink is full"))
+    status = make_run(directory, display, stop, one=[query]).to_the_end()
+    assert (status.state, status.message) == ("failed", "one: RuntimeError: the sink is full")
+    assert [(each.state, each.last_error) for each in status.queries] == [("failed", "RuntimeError: the sink is full")]
+    assert "the sink is full" in directory.failures.read_text()
+
+
+@pytest.mark.parametrize(
+    ("mode", "state"), [("batch", "finished"), ("until caught up", "finished"), ("continuous", "stopped")]
+)
+def test_a_query_that_ends_by_itself_during_a_stop(
+    directory: StateDirectory, display: RecordingDisplay, mode: str, state: str
+) -> None:
+    stop, query = Stop(), Script(writing=True).batch(0)
+    end_during_stop(display, stop, query, None)
+    run = make_run(directory, display, stop, one=[query])
+    run.status = replace(run.status, mode=mode)
+    status = run.to_the_end()
+    assert (status.state, status.queries[0].state, status.message) == (state, state, "SIGTERM")
+
+
+class Lost(Script):
+    """A query whose JVM is gone once `lost` is set."""
+
+    lost = False
+
+    @property
+    def isActive(self) -> bool:
+        if self.lost:
+            raise ConnectionError("the JVM is gone")
+        return super().isActive
+
+    @property
+    def lastProgress(self) -> Mapping[str, Any] | None:
+        if self.lost:
+            raise ConnectionError("the JVM is gone")
+        return super().lastProgress
+
+
+def test_a_run_whose_jvm_is_gone_ends_as_failed(directory: StateDirectory, display: RecordingDisplay) -> None:
+    queries = [Lost().batch(0), Lost().batch(0)]
+
+    def look(status: RunStatus) -> None:
+        if status.queries and all(query.rows_in for query in status.queries):
+            for query in queries:
+                query.lost = True
+
+    display.on_show = look
+    run = make_run(directory, display, one=[queries[0]], two=[queries[1]])
+    with pytest.raises(ConnectionError, match="the JVM is gone"):
+        run.to_the_end()
+    content = directory.read_status()
+    assert content is not None
+    status = RunStatus.from_json(content)
+    assert (status.state, [query.state for query in status.queries]) == ("failed", ["failed", "failed"])
+    assert status.message is not None
+    assert "two does not stop: ConnectionError: the JVM is gone" in status.message
 
 
 def test_a_second_stop_request_does_not_wait(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from patience import Patience
+
 from moldau.base.promise import Promise
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.wire.codec import Outgoing
@@ -98,9 +100,12 @@ class ScriptedConversation:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Run the event loop until the condition holds; the caller bounds the time."""
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event
+    """Run the event loop until the condition holds. Fail once the condition's value has not changed for PATIENCE_S."""
+    patience = Patience("a condition of the event loop")
+    while not (value := condition()):
+        patience.check(value)
         await asyncio.sleep(0)
+    Patience.awaited = ""
 
 
 def expected_replies(bodies: Iterable[bytes]) -> list[bytes]:

@@ -11,7 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from connection_lines import Line, MakeLine, TlsLine, TlsLineInSmallSteps, open_line
+from connection_pairs import (
+    ConnectionPair,
+    MakeConnectionPair,
+    TlsConnectionPair,
+    TlsConnectionPairInSmallSteps,
+    open_connection_pair,
+)
 from patience import PATIENCE_S
 from scripted_conversation import LATER, NOW, frame, reply_to, request, until
 
@@ -25,10 +31,13 @@ from moldau.server.tls_connection import GATHERED_PIECES_MAX
 from moldau.wire.codec import Outgoing
 
 
-@pytest.fixture(params=[Line, TlsLine, TlsLineInSmallSteps], ids=["plaintext", "tls", "tls-in-small-steps"])
-def line(request: pytest.FixtureRequest) -> MakeLine:
+@pytest.fixture(
+    params=[ConnectionPair, TlsConnectionPair, TlsConnectionPairInSmallSteps],
+    ids=["plaintext", "tls", "tls-in-small-steps"],
+)
+def make_pair(request: pytest.FixtureRequest) -> MakeConnectionPair:
     """Both kinds of connections behave the same way."""
-    return partial(open_line, request.param)
+    return partial(open_connection_pair, request.param)
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -39,11 +48,11 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.parametrize(
     "count", [1, REQUESTS_IN_FLIGHT_MAX, REQUESTS_IN_FLIGHT_MAX + 1, 5 * REQUESTS_IN_FLIGHT_MAX + 3]
 )
-def test_a_client_may_send_many_requests_at_once(line: MakeLine, count: int) -> None:
+def test_a_client_may_send_many_requests_at_once(make_pair: MakeConnectionPair, count: int) -> None:
     async def talk() -> None:
         bodies = [request(number, NOW) for number in range(count)]
         wanted = b"".join(map(reply_to, bodies))
-        with line() as this:
+        with make_pair() as this:
             await this.send(b"".join(map(frame, bodies)))
             assert await this.receive(len(wanted)) == wanted
             assert this.connection.is_idle
@@ -53,7 +62,7 @@ def test_a_client_may_send_many_requests_at_once(line: MakeLine, count: int) -> 
     run(talk())
 
 
-def test_late_replies_keep_the_order_and_resume_held_back_requests(line: MakeLine) -> None:
+def test_late_replies_keep_the_order_and_resume_held_back_requests(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         promises: list[tuple[bytes, Promise[Outgoing]]] = []
 
@@ -66,7 +75,7 @@ def test_late_replies_keep_the_order_and_resume_held_back_requests(line: MakeLin
             return promise
 
         bodies = [request(number, LATER if number % 3 == 0 else NOW) for number in range(4 * REQUESTS_IN_FLIGHT_MAX)]
-        with line(answer) as this:
+        with make_pair(answer) as this:
             await this.send(b"".join(map(frame, bodies)))
             received = b""
             wanted = b"".join(map(reply_to, bodies))
@@ -83,10 +92,10 @@ def test_late_replies_keep_the_order_and_resume_held_back_requests(line: MakeLin
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_client_that_does_not_read_is_not_read_from(line: MakeLine) -> None:
+def test_a_client_that_does_not_read_is_not_read_from(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         size, count = 100_000, 200
-        with line(lambda _: Outgoing(bytes(size))) as this:
+        with make_pair(lambda _: Outgoing(bytes(size))) as this:
             asked = []
             for number in range(count):
                 await this.send(frame(request(number, NOW)))
@@ -100,7 +109,7 @@ def test_a_client_that_does_not_read_is_not_read_from(line: MakeLine) -> None:
     run(talk())
 
 
-def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order(line: MakeLine) -> None:
+def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order(make_pair: MakeConnectionPair) -> None:
     """More requests arrive while others are held back: none may overtake."""
 
     async def talk() -> None:
@@ -109,7 +118,7 @@ def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order(line: 
 
         bodies = [request(number, NOW) for number in range(6 * REQUESTS_IN_FLIGHT_MAX)]
         wanted = b"".join(body.ljust(30_000, b".") for body in bodies)
-        with line(answer) as this:
+        with make_pair(answer) as this:
             received = b""
             for start in range(0, len(bodies), 100):
                 await this.send(b"".join(map(frame, bodies[start : start + 100])))
@@ -120,7 +129,7 @@ def test_a_slow_reader_of_many_requests_at_once_gets_all_replies_in_order(line: 
     run(talk())
 
 
-def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes(line: MakeLine) -> None:
+def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         answered = 0
 
@@ -129,7 +138,7 @@ def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes(
             answered += 1
             return Outgoing(bytes(100_000))
 
-        with line(answer) as this:
+        with make_pair(answer) as this:
             await this.send(b"".join(frame(request(number, NOW)) for number in range(500)))
             before = -1
             while answered != before:  # until nothing moves any more
@@ -143,7 +152,7 @@ def test_replies_for_a_client_that_does_not_read_are_bounded_to_a_few_megabytes(
     run(talk())
 
 
-def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(line: MakeLine) -> None:
+def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(make_pair: MakeConnectionPair) -> None:
     class MemoryFd:
         def __init__(self, content: bytes) -> None:
             self._fd = os.memfd_create("segment")
@@ -166,7 +175,7 @@ def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(line: 
             return out
 
         wanted = b"HEAD" + content[100:900_100] + b"MIDDLE" + content[:3] + content[5:8] + b"TAIL"
-        with line(answer) as this:
+        with make_pair(answer) as this:
             await this.send(frame(b"a") + frame(b"b"))
             assert await this.receive(2 * len(wanted)) == wanted * 2
         os.close(file.fileno())
@@ -174,7 +183,9 @@ def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(line: 
     run(talk())
 
 
-def test_records_of_thousands_of_partitions_are_sent_in_turns(line: MakeLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_thousands_of_partitions_are_sent_in_turns(
+    make_pair: MakeConnectionPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of them takes two system calls: all in one turn held everybody else up for 200 ms."""
 
     async def talk() -> None:
@@ -193,7 +204,7 @@ def test_records_of_thousands_of_partitions_are_sent_in_turns(line: MakeLine, mo
 
         content = bytes(range(256))
         wanted = b"".join(b"%05d" % each + content[each % 100 : each % 100 + size] for each in range(partitions))
-        with line(answer) as this:
+        with make_pair(answer) as this:
             connection, left = this.connection, []
             pump = connection._pump
 
@@ -214,43 +225,45 @@ def test_records_of_thousands_of_partitions_are_sent_in_turns(line: MakeLine, mo
     run(talk())
 
 
-def test_an_invalid_length_closes_the_connection_with_a_reason(line: MakeLine) -> None:
+def test_an_invalid_length_closes_the_connection_with_a_reason(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
-        with line() as this:
+        with make_pair() as this:
             await this.send(b"\x7f\xff\xff\xff")
             assert "2147483647" in await this.ended()
 
     run(talk())
 
 
-def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too(line: MakeLine) -> None:
+def test_an_invalid_length_behind_held_back_requests_closes_the_connection_too(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
-        with line() as this:
+        with make_pair() as this:
             fine = b"".join(frame(request(number, NOW)) for number in range(REQUESTS_IN_FLIGHT_MAX + 5))
             await this.send(fine + b"\0\0\0\0")
-            await until(lambda: this.ends)
+            await until(lambda: this.close_reasons)
             assert this.requests == REQUESTS_IN_FLIGHT_MAX + 5
-            assert "0 bytes" in this.ends[0]
+            assert "0 bytes" in this.close_reasons[0]
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_disconnect_is_no_fault_and_late_replies_are_dropped(line: MakeLine) -> None:
+def test_a_disconnect_is_no_fault_and_late_replies_are_dropped(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         promise: Promise[Outgoing] = Promise()
-        with line(lambda _: promise) as this:
+        with make_pair(lambda _: promise) as this:
             await this.send(frame(b"x") + b"\0\0\0\x10half")
             await until(lambda: this.requests)
             assert not this.connection.is_answered
             this.client.close()
-            await until(lambda: this.ends)
+            await until(lambda: this.close_reasons)
             promise.complete(Outgoing(b"too late"))
-            assert this.ends == [""]
+            assert this.close_reasons == [""]
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earlier_replies(line: MakeLine) -> None:
+def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earlier_replies(
+    make_pair: MakeConnectionPair,
+) -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
@@ -258,7 +271,7 @@ def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earli
             promises.append(Promise())
             return promises[-1]
 
-        with line(answer) as this:
+        with make_pair(answer) as this:
             await this.send(frame(b"one") + frame(b"two") + frame(b"three"))
             await until(lambda: len(promises) == 3)
             promises[0].complete(Outgoing(b"first"))
@@ -270,7 +283,7 @@ def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earli
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read(line: MakeLine) -> None:
+def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         promises: list[Promise[Outgoing]] = []
 
@@ -278,7 +291,7 @@ def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read(line
             promises.append(Promise())
             return promises[-1]
 
-        with line(answer) as this:
+        with make_pair(answer) as this:
             await this.send(frame(b"one"))
             await until(lambda: promises)
             this.connection.stop_reading()
@@ -293,7 +306,9 @@ def test_after_stop_reading_open_requests_are_answered_and_no_more_are_read(line
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_is_over(line: MakeLine) -> None:
+def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_is_over(
+    make_pair: MakeConnectionPair,
+) -> None:
     def pausing(view: memoryview) -> Reply:
         reply = Outgoing(reply_to(bytes(view)))
         reply.pause_ms = 3_600_000
@@ -302,7 +317,7 @@ def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_i
     async def talk() -> None:
         body = request(0, NOW)
         expected = reply_to(body)
-        with line(pausing) as this:
+        with make_pair(pausing) as this:
             await this.send(frame(body))
             assert await this.receive(len(expected)) == expected
             await this.send(frame(body))
@@ -319,7 +334,7 @@ def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_i
     run(talk())
 
 
-def test_clients_that_do_not_read_use_bounded_memory_together(line: MakeLine) -> None:
+def test_clients_that_do_not_read_use_bounded_memory_together(make_pair: MakeConnectionPair) -> None:
     """The response of one is larger than all clients together may leave unread: it is closed, and the memory is free
     again. Another client is served."""
 
@@ -329,13 +344,13 @@ def test_clients_that_do_not_read_use_bounded_memory_together(line: MakeLine) ->
         def large(view: memoryview) -> Reply:
             return Outgoing(bytes(32 << 20))
 
-        with line(large) as greedy, line() as other:
+        with make_pair(large) as greedy, make_pair() as other:
             for each in (greedy, other):
                 each.budget.limits = limits
                 each.budget.unsent_free = limits.unsent_budget_bytes
             await greedy.send(frame(request(1, NOW)))
-            await until(lambda: greedy.ends)
-            assert greedy.ends == ["the memory for responses that clients do not read is used up"]
+            await until(lambda: greedy.close_reasons)
+            assert greedy.close_reasons == ["the memory for responses that clients do not read is used up"]
             assert greedy.connection.closed_by == CLOSED_MEMORY
             assert greedy.budget.unsent_free == limits.unsent_budget_bytes
             await other.send(frame(request(2, NOW)))
@@ -344,12 +359,12 @@ def test_clients_that_do_not_read_use_bounded_memory_together(line: MakeLine) ->
     run(talk())
 
 
-def test_a_slow_reader_gives_its_memory_back_when_it_has_read(line: MakeLine) -> None:
+def test_a_slow_reader_gives_its_memory_back_when_it_has_read(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         def large(view: memoryview) -> Reply:
             return Outgoing(bytes(8 << 20))
 
-        with line(large) as this:
+        with make_pair(large) as this:
             free = this.budget.unsent_free
             await this.send(frame(request(1, NOW)))
             await until(lambda: this.connection.blocked_since is not None)

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 from certificates import Vault
-from connection_lines import Line, TlsLine, contexts, open_line
+from connection_pairs import ConnectionPair, TlsConnectionPair, contexts, open_connection_pair
 from depth import DEPTH
 from patience import PATIENCE_S
 from scripted_conversation import NOW, frame, reply_to, request, until
@@ -70,8 +70,8 @@ def test_a_request_larger_than_every_buffer_arrives(run: Run) -> None:
     async def talk() -> None:
         bodies = [request(number, NOW, size) for number, size in enumerate((1_500_000, 5, 16_380, 300_000, 16_384))]
         wanted = b"".join(map(reply_to, bodies))
-        with open_line(TlsLine) as this:
-            assert isinstance(this, TlsLine)
+        with open_connection_pair(TlsConnectionPair) as this:
+            assert isinstance(this, TlsConnectionPair)
             await this.shake_hands()
             sending = asyncio.ensure_future(this.send(b"".join(map(frame, bodies))))
             assert await this.receive(len(wanted)) == wanted
@@ -98,9 +98,9 @@ def test_a_slow_reader_gets_all_records(
     monkeypatch.setattr(page_cache, "fetch", note)
 
     async def talk() -> None:
-        with (tmp_path / "segment").open("rb") as file, open_line(TlsLine, answer) as this:
+        with (tmp_path / "segment").open("rb") as file, open_connection_pair(TlsConnectionPair, answer) as this:
             answer.file = file  # type: ignore[attr-defined]
-            assert isinstance(this, TlsLine)
+            assert isinstance(this, TlsConnectionPair)
             this.client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
             this.connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
             wanted, received = b"", b""
@@ -132,17 +132,17 @@ def test_a_segment_that_is_too_short_closes_the_connection(run: Run, tmp_path: P
         with (tmp_path / "segment").open("rb") as file:
             out = Outgoing(b"HEAD")
             out.slices = [*out.slices, (4, Slice(file, 0, 100))]
-            with open_line(TlsLine, lambda _: out) as this:
+            with open_connection_pair(TlsConnectionPair, lambda _: out) as this:
                 await this.send(frame(b"x"))
-                await until(lambda: this.ends)
-                assert "ended before its slice did" in this.ends[0]
+                await until(lambda: this.close_reasons)
+                assert "ended before its slice did" in this.close_reasons[0]
 
     run(talk())
 
 
 def test_closing_says_goodbye(run: Run) -> None:
     async def talk() -> None:
-        with open_line(TlsLine) as this:
+        with open_connection_pair(TlsConnectionPair) as this:
             await this.send(frame(request(1, NOW)))
             await this.receive(len(reply_to(request(1, NOW))))
             this.connection.close()
@@ -153,11 +153,11 @@ def test_closing_says_goodbye(run: Run) -> None:
 
 def test_bytes_that_were_not_encrypted_close_an_established_connection(run: Run) -> None:
     async def talk() -> None:
-        with open_line(TlsLine) as this:
+        with open_connection_pair(TlsConnectionPair) as this:
             await this.send(frame(request(1, NOW)))
-            await Line.send(this, b"\x17\x03\x03\x00\x20" + bytes(32))
-            await until(lambda: this.ends)
-            assert this.ends[0].startswith("TLS: ")
+            await ConnectionPair.send(this, b"\x17\x03\x03\x00\x20" + bytes(32))
+            await until(lambda: this.close_reasons)
+            assert this.close_reasons[0].startswith("TLS: ")
 
     run(talk())
 
@@ -168,7 +168,7 @@ def test_a_client_may_change_its_keys(run: Run, tmp_path: Path) -> None:
         pytest.skip("needs the command openssl")
 
     async def talk() -> None:
-        with open_line(TlsLine) as this:
+        with open_connection_pair(TlsConnectionPair) as this:
             listening = socket.create_server(("127.0.0.1", 0))
             listening.setblocking(False)
             client = await asyncio.create_subprocess_exec(
@@ -179,7 +179,7 @@ def test_a_client_may_change_its_keys(run: Run, tmp_path: Path) -> None:
             )
             accepted, _ = await this.loop.sock_accept(listening)
             accepted.setblocking(False)
-            assert isinstance(this, TlsLine)
+            assert isinstance(this, TlsConnectionPair)
             other = this._connection(accepted)
             assert client.stdin is not None
             assert client.stdout is not None
@@ -192,11 +192,11 @@ def test_a_client_may_change_its_keys(run: Run, tmp_path: Path) -> None:
                 await asyncio.sleep(0.2)
             client.stdin.close()
             await client.wait()
-            await until(lambda: this.ends)
+            await until(lambda: this.close_reasons)
             other.close()
             listening.close()
-            assert this.ends == [""]
-            this.ends.clear()
+            assert this.close_reasons == [""]
+            this.close_reasons.clear()
 
     run(talk())
 
@@ -206,8 +206,8 @@ def test_a_send_may_wait_for_bytes_of_the_client(run: Run) -> None:
 
     async def talk() -> None:
         wants = [ssl.SSLWantReadError(), ssl.SSLWantReadError()]
-        with open_line(TlsLine) as this:
-            assert isinstance(this, TlsLine)
+        with open_connection_pair(TlsConnectionPair) as this:
+            assert isinstance(this, TlsConnectionPair)
             await this.shake_hands()
             await until(lambda: this.connection._is_established)  # type: ignore[attr-defined]
             connection = this.connection
@@ -240,8 +240,8 @@ def test_a_send_may_wait_for_bytes_of_the_client(run: Run) -> None:
 def test_a_receive_may_wait_until_the_socket_takes_bytes(run: Run) -> None:
     async def talk() -> None:
         wants = [ssl.SSLWantWriteError(), ssl.SSLWantWriteError()]
-        with open_line(TlsLine) as this:
-            assert isinstance(this, TlsLine)
+        with open_connection_pair(TlsConnectionPair) as this:
+            assert isinstance(this, TlsConnectionPair)
             await this.shake_hands()
             await until(lambda: this.connection._is_established)  # type: ignore[attr-defined]
             connection = this.connection
@@ -272,7 +272,9 @@ def test_a_reply_does_not_end_the_wait_of_a_receive(run: Run) -> None:
     async def talk() -> None:
         late: Promise[Outgoing] = Promise()
         stash: list[bytes] = []
-        with open_line(TlsLine, lambda view: late if bytes(view) == b"late" else Outgoing(b"second")) as this:
+        with open_connection_pair(
+            TlsConnectionPair, lambda view: late if bytes(view) == b"late" else Outgoing(b"second")
+        ) as this:
             await this.send(frame(b"late"))
             await until(lambda: this.requests)
             real = this.connection._socket

@@ -51,6 +51,19 @@ class TestLoggersOfRefusedQueries:
         assert PySparkLogger.getLogger(name).isEnabledFor(logging.ERROR)
 
 
+@pytest.mark.parametrize(
+    ("raised", "name"),
+    [
+        ("ValueError", "ConnectorError"),
+        ("TimeoutError", "ConnectorTimeoutError"),
+        ("ConnectionRefusedError", "ConnectorConnectionRefusedError"),
+        ("DataLoss", "DataLoss"),
+    ],
+)
+def test_no_error_has_the_name_of_a_builtin_one_that_would_not_catch_it(raised: str, name: str) -> None:
+    assert conversion._class_name(raised) == name
+
+
 def test_the_conversion_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
 

@@ -66,6 +66,24 @@ def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert version_of(text) is None
 
 
+def test_a_version_is_found_among_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
+    executable = make_java(tmp_path, "17.0.15", told="vendor: @\n" + OPENJDK)
+    executable.write_bytes(executable.read_bytes().replace(b"@", b"\xe9"))
+    assert version_of(executable) == 17
+
+
+def test_a_java_home_whose_path_is_not_utf_8(tmp_path: Path, environ: dict[str, str]) -> None:
+    home = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    try:
+        executable = make_java(home, "17")
+    except OSError as error:  # macOS
+        pytest.skip(f"no file can have this name: {error}")
+    found = find_java(environ | {"JAVA_HOME": str(home)})
+    assert found.java == executable
+    ran = subprocess.run([found.path / "bin" / "java", "x"], capture_output=True, check=True)
+    assert ran.stdout == os.fsencode(executable) + b"\nx\n"
+
+
 def test_java_home_comes_first(tmp_path: Path, environ: dict[str, str]) -> None:
     mine, other = make_java(tmp_path / "mine", "17.0.1"), make_java(tmp_path / "other", "21")
     found = find_java(environ | {"JAVA_HOME": str(tmp_path / "mine"), "PATH": str(other.parent)})

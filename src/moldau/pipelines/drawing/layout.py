@@ -50,7 +50,10 @@ def layout(graph: Graph, spacing: Spacing) -> list[list[Spot]]:
 
 
 def _depths(graph: Graph, spacing: Spacing) -> dict[str, int]:
-    """Return the layer of each node: after all nodes it needs. A source is just before the first node it feeds."""
+    """Return the layer of each node: after all nodes it needs. A source is just before the first node it feeds.
+
+    The nodes of a graph are in topological order. No layer is without nodes.
+    """
     needs: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
     feeds: dict[str, list[str]] = {node.id: [] for node in graph.nodes}
     for edge in graph.edges:
@@ -73,7 +76,8 @@ def _depths(graph: Graph, spacing: Spacing) -> dict[str, int]:
                 used[depth[node.id]] -= breadth
                 used[latest] = used.get(latest, 0) + breadth
                 depth[node.id] = latest
-    return depth
+    layer_of = {at: layer for layer, at in enumerate(sorted(set(depth.values())))}
+    return {name: layer_of[at] for name, at in depth.items()}
 
 
 def _link_layers(graph: Graph, depth: dict[str, int], spacing: Spacing) -> list[list[Spot]]:
@@ -171,18 +175,18 @@ def _preferred(spot: Spot, down: bool) -> float:
 def _place(layer: Sequence[Spot], preferences: Sequence[float], gap: float) -> None:
     """Place spots by least squares as near to their preferred positions as order and gaps allow. Neighbours that would
     overlap form a block at the mean of their preferences (the pool-adjacent-violators algorithm)."""
-    shift: list[float] = []
+    packed_middles: list[float] = []
     at = 0.0
     for spot in layer:
-        shift.append(at + spot.breadth / 2)
+        packed_middles.append(at + spot.breadth / 2)
         at += spot.breadth + gap
     blocks: list[tuple[float, int]] = []
-    for preference, offset in zip(preferences, shift, strict=True):
-        total, count = preference - offset, 1
+    for preference, packed_middle in zip(preferences, packed_middles, strict=True):
+        total, count = preference - packed_middle, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
             total, count = total + blocks[-1][0], count + blocks[-1][1]
             blocks.pop()
         blocks.append((total, count))
     means = [total / count for total, count in blocks for _ in range(count)]
-    for spot, mean, offset in zip(layer, means, shift, strict=True):
-        spot.middle = mean + offset
+    for spot, mean, packed_middle in zip(layer, means, packed_middles, strict=True):
+        spot.middle = mean + packed_middle

@@ -17,6 +17,7 @@ from typing import Final
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.connection import read_connection, without_connection
+from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
@@ -59,7 +60,7 @@ def load(
     file = Path(path)
     folder = file.absolute().parent
     root = read_yaml(str(path), _read_bytes(file))
-    outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), is_complete=connects)
+    outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), must_resolve_unused=connects)
     tree, problems = replace_variables(root if connects else without_connection(root), variables or {}, outside)
     section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
     pipeline = _PipelineReader(section, Folder(folder, check_files)).pipeline(file, bootstrap)
@@ -74,13 +75,12 @@ def _read_bytes(file: Path) -> bytes:
             inside = file / "pipeline.yaml"
             hint = f"did you mean {inside}?" if inside.is_file() else "give the YAML file of a pipeline"
             raise InvalidPipeline([Problem(f"{file} is a directory", None, hint)])
-        if file.exists() and not file.is_file():
-            raise InvalidPipeline([Problem(f"{file} is not a file", None)])
-        with file.open("rb") as opened:
-            return opened.read(FILE_BYTES_MAX + 1)
+        return read_bytes(file, FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         hint = "'moldau pipeline init' writes one to begin with"
         raise InvalidPipeline([Problem(f"there is no pipeline file {file}", None, hint)]) from None
+    except NotAFile:
+        raise InvalidPipeline([Problem(f"{file} is not a file", None)]) from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InvalidPipeline([Problem(f"{quoted(str(file))} cannot be read: {why}", None)]) from None

@@ -5,6 +5,7 @@ No message quotes anything of a file but names of properties: it may hold passwo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,8 +13,11 @@ from typing import Final
 from moldau.base.errors import MalformedData
 from moldau.base.properties import decode, parse
 from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading.file_bytes import read_bytes
 
 BYTES_MAX: Final = 1 << 20
+_PROPERTY_NAME: Final = re.compile(r"^[ \t]*([A-Za-z0-9._-]+)[ \t]*[=:][ \t]*[^\s=:]", re.MULTILINE)
+"""A name that a message may suggest. A word without a value may be a secret: the whole file, or a line of base64."""
 
 
 class UnreadableValue(Exception):
@@ -32,14 +36,19 @@ class ValueFiles:
         path, colon, key = written.rpartition(":")
         if not colon:
             return self._text(written)
-        properties = self.properties(path)
+        text = decode(self._bytes(path))
+        properties = self._parsed(path, text)
         if key not in properties:
-            raise UnreadableValue(f"{quoted(path)} has no property {quoted(key)}{did_you_mean(key, properties)}")
+            suggestion = did_you_mean(key, _PROPERTY_NAME.findall(text))
+            raise UnreadableValue(f"{quoted(path)} has no property {quoted(key)}{suggestion}")
         return properties[key]
 
     def properties(self, path: str) -> dict[str, str]:
+        return self._parsed(path, decode(self._bytes(path)))
+
+    def _parsed(self, path: str, text: str) -> dict[str, str]:
         try:
-            return {each.key: each.value for each in parse(decode(self._bytes(path)))}
+            return {each.key: each.value for each in parse(text)}
         except MalformedData as malformed:
             raise UnreadableValue(f"{quoted(path)}: {malformed}") from None
 
@@ -53,8 +62,7 @@ class ValueFiles:
         if not path.strip():
             raise UnreadableValue("'${file:…}' needs the path of a file")
         try:
-            with (self.folder / Path(path).expanduser()).open("rb") as file:
-                content = file.read(BYTES_MAX + 1)
+            content = read_bytes(self.folder / Path(path).expanduser(), BYTES_MAX + 1)
         except (OSError, ValueError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise UnreadableValue(f"{quoted(path)} cannot be read: {why}") from None

@@ -8,7 +8,7 @@ environment and the files are arguments. Values may be passwords: no message quo
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -31,8 +31,8 @@ class Outside:
 
     environ: Mapping[str, str] = field(repr=False)
     files: ValueFiles
-    is_complete: bool = True
-    """Whether all values have to be there. If not, only those of variables that are used."""
+    must_resolve_unused: bool = True
+    """Whether variables that nothing uses must have values too."""
 
 
 def replace_variables(
@@ -47,7 +47,8 @@ def replace_variables(
         replacement.refuse("'vars' must be a mapping of names to values", declared.place)
     rest = {name: value for name, value in root.values.items() if name != "vars"}
     tree = replacement.mapping(replace(root, values=rest))
-    replacement.refuse_unused(root.keys.get("vars", root.place))
+    replacement.report_postponed()
+    replacement.refuse_unknown_settings(root.keys.get("vars", root.place))
     return tree, replacement.problems
 
 
@@ -60,7 +61,10 @@ class _Replacement:
     problems: list[Problem] = field(default_factory=list)
     _values: dict[str, str] = field(default_factory=dict)
     _declared: set[str] = field(default_factory=set)
-    _used: set[str] = field(default_factory=set)
+    _declaring: str | None = None
+    """The variable whose text is being replaced; None outside `vars`."""
+    _used: dict[str | None, set[str]] = field(default_factory=dict)
+    """The variables that a variable's text uses, by its name; under None those that the rest of the file uses."""
     _postponed: dict[str, list[Problem]] = field(default_factory=dict)
     """Problems of variables that are reported if the variable is used."""
     _length: int = 0
@@ -86,23 +90,37 @@ class _Replacement:
             if not isinstance(value, ScalarNode):
                 self.refuse(f"the variable {quoted(name)} must be a text", value.place)
                 self._values[name] = ""
-            elif value.empty:
-                self.refuse(
-                    f"the variable {quoted(name)} has no value",
-                    place,
-                    f"give it one here, or {_set_option(name)}",
-                )
-                self._values[name] = ""
             else:
                 before = len(self.problems)
-                self._values[name] = self.scalar(value).text
-                if not self.outside.is_complete:
+                self._values[name] = self._declared_text(name, value, place)
+                if not self.outside.must_resolve_unused:
                     self._postponed[name] = self.problems[before:]
                     del self.problems[before:]
 
-    def refuse_unused(self, place: Place) -> None:
-        for name in self.settings.keys() - self._declared - self._used:
-            suggestion = did_you_mean(name, self._declared | self._used)
+    def _declared_text(self, name: str, value: ScalarNode, place: Place) -> str:
+        if value.empty:
+            hint = f"give it one here, or {_set_option(name)}"
+            self.refuse(f"the variable {quoted(name)} has no value", place, hint)
+            return ""
+        self._declaring = name
+        text = self.scalar(value).text
+        self._declaring = None
+        return text
+
+    def report_postponed(self) -> None:
+        """Report the problems of the variables that the file uses, and of those that their texts use, each once."""
+        waiting, seen = list(self._used.get(None, ())), set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                self.problems += self._postponed.get(name, ())
+                waiting += self._used.get(name, ())
+
+    def refuse_unknown_settings(self, place: Place) -> None:
+        known = self._declared.union(*self._used.values())
+        for name in self.settings.keys() - known:
+            suggestion = did_you_mean(name, known)
             self.refuse(f"{name} is given a value, but this file has no such variable{suggestion}", place)
 
     def node(self, node: Node) -> Node:
@@ -168,8 +186,7 @@ class _Replacement:
             return self._from_environment(name.removeprefix(_ENV), place)
         if name.startswith(_FILE):
             return self._from_file(name.removeprefix(_FILE), place)
-        self._used.add(name)
-        self.problems += self._postponed.get(name, ())
+        self._used.setdefault(self._declaring, set()).add(name)
         if name in self._values:
             return self._values[name]
         if name in self._declared:
@@ -182,10 +199,13 @@ class _Replacement:
 
     def _from_environment(self, name: str, place: Place) -> str:
         environ = self.outside.environ
-        if name not in environ:
-            suggestion = did_you_mean(name, environ)
-            self.refuse(f"the environment has no variable {quoted(name)}{suggestion}", place)
-        return environ.get(name, "")
+        try:
+            value = environ.get(name)
+        except UnicodeEncodeError:  # no environment can have such a name, half of a surrogate pair
+            value = None
+        if value is None:
+            self.refuse(f"the environment has no variable {quoted(name)}{did_you_mean(name, environ)}", place)
+        return value or ""
 
     def _from_file(self, written: str, place: Place) -> str:
         try:
@@ -200,8 +220,9 @@ def _shift_segments(old: TextMap, start: int, end: int, by: int) -> list[Segment
     if start >= end:
         return []
     at = max(0, bisect_right(old.segments, start, key=lambda segment: segment.start) - 1)
+    after = bisect_left(old.segments, end, key=lambda segment: segment.start)
     place = old.at(start)
-    inside = [replace(segment, start=segment.start + by) for segment in old.segments[at + 1 :] if segment.start < end]
+    inside = [replace(segment, start=segment.start + by) for segment in old.segments[at + 1 : after]]
     return [Segment(start + by, place.line, place.column, old.segments[at].single_place), *inside]
 
 

@@ -37,8 +37,8 @@ class Failure:
 
 
 RETRIABLE: Final = re.compile(
-    r"\b(?:Unreachable|ConnectionError|ConnectionRefusedError|ConnectionResetError|ConnectionAbortedError"
-    r"|BrokenPipeError|TimeoutError|java\.net\.\w+|java\.util\.concurrent\.TimeoutException|ExecutorLostFailure"
+    r"\b(?:Unreachable|(?:Connector)?(?:ConnectionError|ConnectionRefusedError|ConnectionResetError"
+    r"|ConnectionAbortedError|BrokenPipeError|TimeoutError)|java\.net\.\w+|java\.util\.concurrent\.TimeoutException|ExecutorLostFailure"
     r"|executor .* exited|worker lost)\b|_NOT_AVAILABLE\b|\bNOT_LEADER|\bREQUEST_TIMED_OUT\b|\bNETWORK_EXCEPTION\b"
     r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|\bNOT_COORDINATOR\b|_LOAD_IN_PROGRESS\b|has no leader"
     r"|\bCONCURRENT_TRANSACTIONS\b|\bUNSTABLE_OFFSET_COMMIT\b"

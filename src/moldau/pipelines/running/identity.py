@@ -201,7 +201,8 @@ def resumes_with_changed_steps(
 ) -> list[str]:
     """Return a line for each query that may resume although its steps changed, as its checkpoint has only offsets.
 
-    Its earlier output comes from the old steps, and the user should know that.
+    Its earlier output comes from the old steps, and the user should know that. The `forgotten` ones, None for all, do
+    not resume.
     """
     recorded = _recorded_queries(directory)
     if forgotten is None:

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.queries import DEAD_LETTERS
 from moldau.pipelines.running.bad_records import BadRecords
-from moldau.pipelines.running.display import BATCH, Display, waiting_message
+from moldau.pipelines.running.display import Display, waiting_message
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
+from moldau.pipelines.running.final_lines import final_lines
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
@@ -37,6 +37,8 @@ STARTING_MAX: Final = 1
 """How many queries may be starting at once, from the start to the first job. Each needs Python processes, which Spark
 gives ten seconds to answer. And if two queries plan their first batches at the same time, Spark sometimes breaks an
 object that both plans share: "Task not serializable", as long as those plans are used."""
+CONTINUOUS: Final = "continuous"
+"""The mode of a run whose queries do not end by themselves."""
 LAST_BATCH_S: Final = 30.0
 """How long a stop waits for batches that make no progress."""
 SLOW: Final = "this machine is slow: Spark gave up on a Python process that took too long; its query is started again"
@@ -178,6 +180,7 @@ class Run:
                 self._stop_all()
                 self._update_lag(self.broker.last_exchange)
                 self._check_bad_records(is_over=True)
+                self._add_final_lines()
                 self._set_state(self._final_state(), self.status.message)
         return self.status
 
@@ -213,10 +216,11 @@ class Run:
         if error is not None:
             self._on_failure(each, error)
         else:
-            each.gauge.set_state("stopped" if self.status.state == "stopping" else "finished")
+            was_stopped = self.status.state == "stopping" and self.status.mode == CONTINUOUS
+            each.gauge.set_state("stopped" if was_stopped else "finished")
 
     def _on_failure(self, each: _Watched, error: Exception) -> None:
-        failure = self._failure(error)
+        failure = self._masked_failure(error)
         status = each.gauge.status
         pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
         FailureLog(self.directory.failures, utc_now, self.masked).write(each.job.name, failure.message, error)
@@ -224,8 +228,8 @@ class Run:
             self.display.say(self.masked(f"{each.job.name}: {error}"))
         if pause_s is None or self.status.state != "running":
             each.gauge.set_state("failed", last_error=failure.message)
-            if self.status.state == "running":
-                self._set_state("stopping", f"{each.job.name}: {failure.message}")
+            self._add_to_message(f"{each.job.name}: {failure.message}")
+            self._set_state("stopping", self.status.message)
             return
         if failure.kind is Kind.UNKNOWN:
             each.job.replan()
@@ -255,8 +259,8 @@ class Run:
         is_computing = message.startswith("Processing") and each.job.has_submitted(query)
         return message.startswith(IDLE) or is_computing or each.looks_getting_offsets >= GETTING_OFFSETS_LOOKS
 
-    def _failure(self, error: Exception) -> Failure:
-        failure = _failure(error)
+    def _masked_failure(self, error: Exception) -> Failure:
+        failure = _classified(error)
         return replace(failure, message=self.masked(failure.message))
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -298,13 +302,19 @@ class Run:
                 self._stop_one(each, each.query)
 
     def _stop_one(self, each: _Watched, query: Query) -> None:
+        """Stop a query, unless it has just ended by itself: then it has finished or failed."""
         try:
+            if not query.isActive:
+                self._on_end(each, query)
+                return
             query.stop()
-        except Exception as error:  # the query will end with the session, and the run must end too
-            self.display.say(f"{each.job.name} does not stop: {self._failure(error).message}")
-        self._read_progress(each, query)
+            self._read_progress(each, query)
+            each.gauge.set_state("stopped")
+        except Exception as error:  # such as a JVM that is gone; the other queries and the run must end all the same
+            message = self._masked_failure(error).message
+            each.gauge.set_state("failed", last_error=message)
+            self._add_to_message(f"{each.job.name} does not stop: {message}")
         each.query = None
-        each.gauge.set_state("stopped")
 
     def _final_state(self) -> RunState:
         states = {each.gauge.status.state for each in self._watched}
@@ -319,16 +329,22 @@ class Run:
         if not is_over:
             for warning in self.bad_records.new_warnings(queries):
                 self.display.say(warning)
-        elif lines := [
-            *(() if self._is_refused else self.bad_records.summary(queries)),
-            *_late(queries),
-            *(_dead_letters(queries) if self.status.mode == BATCH else ()),
-        ]:
-            self.status = replace(self.status, message="\n".join(filter(None, [self.status.message, *lines])))
         refusal = self.bad_records.refusal(queries, is_over)
         if refusal is not None and not self._is_refused:
             self._is_refused = True
-            self._set_state("stopping", refusal)
+            self._add_to_message(refusal)
+            self._set_state("stopping", self.status.message)
+
+    def _add_final_lines(self) -> None:
+        queries = [each.gauge.status for each in self._watched]
+        bad_records = () if self._is_refused else self.bad_records.summary(queries)
+        self._add_to_message(*bad_records, *final_lines(queries, self.status.mode))
+
+    def _add_to_message(self, *lines: str) -> None:
+        """Add lines to the message. They replace one that only says what a stop waits for."""
+        if lines:
+            kept = () if self.status.message in (None, self._waiting) else (self.status.message,)
+            self.status = replace(self.status, message="\n".join([*kept, *lines]))
 
     def _set_state(self, state: RunState, message: str | None = None) -> None:
         self.status = replace(self.status, state=state, message=message)
@@ -363,27 +379,11 @@ class Run:
             self._is_status_lost = True
 
 
-def _late(queries: Sequence[QueryStatus]) -> list[str]:
-    """Return a line about late rows. Each task of Spark counts rows of the same window and key as one: "at least"."""
-    late = [f"{query.name} at least {query.rows_late:,}" for query in queries if query.rows_late]
-    return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
-
-
-def _dead_letters(queries: Sequence[QueryStatus]) -> list[str]:
-    """Return a line per source with bad records. Of a batch, Spark reports only what was written."""
-    written = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
-    return [
-        f"source {name.removesuffix(DEAD_LETTERS)}: {rows:,} records are bad; they are the rows of {name}"
-        for name, rows in written.items()
-        if rows
-    ]
-
-
 def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _failure(error: Exception) -> Failure:
+def _classified(error: Exception) -> Failure:
     if isinstance(error, PipelineError):
         return Failure(Kind.LASTING, str(error))
     return failure_of(f"{type(error).__name__}: {error}")

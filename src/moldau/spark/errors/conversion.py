@@ -9,6 +9,7 @@ command %tb shows everything.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import logging
 from collections.abc import Callable
@@ -23,8 +24,7 @@ from moldau.spark.errors.sentences import function_error, in_short, unknown_form
 
 Convert = Callable[[Any], CapturedException]
 MODULE: Final = "moldau.spark.errors"
-NAMES: Final = {"ValueError": "ConnectorError"}
-"""New names for classes that are called like a builtin one: `except ValueError` would not catch them."""
+CONNECTOR: Final = "Connector"
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -51,12 +51,20 @@ def readable_error(error: CapturedException, java_exception: Any) -> CapturedExc
     text = str(error)
     if found := worker_error(text):
         specific = _replace_unknown(error, PythonException, java_exception)
-        return _rename(specific, NAMES.get(found.name, found.name), found.sentence)
+        return _rename(specific, _class_name(found.name), found.sentence)
     if sentence := unknown_format(text):
         specific = _replace_unknown(error, AnalysisException, java_exception)
         return _rename(specific, "UnknownFormat", sentence)
     _set_rendering(error, function_error(text) or in_short(text))
     return error
+
+
+def _class_name(name: str) -> str:
+    """Return the class name for an error of a worker. One that is called like a builtin error gets another name, such
+    as ConnectorTimeoutError: `except TimeoutError` would not catch it."""
+    if name == "ValueError":
+        return f"{CONNECTOR}Error"
+    return f"{CONNECTOR}{name}" if hasattr(builtins, name) else name
 
 
 def _replace_unknown(

@@ -13,15 +13,16 @@ import os
 import uuid
 from collections.abc import Iterator
 
-from moldau.platforms.durable_files import sync_file
+from moldau.platforms.durable_files import sync_directory, sync_file
 
 MAKE_ATTEMPTS_MAX = 10
 
 
-def make_directory(path: str) -> None:
-    """Make a directory and its parents. Another driver may remove an empty parent meanwhile."""
+def ensure_directory(path: str) -> None:
+    """Make a directory and its parents where they are missing. Another driver may remove empty ones meanwhile: a parent
+    (FileNotFoundError), or the directory itself, after it was found to exist (FileExistsError)."""
     for _ in range(MAKE_ATTEMPTS_MAX):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
             os.makedirs(path, exist_ok=True)
             return
     os.makedirs(path, exist_ok=True)
@@ -32,7 +33,7 @@ def move(source: str, target: str) -> bool:
     try:
         os.rename(source, target)
     except FileNotFoundError:
-        if os.path.exists(source):
+        if exists(source):
             raise  # the target's directory is missing
         return False
     return True
@@ -64,7 +65,7 @@ def replace_content(path: str, content: bytes) -> None:
     """Replace a file atomically, also for a power cut: write a temporary file, flush, rename, flush."""
     with _temporary_file(path, content) as temporary:
         os.rename(temporary, path)
-    flush(os.path.dirname(path))
+    flush_directory(os.path.dirname(path))
 
 
 def create_content(path: str, content: bytes) -> bool:
@@ -76,11 +77,11 @@ def create_content(path: str, content: bytes) -> bool:
             # On a shared file system, a request that was sent twice fails although it has taken effect.
             if os.stat(temporary).st_nlink < 2:
                 return False
-    flush(os.path.dirname(path))
+    flush_directory(os.path.dirname(path))
     return True
 
 
-def create_directory(path: str, name: str, content: bytes) -> bool:
+def create_directory_with_file(path: str, name: str, content: bytes) -> bool:
     """Create a directory with one file in it, atomically; False if there is a directory with files already."""
     temporary = f"{path}.{uuid.uuid4().hex}"
     os.makedirs(temporary)
@@ -94,7 +95,7 @@ def create_directory(path: str, name: str, content: bytes) -> bool:
             return False
     finally:
         remove_directory(temporary)
-    flush(os.path.dirname(path))
+    flush_directory(os.path.dirname(path))
     return True
 
 
@@ -119,13 +120,18 @@ def _write_all(descriptor: int, content: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def flush(path: str) -> None:
-    """Sync a file's bytes or a directory's names to disk."""
+def flush_file(path: str) -> None:
+    """Sync a file's bytes to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def flush_directory(path: str) -> None:
+    """Sync a directory's names to disk."""
+    sync_directory(path)
 
 
 def content_of(path: str) -> bytes | None:
@@ -148,4 +154,10 @@ def names(path: str) -> list[str]:
 
 
 def exists(path: str) -> bool:
-    return os.path.exists(path)
+    """Return whether there is such a file. An error of the file system is raised: it does not mean that none is there,
+    as `os.path.exists` has it."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

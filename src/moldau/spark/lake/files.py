@@ -72,7 +72,7 @@ class _OpenFile:
     def close(self) -> DataFile:
         self._writer.close()
         self._sink.close()
-        disk.flush(self._place)
+        disk.flush_file(self._place)
         return replace(self._file, rows=self._rows, size=os.path.getsize(self._place))
 
     def give_up(self) -> None:
@@ -143,6 +143,6 @@ class _TaskWriter:
         name = os.path.join(self._target.data_folder, directory_of(partition), base)
         staged = staged_name(self._tag, name)
         place = os.path.join(self._target.path, staged)
-        disk.make_directory(os.path.dirname(place))
+        disk.ensure_directory(os.path.dirname(place))
         self._created.append(place)
         return _OpenFile(place, self._file_schema, DataFile(staged, name, partition, rows=0, size=0))

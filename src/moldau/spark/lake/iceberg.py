@@ -120,7 +120,7 @@ class IcebergTable:
     def _catalog(self, create: bool = False) -> Iterator[SqlCatalog]:
         file = os.path.join(self._metadata, "catalog.db")
         if create:
-            disk.make_directory(self._metadata)
+            disk.ensure_directory(self._metadata)
         elif not os.path.isfile(file):
             raise no_table(self.path, "Iceberg")
         with _translated_errors():

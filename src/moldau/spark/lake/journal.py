@@ -79,8 +79,8 @@ class Journal:
         content = _encoded(state)
         if before is None:
             assert state.number == 1
-            disk.make_directory(os.path.dirname(self._directory))
-            return disk.create_directory(self._directory, _name(1), content)
+            disk.ensure_directory(os.path.dirname(self._directory))
+            return disk.create_directory_with_file(self._directory, _name(1), content)
         assert state.number == before.number + 1
         if not disk.create_content(self._file(state.number), content):
             return False

@@ -118,7 +118,7 @@ class ParquetTable:
             "schema": base64.b64encode(schema.serialize().to_pybytes()).decode(),
             "partitionBy": list(partition_by),
         }
-        disk.make_directory(os.path.dirname(self._description))
+        disk.ensure_directory(os.path.dirname(self._description))
         disk.create_content(self._description, json.dumps(description, indent=1).encode())
 
     def _data_files(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from moldau.spark.lake import disk
 from moldau.spark.lake.journal import Entry
@@ -52,22 +53,24 @@ class Staging:
         moves = tuple((os.path.join(adopted, os.path.basename(file.staged)), file.name) for file in files)
         if not all(disk.exists(self._at(staged)) for staged, _ in moves):
             return None
-        disk.flush(self._at(adopted))
-        disk.flush(self._at(self._folder))
+        disk.flush_directory(self._at(adopted))
+        disk.flush_directory(self._at(self._folder))
         return moves
 
     def make_directories(self, moves: Sequence[tuple[str, str]]) -> None:
         """Make the directories of the final names, while the commit can still fail."""
-        for directory in sorted({os.path.dirname(name) for _, name in moves}):
-            disk.make_directory(self._at(directory))
+        for directory in _directories(moves):
+            disk.ensure_directory(self._at(directory))
 
     def roll_forward(self, entry: Entry) -> None:
         """Complete the entry. A file that is no longer staged was moved by an earlier attempt or by another driver."""
         for name in entry.removes:
             disk.remove(self._at(name))
         for staged, name in entry.moves:
-            if disk.exists(self._at(staged)):
-                disk.move(self._at(staged), self._at(name))
+            disk.move(self._at(staged), self._at(name))
+        for directory in _directories(entry.moves):
+            with suppress(FileNotFoundError):  # its files were removed since, and then the directory
+                disk.flush_directory(self._at(directory))
 
     def take_back(self, entry: Entry) -> None:
         """Remove the entry's files: the staged ones first, so that none is moved behind our back."""
@@ -98,3 +101,8 @@ class Staging:
 
     def _at(self, name: str) -> str:
         return os.path.join(self._table, name)
+
+
+def _directories(moves: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the directories of the final names."""
+    return sorted({os.path.dirname(name) for _, name in moves})

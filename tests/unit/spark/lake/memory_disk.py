@@ -90,8 +90,8 @@ class MemoryDisk:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         for name in (
-            "make_directory", "move", "remove", "remove_directory", "remove_empty_directory", "create_content",
-            "create_directory", "flush", "content_of", "names", "exists",
+            "ensure_directory", "move", "remove", "remove_directory", "remove_empty_directory", "create_content",
+            "create_directory_with_file", "flush_directory", "content_of", "names", "exists",
         ):  # fmt: skip
             patch.setattr(disk, name, getattr(self, name))
 
@@ -102,7 +102,7 @@ class MemoryDisk:
             raise FileNotFoundError(path)
         self.files[path] = content
 
-    def make_directory(self, path: str) -> None:
+    def ensure_directory(self, path: str) -> None:
         self._step()
         while path not in ("", "/"):
             self.directories.add(path)
@@ -143,7 +143,7 @@ class MemoryDisk:
         self.files[path] = content
         return True
 
-    def create_directory(self, path: str, name: str, content: bytes) -> bool:
+    def create_directory_with_file(self, path: str, name: str, content: bytes) -> bool:
         self._step()
         if self._inside(path):
             return False
@@ -151,9 +151,9 @@ class MemoryDisk:
         self.files[os.path.join(path, name)] = content
         return True
 
-    def flush(self, path: str) -> None:
+    def flush_directory(self, path: str) -> None:
         self._step()
-        if path not in self.directories and path not in self.files:
+        if path not in self.directories:
             raise FileNotFoundError(path)
 
     def content_of(self, path: str) -> bytes | None:

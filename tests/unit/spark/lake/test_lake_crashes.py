@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 from moldau.base.errors import StorageFault
+from moldau.platforms.durable_files import directory_sync
 from moldau.spark.lake import BatchTag, append, disk, overwrite
 from moldau.spark.lake.files import write_files
 from moldau.spark.lake.tables import DataFile
@@ -93,6 +94,7 @@ def killed(patch: pytest.MonkeyPatch, mortal: MortalOs, work: Callable[[], objec
     with patch.context() as patched:
         patched.setattr(disk, "os", mortal)
         patched.setattr(disk, "sync_file", mortal.fsync)
+        patched.setattr(disk, "sync_directory", directory_sync(mortal.fsync))
         try:
             work()
         except Killed:
@@ -206,6 +208,7 @@ def test_a_failed_step_is_not_a_kill_and_can_be_tried_again(tmp_path: Path, monk
         with monkeypatch.context() as patch:
             patch.setattr(disk, "os", full)
             patch.setattr(disk, "sync_file", full.fsync)
+            patch.setattr(disk, "sync_directory", directory_sync(full.fsync))
             try:
                 append(str(path), "parquet", rows_of(batch, 1)[0], BatchTag("query", batch))
             except StorageFault as fault:
@@ -224,7 +227,9 @@ def test_a_full_disk_names_the_table_and_leaves_nothing(tmp_path: Path) -> None:
 import resource, signal, sys, os
 import pyarrow as pa
 from moldau.base.errors import StorageFault
+from moldau.platforms.durable_files import directory_sync
 from moldau.base.errors import StorageFault
+from moldau.platforms.durable_files import directory_sync
 from moldau.spark.lake import BatchTag, append
 path, kind = sys.argv[1:]
 append(path, kind, pa.table({"v": [os.urandom(10)]}), BatchTag("q", 0))

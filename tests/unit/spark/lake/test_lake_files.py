@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +18,9 @@ from hypothesis import strategies as st
 
 from moldau.spark.lake import BatchTag, disk, files
 from moldau.spark.lake.files import write_files
+from moldau.spark.lake.journal import Entry
 from moldau.spark.lake.partitions import cut, directory_of
+from moldau.spark.lake.staging import Staging
 from moldau.spark.lake.tables import DataFile, Target
 
 TAG = BatchTag("query", 3)
@@ -125,6 +130,58 @@ def test_directory_names_are_hives() -> None:
     assert directory_of((("day", "2026-01-31"), ("k", None))) == "day=2026-01-31/k=__HIVE_DEFAULT_PARTITION__"
     assert directory_of((("a:b", "x/y=z%é "),)) == "a%3Ab=x%2Fy%3Dz%25é "
     assert directory_of(()) == ""
+
+
+def failing(call: Callable[..., Any], error: OSError, paths: Collection[str], times: int = 1_000) -> Callable[..., Any]:
+    """Return a function that raises the error for these paths, at most so many times."""
+    left = times
+
+    def failing_call(path: str, *args: Any, **named: Any) -> Any:
+        nonlocal left
+        if path in paths and left:
+            left -= 1
+            raise error
+        return call(path, *args, **named)
+
+    return failing_call
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = str(tmp_path / "file")
+    assert not disk.exists(place)
+    assert disk.create_content(place, b"")
+    assert disk.exists(place)
+    assert not disk.exists(os.path.join(place, "below"))
+    monkeypatch.setattr(os, "stat", failing(os.stat, OSError(errno.EIO, "Input/output error"), [place]))
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.exists(place)
+
+
+def test_a_commit_moves_its_files_even_if_they_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = Staging(str(tmp_path), "query", "run")
+    staged, name = "_staging/query/epoch-1/a.parquet.staged", "day=1/a.parquet"
+    for path in (staged, name):
+        disk.ensure_directory(os.path.dirname(str(tmp_path / path)))
+    assert disk.create_content(str(tmp_path / staged), b"rows")
+    with monkeypatch.context() as patch:
+        stale = OSError(errno.ESTALE, "Stale file handle")
+        patch.setattr(os, "stat", failing(os.stat, stale, [str(tmp_path / staged)]))
+        synced: list[str] = []
+        patch.setattr(disk, "sync_directory", synced.append)
+        staging.roll_forward(Entry(1, 0, ((staged, name),)))
+    assert (tmp_path / name).read_bytes() == b"rows"
+    assert synced == [str(tmp_path / "day=1")]
+
+
+def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(tmp_path / "day=1")
+    monkeypatch.setattr(os, "makedirs", failing(os.makedirs, FileExistsError(place), [place], times=1))
+    disk.ensure_directory(place)
+    assert disk.exists(place)
 
 
 def test_a_file_is_created_once_and_replaced_whole(tmp_path: Path) -> None:

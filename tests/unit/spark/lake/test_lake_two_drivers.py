@@ -67,7 +67,7 @@ class World:
         for task in range(FILES_PER_BATCH):
             name = f"day={task}/{tag.batch_id}-{tag.run_id}-{len(self.disk.files)}-{random.getrandbits(64):x}.parquet"
             file = DataFile(staged_name(tag, name), name, (), 1, 1)
-            self.disk.make_directory(os.path.dirname(os.path.join(PATH, file.staged)))
+            self.disk.ensure_directory(os.path.dirname(os.path.join(PATH, file.staged)))
             self.disk.write(os.path.join(PATH, file.staged), str(tag.batch_id).encode())
             files.append(file)
         return files

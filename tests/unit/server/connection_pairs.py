@@ -31,32 +31,41 @@ def obedient(view: memoryview) -> Reply:
     return None if body.startswith(NEVER.encode()) else Outgoing(reply_to(body))
 
 
-class Line:
+class ConnectionPair:
+    """The broker's end of a connection, and the client's, which the test uses."""
+
     scratch_bytes = SCRATCH_BYTES
 
     def __init__(self, answer: Answer) -> None:
         self.loop = asyncio.get_running_loop()
-        self.client, ours = socket.socketpair()
+        self.client, broker_end = socket.socketpair()
         self.client.setblocking(False)
-        ours.setblocking(False)
+        broker_end.setblocking(False)
         self.budget = ConnectionBudget(BUDGET_BYTES)
-        self.ends: list[str] = []
+        self.close_reasons: list[str] = []
         self.requests = 0
         self._answer = answer
-        self.connection = self._connection(ours)
+        self.connection = self._connection(broker_end)
 
-    def _connection(self, ours: socket.socket) -> SocketConnection:
+    def _connection(self, broker_end: socket.socket) -> SocketConnection:
         scratch = memoryview(bytearray(self.scratch_bytes))
         return SocketConnection(
-            self.loop, ours, "test:1", scratch, self._count, FRAME_BYTES_MAX, self.budget, self._on_closed
+            self.loop,
+            broker_end,
+            "test:1",
+            scratch,
+            self._count_and_answer,
+            FRAME_BYTES_MAX,
+            self.budget,
+            self._on_closed,
         )
 
-    def _count(self, view: memoryview) -> Reply:
+    def _count_and_answer(self, view: memoryview) -> Reply:
         self.requests += 1
         return self._answer(view)
 
     def _on_closed(self, connection: SocketConnection, reason: str) -> None:
-        self.ends.append(reason)
+        self.close_reasons.append(reason)
 
     async def send(self, data: bytes) -> None:
         await asyncio.wait_for(self.loop.sock_sendall(self.client, data), PATIENCE_S)
@@ -74,7 +83,7 @@ class Line:
 
     async def ended(self) -> str:
         assert await self.receive_some(1) == b""
-        return self.ends[0]
+        return self.close_reasons[0]
 
 
 @cache
@@ -98,7 +107,7 @@ class OwnTls:
         return ANONYMOUS
 
 
-class TlsLine(Line):
+class TlsConnectionPair(ConnectionPair):
     """The test's end encrypts in memory; the handshake happens before the first bytes."""
 
     def __init__(self, answer: Answer) -> None:
@@ -107,12 +116,14 @@ class TlsLine(Line):
         self.tls = contexts()[1].wrap_bio(self._from_server, self._to_server, server_hostname="localhost")
         self._is_shaken = False
 
-    def _connection(self, ours: socket.socket) -> SocketConnection:
+    def _connection(self, broker_end: socket.socket) -> SocketConnection:
         scratch = memoryview(bytearray(self.scratch_bytes))
         handshakes = Handshakes(self.loop)
         limits = FRAME_BYTES_MAX, self.budget, self._on_closed
-        secured = ServerHandshake(OwnTls(), handshakes, lambda _: self._count, lambda connection, answer: None)
-        return TlsConnection(self.loop, ours, "test:1", scratch, secured, *limits)
+        secured = ServerHandshake(
+            OwnTls(), handshakes, lambda _: self._count_and_answer, lambda connection, answer: None
+        )
+        return TlsConnection(self.loop, broker_end, "test:1", scratch, secured, *limits)
 
     async def shake_hands(self) -> None:
         while not self._is_shaken:
@@ -126,7 +137,7 @@ class TlsLine(Line):
         # The broker's last step is in a thread: afterwards all happens in turns of the loop.
         connection = self.connection
         assert isinstance(connection, TlsConnection)
-        await until(lambda: connection._is_established or self.ends)
+        await until(lambda: connection._is_established or self.close_reasons)
 
     async def send(self, data: bytes) -> None:
         await self.shake_hands()
@@ -150,17 +161,17 @@ class TlsLine(Line):
         self._from_server.write(piece) if piece else self._from_server.write_eof()
 
 
-class TlsLineInSmallSteps(TlsLine):
+class TlsConnectionPairInSmallSteps(TlsConnectionPair):
     """The broker reads less at a time than OpenSSL has decrypted."""
 
     scratch_bytes = 1000
 
 
-MakeLine = Callable[..., AbstractContextManager[Line]]
+MakeConnectionPair = Callable[..., AbstractContextManager[ConnectionPair]]
 
 
 @contextmanager
-def open_line(kind: type[Line], answer: Answer = obedient) -> Iterator[Line]:
+def open_connection_pair(kind: type[ConnectionPair], answer: Answer = obedient) -> Iterator[ConnectionPair]:
     made = kind(answer)
     try:
         yield made
@@ -168,4 +179,4 @@ def open_line(kind: type[Line], answer: Answer = obedient) -> Iterator[Line]:
         made.connection.close()
         made.client.close()
         assert made.budget.free == BUDGET_BYTES
-        assert len(made.ends) == 1
+        assert len(made.close_reasons) == 1
