@@ -9,6 +9,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
+from moldau.metadata.apply import RECORDS_A_TURN
 from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.quorum.metadata_log import SnapshotWork
 
@@ -30,8 +31,10 @@ def test_no_snapshot_is_written_while_the_log_is_short() -> None:
     assert names(node, ".checkpoint") == []
 
 
-def test_a_start_from_a_snapshot_has_the_whole_image() -> None:
-    node = grown(InMemoryNode(static=LIMIT).start(), 60)
+@pytest.mark.parametrize("topics", [60, 2 * RECORDS_A_TURN // 6])
+def test_a_start_from_a_snapshot_has_the_whole_image(topics: int) -> None:
+    """Six records each. The larger snapshot is not loaded in one turn, but the node leads in its first one."""
+    node = grown(InMemoryNode(static=LIMIT).start(), topics)
     assert 1 <= len(names(node, ".checkpoint")) <= 2
     assert node.metadata_log.start_offset > 0
     before = node.current.image

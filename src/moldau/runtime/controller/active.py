@@ -80,7 +80,7 @@ class _Submitted(NamedTuple):
 
 
 class Controller:
-    """A listener of the quorum, which calls `leading`, `resigned` and `committed`."""
+    """A listener of the quorum, which calls `leading`, `no_longer_leading`, `leader_changed` and `committed`."""
 
     def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage, timers: Timers) -> None:
         self._timers = timers

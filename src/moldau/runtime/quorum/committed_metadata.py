@@ -94,7 +94,9 @@ class CommittedMetadata:
             yield
 
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
-        """Return the image with everything below the offset `up_to` applied, and the changes."""
+        """Return the image with everything below the offset `up_to` applied, and the changes. A snapshot that the image
+        lacks is published first: at a start, this node may lead before it was loaded in turns."""
+        finish(self._load_snapshot())
         return finish(self._read(up_to))
 
     def _read(self, up_to: int, bytes_max: int | None = None) -> Steps[tuple[MetadataImage, Changes]]:
