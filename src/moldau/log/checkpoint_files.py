@@ -31,12 +31,20 @@ class CheckpointFiles:
         self._directory = directory
         self._write_order = WriteOrder()
         self._written: dict[str, bytes] = {}
+        self._on_disk: dict[str, frozenset[TopicPartition]] = {}
+        """The partitions of each file, whether they still exist or not."""
 
     def read(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self._directory}/{name}"
         # A missing file equals an empty checkpoint: an empty one need not be written.
         self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
-        return checkpoints.read_offsets(self._files, path) or {}
+        offsets = checkpoints.read_offsets(self._files, path) or {}
+        self._on_disk[name] = frozenset(offsets)
+        return offsets
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Return whether a file on disk has an offset of this partition."""
+        return any(partition in partitions for partitions in self._on_disk.values())
 
     def take_turn(self) -> int:
         """Return the place of a checkpoint among all writes; its offsets are collected from then on."""
@@ -52,6 +60,7 @@ class CheckpointFiles:
             if is_current and self._written.get(checkpoint.name) != content:
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, content)
                 self._written[checkpoint.name] = content
+                self._on_disk[checkpoint.name] = frozenset(checkpoint.offsets)
 
     def void(self) -> None:
         """Never write checkpoints that were computed before this call."""
@@ -63,4 +72,5 @@ class CheckpointFiles:
         for name in ALL:
             self._files.unlink(f"{self._directory}/{name}")
             self._written.pop(name, None)
+            self._on_disk.pop(name, None)
         self._files.sync_directory(self._directory)

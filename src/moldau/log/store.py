@@ -67,8 +67,8 @@ class LogStore:
         self._prepared: dict[TopicPartition, PreparedLog] = {}
         """Files that a thread has created, and no log uses yet."""
         self._checkpoints = CheckpointFiles(files, directory)
-        self._checkpointed: set[TopicPartition] = set()
-        """Partitions in the checkpoints on disk, whether they still exist or not."""
+        self._collected: set[TopicPartition] = set()
+        """Partitions of the checkpoints that were collected last."""
 
     def __iter__(self) -> Iterator[Log]:
         return iter(self._logs.values())
@@ -101,7 +101,6 @@ class LogStore:
         starts = self._checkpoints.read(layout.LOG_STARTS)
         self.high_watermarks = self._checkpoints.read(layout.HIGH_WATERMARKS)
         cleaner_offsets = self._checkpoints.read(layout.CLEANER_OFFSETS)
-        self._checkpointed = {*recovery_points, *starts, *cleaner_offsets}
         for name in sorted(names):
             partition, is_deleted = layout.partition_of(name), layout.is_deleted_directory(name)
             if (partition is None and not is_deleted) or not self._files.is_directory(f"{self.directory}/{name}"):
@@ -157,9 +156,11 @@ class LogStore:
 
     def prepare(self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int) -> LogPreparation:
         """Return what creates the files of new logs in a thread. Call `adopt` when it has run."""
-        checkpointed = self._checkpointed & topic_ids.keys()
         # A directory that exists is not prepared: `create` decides about it.
-        if any(not self._files.exists(self._directory_of(partition)) for partition in checkpointed):
+        if any(
+            self._may_be_checkpointed(partition) and not self._files.exists(self._directory_of(partition))
+            for partition in topic_ids
+        ):
             self._forget_checkpoints()
         self._being_prepared |= topic_ids.keys()
         logs = [NewLog(partition, topic_id, self._directory_of(partition)) for partition, topic_id in topic_ids.items()]
@@ -190,7 +191,7 @@ class LogStore:
         is_new = not is_prepared and self._files.mkdir(directory)
         if not is_prepared and not is_new:
             self._refuse_unloaded_records(directory)
-        if partition in self._checkpointed:
+        if self._may_be_checkpointed(partition):
             self._forget_checkpoints()
         if prepared is None or not is_prepared:
             prepared = create_files(self._files, directory, topic_id, now_ms, is_new)
@@ -229,7 +230,12 @@ class LogStore:
         new log has files: the node may crash at any time. They are written again at the next interval. After a crash
         before that, recovery reads all segments."""
         self._checkpoints.forget()
-        self._checkpointed.clear()
+        self._collected.clear()
+
+    def _may_be_checkpointed(self, partition: TopicPartition) -> bool:
+        """Return whether a checkpoint file has an offset of a partition of this name, or may get one: collected
+        checkpoints may be written later, or never."""
+        return partition in self._collected or self._checkpoints.has(partition)
 
     def assign_topic_id(self, partition: TopicPartition, topic_id: Uuid) -> None:
         """Write `partition.metadata` of a log that lost it in a crash: without the id nobody could tell which topic the
@@ -325,7 +331,7 @@ class LogStore:
         truncation or a new log voids what was collected before."""
         names = [layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS]
         turns = [self._checkpoints.take_turn() for _ in range(len(names) + 1)]
-        self._checkpointed = set(self._logs)
+        self._collected = set(self._logs)
         points: dict[TopicPartition, int] = {}
         starts: dict[TopicPartition, int] = {}
         cleaned: dict[TopicPartition, int] = {}

@@ -38,8 +38,8 @@ class NewLogs:
         topic_image = image.topics.get(topic)
         return (
             topic_image is not None
-            and self._node_id in topic_image.partitions[index].replicas
             and topic not in image.views
+            and self._node_id in topic_image.partitions[index].replicas
             and TopicPartition(topic, index) not in self._store
             and not self._store.is_case_insensitive
         )

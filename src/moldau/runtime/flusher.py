@@ -71,12 +71,17 @@ class LogFlusher:
             requested, self._requested = list(self._requested), {}
             durable = []
             for owner in requested:
-                if owner.log.fault is None:
+                if owner.log.fault is not None:
+                    continue
+                try:
                     work = owner.log.begin_flush()
-                    if work is None:
-                        durable.append(owner)  # the log cleaner has already flushed it
-                    else:
-                        works.append((owner, work))
+                except StorageFault as fault:
+                    self._on_fault(fault)
+                    continue
+                if work is None:
+                    durable.append(owner)  # the log cleaner has already flushed it
+                else:
+                    works.append((owner, work))
             for owner in durable:
                 owner.flushed()
         if works:

@@ -10,6 +10,7 @@ from typing import Final
 
 from moldau.base.setting_sources import SettingsError
 from moldau.platforms.key_files import DiskKeyFiles
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.tls.renewal import ListenerTls
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.tls.stores import KeyFiles
@@ -68,6 +69,8 @@ class NodeTls:
                 line = tls.reload_if_changed()
             except SettingsError as wrong:
                 log.error("%s", wrong)
+            except Exception:  # such as too many open files: the next look may succeed
+                INTERNAL_ERRORS.log(log, "certificates cannot be read again")
             else:
                 if line is not None:
                     log.info("%s", line)

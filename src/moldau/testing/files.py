@@ -263,6 +263,7 @@ class MemoryFiles:
         self._directories.remove(directory)
 
     def sync_directory(self, directory: str) -> None:
+        self._require_directory(directory)
         self.step()
         self.on_sync()
         self._undo.pop(directory, None)

@@ -417,6 +417,29 @@ def test_a_log_of_the_same_name_does_not_inherit_what_checkpoints_said(is_restar
     assert store.high_watermarks.get(PARTITION, 0) == 0
 
 
+@pytest.mark.parametrize("is_voided", [False, True])
+def test_a_new_log_does_not_inherit_checkpoints_whose_successors_are_not_written_yet(is_voided: bool) -> None:
+    files = MemoryFiles()
+    store, _ = load_store(files)
+    old = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    other = store.create(TopicPartition("other", 0), TOPIC_ID, LogConfig(), NOW_MS)
+    fill(old, 5)
+    fill(other, 5)
+    old.delete_records(4)
+    store.write_checkpoints({PARTITION: 5})
+    store.delete(PARTITION, bytes(16), NOW_MS)
+    store.checkpoints({})  # collected, and never written
+    if is_voided:
+        store.truncate(other.partition, 3)
+        store.checkpoints({})
+    fill(store.create(PARTITION, bytes(16), LogConfig(), NOW_MS), 10)
+    store, _ = load_store(files.restart())
+    found = store.get(PARTITION)
+    assert found is not None
+    assert (found.start_offset, found.recovery_point) == (0, 0)
+    assert store.high_watermarks.get(PARTITION, 0) == 0
+
+
 def test_a_flushed_log_is_found_again_by_the_name_of_its_directory() -> None:
     """The directory's own name stands in the data directory: that is synced with the log's first flush."""
     files = MemoryFiles()

@@ -50,6 +50,14 @@ def test_only_new_partitions_of_this_node_get_files() -> None:
     assert directories(node) == {"new-0"}
 
 
+def test_a_view_whose_source_was_deleted_has_no_partitions() -> None:
+    node, new_logs = node_and_new_logs()
+    image = image_of(node)
+    topics = {**dict(image.topics.items()), "view": TopicImage("view", b"v" * 16, ())}
+    image = replace(image, topics=PersistentMap(topics))
+    assert not new_logs.needs_files(image, "view", 0)
+
+
 def test_files_of_a_deleted_topic_are_deleted() -> None:
     node, new_logs = node_and_new_logs()
     new_logs.prepare(image_of(node), [("new", 0)])
@@ -60,7 +68,7 @@ def test_files_of_a_deleted_topic_are_deleted() -> None:
 
 def test_old_checkpoints_that_cannot_be_deleted_are_reported() -> None:
     node, new_logs = node_and_new_logs()
-    node.store._checkpointed.add(TopicPartition("new", 0))
+    node.store._collected.add(TopicPartition("new", 0))
     fault = StorageFault("data", OSError(errno.EROFS, "read-only"))
 
     def refuse() -> None:

@@ -244,3 +244,14 @@ def test_files_that_are_ready_after_a_stop_are_not_used(desk: Desk) -> None:
     desk.files.finish()
     assert desk.topics() == []
     assert desk.files.discarded == 1
+
+
+def test_partitions_that_an_image_no_longer_has_are_not_shown(desk: Desk) -> None:
+    """A view stays when its source is deleted, without partitions."""
+    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    view = MANY[-1]
+    topics = {**dict(image(MANY).topics.items()), view: TopicImage(view, bytes(16), ())}
+    without = MetadataImage(offset=2, topics=PersistentMap(topics))
+    desk.chunks.on_image(without, Changes({view: set()}))
+    desk.timers.run_soon()
+    assert sorted(desk.topics()) == MANY[:-1]

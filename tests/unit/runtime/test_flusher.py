@@ -180,6 +180,17 @@ def test_a_failed_sync_is_reported_and_acknowledges_nothing(desk: Desk) -> None:
     assert desk.on_disk()["a-0"] == 0
 
 
+def test_a_log_whose_sync_failed_does_not_keep_the_flusher_busy(desk: Desk) -> None:
+    """Otherwise the node, which stops because of the failure, would wait for it for ever."""
+    desk.append("a")
+    desk.append("a")  # requests another flush while the first one runs
+    desk.node.files.sync_fails = True
+    desk.loop.works[0].run()
+    assert len(desk.loop.works) == 1
+    assert len(desk.faults) == 2
+    assert desk.flusher._idle.is_set()
+
+
 def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = desk.append("a")
     reports: list[str] = []

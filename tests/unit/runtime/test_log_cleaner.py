@@ -180,6 +180,17 @@ def test_a_topic_deleted_while_it_is_cleaned(desk: Desk) -> None:
     assert not desk.cleaner.uncleanable
 
 
+def test_a_topic_deleted_while_the_names_of_its_new_segments_are_synced(desk: Desk) -> None:
+    desk.create_topic("t")
+    begun(desk)
+    desk.run_in_thread.do()  # what is new is written, and named
+    desk.wait(0)
+    desk.node.delete_topic("t")
+    desk.run_in_thread.do()  # the directory has another name now
+    desk.settle()
+    assert not desk.node.faults
+
+
 def test_a_topic_recreated_while_it_is_cleaned_gets_nothing_of_the_old_one(desk: Desk) -> None:
     desk.create_topic("t")
     begun(desk)

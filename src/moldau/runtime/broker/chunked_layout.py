@@ -149,7 +149,9 @@ class ChunkedLayout:
     def _show(self, partitions: Iterable[tuple[str, int]]) -> None:
         shown: dict[str, set[int]] = {}
         for name, index in partitions:
-            shown.setdefault(name, set()).add(index)
+            topic = self._image.topics.get(name)
+            if topic is not None and index < len(topic.partitions):  # else it was a view, whose source was deleted
+                shown.setdefault(name, set()).add(index)
         if shown:
             self._follower(self._image, Changes(shown))
 

@@ -285,8 +285,8 @@ class LogCleaner:
             self._soon(lambda: self._name_segments(swap))
 
     def _on_named(self, swap: Swap, fault: StorageFault | None) -> None:
-        if fault is not None:
-            self._on_fault(fault)
+        if fault is not None and swap.is_wanted:
+            self._on_fault(fault)  # else the directory was renamed while it was synced
         elif not self._is_stopped:  # else the next start completes the swap
             self._stopping_on_fault(lambda: self._replace(swap))()
 

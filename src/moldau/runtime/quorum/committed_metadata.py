@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 from moldau.base.clock import Timers
-from moldau.base.errors import StorageFault
 from moldau.base.steps import Steps, finish
 from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
@@ -33,7 +32,7 @@ class CommittedMetadata:
         log: MetadataLog,
         current: CurrentImage,
         timers: Timers,
-        on_fault: Callable[[StorageFault], None],
+        on_fault: Callable[[Exception], None],
     ) -> None:
         self._log = log
         self._current = current
@@ -78,12 +77,14 @@ class CommittedMetadata:
             return
         try:
             self._step(steps)
-        except StorageFault as fault:
+        except Exception as fault:  # also a damaged snapshot: without an image the node would wait for ever
             self._on_fault(fault)
 
     def _publish(self) -> Steps[None]:
         while True:
             yield from self._load_snapshot()
+            if self._needs_snapshot():
+                continue  # while one was loaded, a later one was fetched
             read_up_to = self._current.image.offset + 1
             if self._high_watermark <= read_up_to:
                 return
@@ -113,10 +114,13 @@ class CommittedMetadata:
             offset, epoch = header.last_offset, header.leader_epoch
         return (yield from apply_in_steps(image, _records(batches), offset, epoch))
 
+    def _needs_snapshot(self) -> bool:
+        """Return whether the log no longer has the records right after the current image, but a snapshot."""
+        return self._log.latest_snapshot() is not None and self._log.start_offset > self._current.image.offset + 1
+
     def _load_snapshot(self) -> Steps[None]:
-        """Load the latest snapshot if the log no longer has the records right after the current image."""
         latest = self._log.latest_snapshot()
-        if latest is None or self._log.start_offset <= self._current.image.offset + 1:
+        if latest is None or not self._needs_snapshot():
             return
         records = (decode_record(value) for value in self._log.read_snapshot(latest))
         image, _ = yield from apply_in_steps(MetadataImage(), records, latest.end_offset - 1, latest.epoch)

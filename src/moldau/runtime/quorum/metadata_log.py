@@ -273,3 +273,7 @@ class SnapshotWork:
         for batch in self._batches:
             self._file.append(batch)
         self._file.complete()
+
+    def abandon(self) -> None:
+        """Delete what was written, after a failure."""
+        self._file.abandon()

@@ -63,6 +63,8 @@ class MetadataSnapshots:
         self._is_writing = False
         try:
             if fault is not None:
+                if work is not None:
+                    work.abandon()
                 raise fault
             # False: a newer snapshot was fetched from the leader meanwhile.
             if work is not None and self._driver.finish_snapshot(work):

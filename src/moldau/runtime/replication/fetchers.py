@@ -86,6 +86,7 @@ class ReplicaFetchers:
 
     def close(self) -> None:
         self._is_closed = True
+        self._removed.clear()
         fetchers, self._fetchers, self._assignments = self._fetchers, {}, {}
         for fetcher in fetchers.values():
             fetcher.close()

@@ -72,14 +72,15 @@ class ListenerTls:
         versions = self._file_versions()
         if versions == self._versions_seen:
             return None
-        self._versions_seen = versions
         try:
             new = self._load()
             self._check_names(new.stores)
         except SettingsError as wrong:
+            self._versions_seen = versions
             raise SettingsError(
                 f"listener {self.listener}: the old certificates stay in use, the new ones cannot be used: {wrong}"
             ) from None
+        self._versions_seen = versions
         self._contexts = new
         return f"listener {self.listener}: renewed certificates are in use for new connections"
 

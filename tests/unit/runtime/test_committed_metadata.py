@@ -1,0 +1,102 @@
+"""Snapshots that are loaded in turns: what is fetched meanwhile is not skipped, and damage is not silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from moldau.base.errors import MalformedData
+from moldau.metadata.apply import RECORDS_A_TURN
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.records import TopicRecord, encode_record
+from moldau.raft.snapshots import SnapshotId
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.testing.clock import FakeTimers
+from moldau.wire.batch import BatchHeader, read_header
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
+
+MANY = 2 * RECORDS_A_TURN
+
+
+def topic(number: int) -> bytes:
+    return encode_record(TopicRecord(f"topic-{number}", number.to_bytes(16, "big")))
+
+
+class ShortLog:
+    """A metadata log that begins at the end of its snapshot."""
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        self.snapshot: SnapshotId | None = None
+        self.is_damaged = False
+        self._batches: list[memoryview] = []
+
+    def adopt(self, end_offset: int) -> None:
+        """Take over a snapshot that has a topic for each offset below this."""
+        self.start_offset, self.snapshot, self._batches = end_offset, SnapshotId(end_offset, 1), []
+
+    def append(self, offset: int) -> None:
+        record = Record(NEXT_OFFSET, 0, None, topic(offset))
+        self._batches.append(memoryview(bytes(build_batch([record], base_offset=offset))))
+
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self.snapshot
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
+        for number in range(snapshot.end_offset):
+            if self.is_damaged and number > RECORDS_A_TURN:
+                raise MalformedData("a batch with a wrong CRC")
+            yield topic(number)
+
+    def batches(self, from_offset: int, to_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for batch in self._batches:
+            if from_offset <= read_header(batch).base_offset < to_offset:
+                yield read_header(batch), batch
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.log = ShortLog()
+        self.current = CurrentImage()
+        self.timers = FakeTimers()
+        self.faults: list[Exception] = []
+        self.metadata = CommittedMetadata(self.log, self.current, self.timers, self.faults.append)  # type: ignore[arg-type]
+
+    def topics(self) -> int:
+        return len(self.current.image.topics)
+
+
+def test_a_snapshot_that_is_fetched_while_an_earlier_one_is_loaded_is_loaded_too() -> None:
+    desk = Desk()
+    desk.log.adopt(MANY)
+    desk.metadata.committed(MANY)
+    assert desk.topics() == 0, "it takes several turns"
+    desk.log.adopt(2 * MANY)
+    desk.log.append(2 * MANY)
+    desk.metadata.committed(2 * MANY + 1)
+    desk.timers.run_soon()
+    assert desk.topics() == 2 * MANY + 1
+    assert desk.current.image.offset == 2 * MANY
+    assert not desk.faults
+
+
+def test_damage_that_is_found_in_a_later_turn_is_reported() -> None:
+    desk = Desk()
+    desk.log.adopt(MANY)
+    desk.log.is_damaged = True
+    desk.metadata.committed(MANY)
+    assert not desk.faults
+    desk.timers.run_soon()
+    assert [type(fault) for fault in desk.faults] == [MalformedData]
+    assert desk.topics() == 0
+
+
+def test_who_leads_before_the_snapshot_is_loaded_reads_it_whole() -> None:
+    desk = Desk()
+    desk.log.adopt(MANY)
+    desk.log.append(MANY)
+    desk.metadata.committed(MANY)
+    desk.metadata.stop()
+    image, _ = desk.metadata.read(MANY + 1)
+    assert len(image.topics) == MANY + 1
+    desk.timers.run_soon()
+    assert desk.topics() == MANY, "the rest is not committed yet"
