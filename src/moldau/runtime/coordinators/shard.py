@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -23,6 +24,7 @@ from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Ou
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
 
@@ -200,7 +202,8 @@ class Shard:
         self._unacknowledged.append(answers)
         promise = self.partition.acknowledged(last_offset)
         if promise is None:
-            self._on_committed(ErrorCode.NONE)
+            # Not at once: whoever gets an answer may send the next request to this shard, while this one is decided.
+            self._timers.soon(partial(self._on_committed, ErrorCode.NONE))
         else:
             promise.then(self._on_committed)
 
@@ -298,6 +301,9 @@ class Shard:
             self._wait_for_commit()
         except StorageFault as fault:
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
+        except Exception as error:
+            INTERNAL_ERRORS.log(log, f"{self.partition.name}: the coordinator cannot load its state")
+            self._fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         else:
             self._timers.soon(lambda: self._load_next(steps))
 

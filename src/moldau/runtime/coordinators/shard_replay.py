@@ -10,8 +10,10 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import CoordinatorRecord, Deadlines
+from moldau.log.segment import Segment
 from moldau.log.walk import walk_batches
 from moldau.replica.partition import Partition
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.records import Record, decode_records, read_end_txn_marker
 
@@ -52,18 +54,35 @@ def replay_log(partition: Partition, machine: Machine) -> Iterator[None]:
     """Replay the log into the machine, and yield after each part so that other work can run. Damaged records are
     skipped: groups then find older offsets and read some records again, which is better than not loading at all."""
     transactional = machine if isinstance(machine, TransactionalMachine) else None
+    segments = partition.log.segments
     count = 0
-    for segment in list(partition.log.segments):
+    offset: int | None = segments.first.base_offset
+    while offset is not None:
+        # Looked up again after each turn: the cleaner may have replaced segments.
+        place = segments.floor(offset)
         try:
-            for header, batch in walk_batches(segment.file, 0, segment.size):
+            for header, batch in _batches_from(segments.at(place), offset):
                 _replay(partition, machine, transactional, header, batch)
+                offset = header.next_offset
                 count += header.record_count
                 if count >= LOAD_TURN_RECORDS:
-                    count = 0
-                    yield
+                    break
+            else:
+                offset = segments.next_base(place)
         except MalformedData as error:
-            base = segment.base_offset
-            log.error("%s: skipped the damaged rest of the segment at offset %d: %s", partition.name, base, error)
+            log.error("%s: skipped the damaged rest of the segment from offset %d: %s", partition.name, offset, error)
+            offset = segments.next_base(place)
+        if count >= LOAD_TURN_RECORDS:
+            count = 0
+            yield
+
+
+def _batches_from(segment: Segment, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield the batches of a segment that reach `offset`."""
+    position = segment.offset_index.lookup(offset)[1] if offset > segment.base_offset else 0
+    for header, batch in walk_batches(segment.file, position, segment.size):
+        if header.last_offset >= offset:
+            yield header, batch
 
 
 def _replay(
@@ -86,6 +105,8 @@ def _replay(
             _replay_record(machine, transactional, header, record)
         except MalformedData as error:
             log.error("%s: skipped the record at offset %d, which cannot be decoded: %s", name, record.offset, error)
+        except Exception:  # such as a record that contradicts an earlier one
+            INTERNAL_ERRORS.log(log, f"{name}: skipped the record at offset {record.offset}")
 
 
 def _replay_record(

@@ -116,7 +116,9 @@ class TransactionGate:
             self._finish(pending)
 
     def _ask_again(self, pending: _Pending) -> None:
-        pending.write.guards, pending.write.errors = self._guards(pending.write)
+        write = pending.write
+        write.guards, fenced = self._guards(write)
+        write.errors = {**write.errors, **fenced}
         self._ask_coordinator(pending)
 
     def _on_response(self, pending: _Pending, codes: Codes) -> None:

@@ -173,14 +173,18 @@ class Produce:
         waiting: Waiting = []
         refused: list[PartitionProduceResponse] = []
 
-        def prepare(topic: TopicProduceData) -> tuple[tuple[str | None, bool], Sequence[PartitionProduceData]]:
+        def prepare(topic: TopicProduceData) -> tuple[tuple[TopicProduceData, bool], Sequence[PartitionProduceData]]:
             name = self._topic_name(topic, caller.version)
-            return (name, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic)
+            return (topic, name is None or caller.access.allows(TOPIC_WRITE, name)), _last_batches(topic)
 
-        def append(topic: tuple[str | None, bool], data: PartitionProduceData) -> PartitionProduceResponse:
-            name, is_allowed = topic
+        def append(
+            topic_and_right: tuple[TopicProduceData, bool], data: PartitionProduceData
+        ) -> PartitionProduceResponse:
+            topic, is_allowed = topic_and_right
             if not is_allowed:
                 return _denied(data)
+            # Looked up each time: between two turns, a topic of another id may have taken over the name.
+            name = self._topic_name(topic, caller.version)
             return self._append(name, data, request, caller, self._clock.now_ms(), waiting, refused, write)
 
         def combine(results: list[list[PartitionProduceResponse]]) -> Any:
