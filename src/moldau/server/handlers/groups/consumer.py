@@ -11,7 +11,7 @@ from typing import Any
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
@@ -42,6 +42,7 @@ TOPICS_DENIED = "The group has described topic(s) that the client is not authori
 class ConsumerGroupHeartbeat:
     api = ApiKey.CONSUMER_GROUP_HEARTBEAT
     versions = (0, 1)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
