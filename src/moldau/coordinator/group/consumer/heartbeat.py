@@ -52,7 +52,7 @@ class ConsumerGroups:
         self._state = state
         self._migration: Migration = migration or NoMigration()
         self._subscribed_groups = SubscribedGroups()
-        self.patterns = Patterns(state.current)
+        self.patterns = Patterns(state.current, self._subscribed_groups.by_pattern)
         self._applier = ConsumerGroupRecordApplier(state, self._subscribed_groups)
         self.fencing = Fencing(state, self._migration)
 
@@ -216,7 +216,7 @@ class ConsumerGroups:
         affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.apply_changes(image, changes, self._subscribed_groups.by_pattern):
+        for pattern in self.patterns.apply_changes(image, changes):
             affected |= self._subscribed_groups.by_pattern[pattern]
         for group_id in affected:
             group = self._state.groups.get(group_id)
