@@ -224,6 +224,19 @@ def test_idle_connections_are_closed_even_with_half_a_frame() -> None:
     run(visit())
 
 
+def test_with_a_negative_idle_time_no_connection_is_closed_as_idle() -> None:
+    async def visit() -> None:
+        door = RunningListener(idle_ms_max=-1)
+        _, writer = await door.come_in()
+        await until(lambda: door.listener.connections == 1)
+        door.listener._sweep()
+        assert door.listener.connections == 1
+        await door.listener.stop(0)
+        writer.close()
+
+    run(visit())
+
+
 def test_a_stopping_listener_answers_open_requests_and_accepts_no_connection() -> None:
     async def visit() -> None:
         door = RunningListener()
