@@ -14,8 +14,8 @@ from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance
 from moldau.coordinator.group.consumer import change, reconcile
-from moldau.coordinator.group.consumer.fencing import Fencing
 from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.machine import NOTHING
@@ -108,7 +108,7 @@ def classic_sessions_never_end(patch: Patch) -> None:
 
 
 def consumer_sessions_never_end(patch: Patch) -> None:
-    patch.setattr(Fencing, "_on_timeout", lambda *_: NOTHING)
+    patch.setattr(MemberRemoval, "_on_timeout", lambda *_: NOTHING)
 
 
 def heartbeats_do_not_count(patch: Patch) -> None:

@@ -153,6 +153,11 @@ def test_keys_without_effect_give_a_warning() -> None:
     assert of_no_listener.warnings == (
         "properties: listener.name.other.ssl.keystore.location has no effect: there is no listener OTHER",
     )
+    of_upper_case = from_properties({"listener.name.PLAINTEXT.max.connections": "3"})
+    assert of_upper_case.warnings == (
+        "properties: listener.name.PLAINTEXT.max.connections has no effect:"
+        " write it as listener.name.plaintext.max.connections",
+    )
 
 
 def test_a_password_is_in_no_warning() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from moldau.base.connection_settings import ConnectionCounts, connection_counts
+from moldau.base.connection_settings import ConnectionMaxima, connection_maxima
 from moldau.base.counters import Counters
 from moldau.metadata.apply import Changes
 from moldau.metadata.broker_configs import broker_layers
@@ -42,19 +42,19 @@ class NodeConnections:
         window = settings.quota_window
         image = current.image
         self.clients = ConnectionQuotas(
-            self._counts(image, self._client_listeners), window, settings.inter_broker_listener_name
+            self._maxima(image, self._client_listeners), window, settings.inter_broker_listener_name
         )
-        self.controllers = ConnectionQuotas(self._counts(image, self._controller_listeners), window)
+        self.controllers = ConnectionQuotas(self._maxima(image, self._controller_listeners), window)
         current.add_listener(self._on_image)
 
-    def _counts(self, image: MetadataImage, listeners: Mapping[str, int]) -> ConnectionCounts:
+    def _maxima(self, image: MetadataImage, listeners: Mapping[str, int]) -> ConnectionMaxima:
         layers = broker_layers(image, self._settings.node_id, self._settings.broker_layers().static)
-        return connection_counts(layers, listeners, self._descriptors_max)
+        return connection_maxima(layers, listeners, self._descriptors_max)
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
-            self.clients.configure(self._counts(image, self._client_listeners))
-            self.controllers.configure(self._counts(image, self._controller_listeners))
+            self.clients.configure(self._maxima(image, self._client_listeners))
+            self.controllers.configure(self._maxima(image, self._controller_listeners))
         if changes.has_client_quotas:
             self.clients.set_quotas(image.client_quotas)
             self.controllers.set_quotas(image.client_quotas)

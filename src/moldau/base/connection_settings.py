@@ -14,12 +14,11 @@ from moldau.base.setting_sources import Values
 
 MAX_CONNECTIONS: Final = "max.connections"
 CREATION_RATE: Final = "max.connection.creation.rate"
-DEFAULT_BUDGET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Of each connection, and of all connections together. Fixed at the start."""
+    """Limits of each connection and of all together; fixed at the start."""
 
     requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     unsent_bytes_max: int = limits.UNSENT_BYTES_MAX
@@ -38,7 +37,7 @@ class ListenerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionCounts:
+class ConnectionMaxima:
     """How many connections there may be, and how many new ones per second. They may change at run time."""
 
     connections_max: int = INT_MAX
@@ -65,10 +64,10 @@ def read_connection_limits(values: Values) -> ConnectionLimits:
     )
 
 
-def connection_counts(layers: BrokerLayers, listeners: Mapping[str, int], descriptors_max: int) -> ConnectionCounts:
-    """Return the counts of a node. It has at most `descriptors_max` connections, and each of its listeners as many as
+def connection_maxima(layers: BrokerLayers, listeners: Mapping[str, int], descriptors_max: int) -> ConnectionMaxima:
+    """Return the maxima of a node. It has at most `descriptors_max` connections, and each of its listeners as many as
     `listeners` says."""
-    return ConnectionCounts(
+    return ConnectionMaxima(
         connections_max=min(_integer(MAX_CONNECTIONS, layers), descriptors_max),
         rate_max=_integer(CREATION_RATE, layers),
         per_ip_max=_integer("max.connections.per.ip", layers),

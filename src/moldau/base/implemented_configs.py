@@ -243,7 +243,7 @@ _DOCUMENTATION: Final[Mapping[str, str]] = {
     "max.connections.per.ip.overrides": "Most connections from certain addresses: address:count, comma-separated.",
     "max.connection.creation.rate": "New connections per second, of the broker and of each listener; the rest waits.",
     "queued.max.request.bytes": "Memory for requests that are still arriving, of all connections; -1 is 512 MiB.",
-    "connections.max.idle.ms": "A connection that is idle for this long is closed.",
+    "connections.max.idle.ms": "A connection that is idle for this long is closed; negative: never.",
     "fetch.max.bytes": "Most bytes of a fetch response, whatever the client requests.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions at a time.",
     "telemetry.max.bytes": "Most bytes of the metrics that a client sends in one request, as they are sent.",

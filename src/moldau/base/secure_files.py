@@ -10,7 +10,8 @@ AUTHORITY: Final = "authority.pem"
 NODE: Final = "node.pem"
 CLIENT: Final = "client.properties"
 KEPT: Final = "secure.properties"
-"""What later starts need again: the key of delegation tokens, and the advertised name."""
+"""What later starts need again: the key of delegation tokens, the advertised name, and the names that the machine has
+had."""
 FIRST_RECORDS_FILE: Final = "bootstrap.checkpoint"
 """Records for the metadata log of a new cluster, in the format of a snapshot: its first users. The storage tool makes
 it too."""

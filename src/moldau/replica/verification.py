@@ -7,9 +7,14 @@ records that waited are rejected. Otherwise they would open a transaction that n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partition import Partition
+
+FAILED_GUARDS_MAX: Final = 10_000
+"""Guards that are kept after their verification failed: clients can invent any number of producers while the
+coordinator does not answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +36,8 @@ class Verifications:
     def __init__(self) -> None:
         self._guards: dict[tuple[Partition, int], dict[str, Guard]] = {}
         """Guards by transactional id: a client that uses another's producer id must not affect that producer."""
+        self._failed: dict[tuple[Partition, int, str], None] = {}
+        """Guards whose last verification failed, in the order of the failures."""
 
     def begin(
         self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int, transactional_id: str = ""
@@ -50,6 +57,7 @@ class Verifications:
             return None
         guards = self._guards.setdefault((partition, producer_id), {})
         guard = guards.get(transactional_id)
+        self._failed.pop((partition, producer_id, transactional_id), None)
         leader_epoch = partition.state.leader_epoch
         if guard is None or guard.leader_epoch != leader_epoch:
             guard = guards[transactional_id] = Guard(epoch, leader_epoch, sequence, now_ms)
@@ -77,10 +85,23 @@ class Verifications:
 
     def finish(self, partition: Partition, producer_id: int) -> None:
         """Remove the guards: records of the producer, or a marker, are in the log."""
-        self._guards.pop((partition, producer_id), None)
+        for transactional_id in self._guards.pop((partition, producer_id), ()):
+            self._failed.pop((partition, producer_id, transactional_id), None)
+
+    def fail(self, partition: Partition, producer_id: int, transactional_id: str) -> None:
+        """Note that a verification failed. The producer may send its records again, so the guard stays: batches that
+        it sent after them must not be written first. Only the last ones stay."""
+        if transactional_id not in self._guards.get((partition, producer_id), ()):
+            return
+        failed = (partition, producer_id, transactional_id)
+        self._failed.pop(failed, None)
+        self._failed[failed] = None
+        if len(self._failed) > FAILED_GUARDS_MAX:
+            self.forget(*next(iter(self._failed)))
 
     def forget(self, partition: Partition, producer_id: int, transactional_id: str) -> None:
         """Remove the guard: the transactional id has no such producer."""
+        self._failed.pop((partition, producer_id, transactional_id), None)
         guards = self._guards.get((partition, producer_id), {})
         guards.pop(transactional_id, None)
         if not guards:

@@ -4,7 +4,8 @@
     authority.pem       its certificate, which clients trust; written last: with it, the directory counts as secured
     node.pem            private key and certificate of the nodes
     client.properties   the settings of a client, with the password of the admin user: the only place that has it
-    secure.properties   what later starts need again: the key of delegation tokens, and the advertised name
+    secure.properties   what later starts need again: the key of delegation tokens, the advertised name, and the names
+                        that the machine has had
 
 They are plain files beside the partitions, because Apache Kafka refuses directories in a log directory that are not
 partitions.
@@ -20,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Final
 
 from moldau.base.errors import MalformedData, StorageFault
@@ -54,6 +56,9 @@ LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 KEPT_HEADER: Final = "# Made by --secure, for later starts. Without the key, no delegation token is valid any more.\n"
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
+KEPT_MACHINE_NAMES: Final = "machine.names"
+MACHINE_NAMES_MAX: Final = 20
+"""Names of the machine, the newest, that a certificate has: a container has another name whenever it is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +122,8 @@ class SecureDirectory:
         """Write the settings of a client with a new password of the admin user, which the block sets. The file gets its
         name after the block: if it cannot be written, the old password stays valid."""
         settings = client_file(client_properties(ADMIN, password, self.authority))
-        temporary = _write_temporary(self.client_file, settings)
-        try:
+        with _replacement(self.client_file, _open_ours(self.client_file), settings):
             yield
-            temporary.replace(self.client_file)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         sync_directory(str(self.path))
 
     def internal_client_properties(self) -> dict[str, str]:
@@ -158,18 +158,28 @@ class SecureDirectory:
     def renew_if_due(self, hosts: Iterable[str], now: datetime) -> bool:
         """Issue a new certificate if the present one expires soon or lacks one of the hosts; return whether it did.
 
-        The new one has all hosts of the old one: a running node refuses a certificate that lacks some.
+        The new one has all hosts of the old one, because a running node refuses a certificate that lacks some; only of
+        the machine's own names the oldest of many go.
         """
         present = self._read(NODE)
         known, wanted = hosts_of(present), _all_hosts(hosts)
         if expires(present) - now >= RENEW_BEFORE and wanted <= known:
             return False
         authority = Authority(self.authority, self._read(AUTHORITY_KEY))
+        outdated = self._outdated_machine_names(_machine_name() - known)
         try:
-            self._write(NODE, issue(authority, wanted | known, now))
+            self._write(NODE, issue(authority, wanted | (known - outdated), now))
         except OSError as error:
             raise _failed(error, self.path) from error
         return True
+
+    def _outdated_machine_names(self, new: frozenset[str]) -> frozenset[str]:
+        """Keep the new name of the machine, if there is one; return earlier names that are too many."""
+        text = self.kept().get(KEPT_MACHINE_NAMES, "")
+        names = list(dict.fromkeys([*filter(None, text.split(",")), *new]))
+        if new:
+            self.keep({KEPT_MACHINE_NAMES: ",".join(names[-MACHINE_NAMES_MAX:])})
+        return frozenset(names[:-MACHINE_NAMES_MAX])
 
     def _make_private_directory(self) -> None:
         self.path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -183,15 +193,18 @@ class SecureDirectory:
             raise _failed(error, path) from error
 
     def _write(self, name: str, text: str) -> None:
-        write_private(self.path / name, text)
+        path = self.path / name
+        with _replacement(path, _open_ours(path), text):
+            pass
         sync_directory(str(self.path))
 
 
 def _check_is_new(log_dir: Path) -> None:
     if (log_dir / META_PROPERTIES).exists():
         raise SetupFailed(
-            f"{log_dir} holds the data of a broker without --secure, whose clients have no passwords; choose another"
-            " --data-dir, or set TLS, SASL and ACLs up yourself (docs/security.md)"
+            f"{log_dir} holds the data of a broker without --secure, whose clients have no passwords, or its"
+            f" {AUTHORITY} is missing; choose another --data-dir, or set TLS, SASL and ACLs up yourself"
+            " (docs/security.md)"
         )
     try:
         refuse_unformatted_data(DiskFiles(), str(log_dir))
@@ -203,17 +216,8 @@ def _check_is_new(log_dir: Path) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step by one that only this user can read."""
-    _write_temporary(path, text).replace(path)
-
-
-def _write_temporary(path: Path, text: str) -> Path:
-    """Write a file beside the path that only this user can read, and return its path."""
-    temporary, descriptor = _open_private(path)
-    with open(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        sync_file(file.fileno())
-    return temporary
+    with _replacement(path, _open_private(path), text):
+        pass
 
 
 def check_can_write_private(path: Path) -> None:
@@ -225,20 +229,46 @@ def check_can_write_private(path: Path) -> None:
     temporary.unlink()
 
 
+@contextmanager
+def _replacement(path: Path, opened: tuple[Path, int], text: str) -> Iterator[None]:
+    """Write the text to a new file, which is open; it replaces the one at the path after the block. If something fails,
+    the new file is removed."""
+    temporary, descriptor = opened
+    try:
+        with open(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            sync_file(file.fileno())
+        yield
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def _open_private(path: Path) -> tuple[Path, int]:
-    """Return the path and the descriptor of a new file beside the path."""
+    """Return the path and the descriptor of a new file beside the path that only this user can read."""
+    descriptor, temporary = mkstemp(TEMPORARY, f"{path.name}.", path.parent)
+    return Path(temporary), descriptor
+
+
+def _open_ours(path: Path) -> tuple[Path, int]:
+    """Like `_open_private` in a data directory, where one that a crash left behind is known by its name."""
     temporary = path.with_name(path.name + TEMPORARY)
-    with suppress(FileNotFoundError):
-        temporary.unlink()
+    temporary.unlink(missing_ok=True)
     return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
 
 
 def _all_hosts(hosts: Iterable[str]) -> frozenset[str]:
     """Return the hosts and those that every certificate has: of the loopback interface, and this machine's name."""
-    wanted = {as_host(host) for host in (*LOCAL_HOSTS, *hosts)}
-    with suppress(SetupFailed):  # a machine's name need not be a host name
-        wanted.add(as_host(socket.gethostname()))
-    return frozenset(wanted)
+    return frozenset(as_host(host) for host in (*LOCAL_HOSTS, *hosts)) | _machine_name()
+
+
+def _machine_name() -> frozenset[str]:
+    """Return this machine's name; nothing if it is no host name."""
+    with suppress(SetupFailed):
+        return frozenset([as_host(socket.gethostname())])
+    return frozenset()
 
 
 def _failed(error: OSError | UnicodeDecodeError, path: Path) -> SetupFailed:

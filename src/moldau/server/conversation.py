@@ -117,9 +117,9 @@ class Conversation:
     """The requests and replies of one client. `answer` is the router; `wake` is called when a late reply is ready."""
 
     __slots__ = (
-        "_answer", "_budget", "_frame_bytes_max", "_frame_size", "_handled_frame", "_is_closed", "_is_handling",
-        "_memory", "_pending_bytes", "_received", "_requests_max", "_trusted_bytes", "_unsent_bytes_max", "_wake",
-        "held", "incomplete", "is_turn_over", "pending",
+        "_answer", "_budget", "_frame_bytes_max", "_frame_size", "_handled_frame", "_incomplete_frames", "_is_closed",
+        "_is_handling", "_memory", "_pending_bytes", "_received", "_requests_max", "_trusted_bytes",
+        "_unsent_bytes_max", "_wake", "held", "incomplete", "is_turn_over", "pending",
     )  # fmt: skip
 
     def __init__(
@@ -147,6 +147,8 @@ class Conversation:
         """Whether requests are held back because other connections must get their turn first."""
         self.incomplete: bytearray | None = None
         """The buffer of a frame of which not all bytes have arrived."""
+        self._incomplete_frames = 0
+        """How many frames did not arrive at once."""
         self._received = 0
         self._frame_size = 0
         self._is_closed = False
@@ -173,9 +175,9 @@ class Conversation:
         return not self.pending and not self.held
 
     @property
-    def arriving(self) -> tuple[bytearray, int] | None:
-        """The buffer of the incomplete frame, which is always the same object, and how much of it has arrived."""
-        return None if self.incomplete is None else (self.incomplete, self._received)
+    def arriving(self) -> tuple[int, int] | None:
+        """The number of the incomplete frame, and how much of it has arrived."""
+        return None if self.incomplete is None else (self._incomplete_frames, self._received)
 
     def limit_frames(self, bytes_max: int, trusted_bytes: int, is_stranger: bool) -> None:
         """Set the largest size of a frame, and the size up to which a frame gets its whole buffer at once, for the
@@ -355,6 +357,7 @@ class Conversation:
         capacity = min(self._frame_size, max(self._trusted_bytes, 2 * len(rest))) or 4
         self._memory.take(capacity)
         self.incomplete = bytearray(capacity)
+        self._incomplete_frames += 1
         self.incomplete[: len(rest)] = rest
         self._received = len(rest)
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 
 from moldau.base import counters
 from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES, THROTTLED_SOCKETS_MAX
@@ -81,7 +82,7 @@ class Listener:
         self._frame_bytes_max = frame_bytes_max
         self._quotas = quotas
         self._counters = budget.counters
-        self._idle_s_max = idle_ms_max / 1000
+        self._idle_s_max = idle_ms_max / 1000 if idle_ms_max >= 0 else inf
         self._sweeps = Sweeper(budget.limits, self._idle_s_max)
         self._buffers = ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes))
         self._access = access

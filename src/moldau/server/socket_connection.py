@@ -34,7 +34,7 @@ class SocketConnection:
     __slots__ = (
         "_budget", "_cached_to", "_closed", "_conversation", "_fd", "_fetching", "_loop", "_muted", "_on_close",
         "_out", "_reading", "_receive", "_scratch", "_socket", "_stopped", "_unsent", "_writing", "blocked_since",
-        "closed_by", "last_active", "peer", "sent_since",
+        "closed_by", "last_active", "peer", "reading_since", "sent_since",
     )  # fmt: skip
 
     def __init__(
@@ -58,8 +58,7 @@ class SocketConnection:
         self._budget = budget
         self._on_close = on_close
         self._out: deque[Unsent] = deque()
-        self._writing = False
-        self._fetching = False
+        self._writing = self._fetching = False
         self._muted: asyncio.TimerHandle | None = None
         """While set, no requests are read: the client is above its quota."""
         self._cached_to = 0
@@ -67,13 +66,13 @@ class SocketConnection:
         self._unsent = 0
         """Bytes of responses that the client has not read, as the budget counts them."""
         self.blocked_since: float | None = None
-        """Since when the socket takes less than there is to send, and how much it took since then."""
         self.sent_since = 0
         self.closed_by = CLOSED_MALFORMED  # the counter for the reason
         self._closed = self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
         self.last_active = loop.time()
         self._reading = True
+        self.reading_since: float | None = self.last_active
         self._await_readable()
 
     @property
@@ -98,12 +97,11 @@ class SocketConnection:
         """Read no more requests; those that were read are still answered."""
         self._stopped = True
         if self._reading:
-            self._reading = False
+            self._reading, self.reading_since = False, None
             self._ignore_readable()
 
     @property
-    def arriving(self) -> tuple[bytearray, int] | None:
-        """The buffer of an incomplete request, and how much of it has arrived."""
+    def arriving(self) -> tuple[int, int] | None:
         return self._conversation.arriving
 
     def close(self, reason: str = "", closed_by: str = CLOSED_MALFORMED) -> None:
@@ -251,6 +249,7 @@ class SocketConnection:
         if should_read == self._reading:
             return
         self._reading = should_read
+        self.reading_since = self._loop.time() if should_read else None
         if should_read:
             self._await_readable()
             return

@@ -1,4 +1,4 @@
-"""One node of a cluster inside this process: its own thread and event loop; the test's thread can stop, kill, freeze
+"""One node of a cluster inside this process: its own thread and event loop; the test's thread can stop, kill, pause
 and start it again.
 """
 
@@ -29,7 +29,10 @@ class _NodeRun:
         self._link = link
         self._loop = new_loop()
         self._end_requested: asyncio.Future[None] = self._loop.create_future()
-        self._is_clean = True
+        self._kill_requested: asyncio.Future[None] = self._loop.create_future()
+        self._is_killed = False
+        """Set by the test's thread, before the loop knows of it."""
+        self._is_started = self._is_abandoned = False
         self._gate = threading.Event()
         self._gate.set()
         self.ready: Future[None] = Future()
@@ -43,19 +46,27 @@ class _NodeRun:
         return not self._thread.is_alive()
 
     @property
-    def is_frozen(self) -> bool:
+    def is_paused(self) -> bool:
         return not self._gate.is_set()
 
-    def freeze(self) -> None:
+    def pause(self) -> None:
         self._gate.clear()
         self._call(self._block)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         self._gate.set()
 
-    def end(self, is_clean: bool) -> None:
-        self._is_clean = is_clean
+    def stop(self) -> None:
         self._call(self._request_end)
+        self._await_end()
+
+    def kill(self) -> None:
+        """End the run, also if a stop has begun and does not end."""
+        self._is_killed = True
+        self._call(self._request_kill)
+        self._await_end()
+
+    def _await_end(self) -> None:
         self._gate.set()
         self._thread.join(END_TIMEOUT_S)
         assert self.is_over, f"node {self._settings.node_id} did not end within {END_TIMEOUT_S:.0f} s"
@@ -67,14 +78,24 @@ class _NodeRun:
     def _block(self) -> None:
         """Block the event loop and so the whole node. If it is killed meanwhile, it does nothing more afterwards."""
         self._gate.wait()
-        if not self._is_clean:
-            self._request_end()
+        if self._is_killed:
+            self._request_kill()
 
     def _request_end(self) -> None:
-        if not self._is_clean and self.node is not None and self.ready.done() and not self._end_requested.done():
-            self.node.abandon()
         if not self._end_requested.done():
             self._end_requested.set_result(None)
+
+    def _request_kill(self) -> None:
+        self._request_end()
+        if not self._kill_requested.done():
+            self._kill_requested.set_result(None)
+            if self._is_started:
+                self._abandon()
+
+    def _abandon(self) -> None:
+        if self.node is not None and not self._is_abandoned:
+            self._is_abandoned = True
+            self.node.abandon()
 
     def _serve(self) -> None:
         try:
@@ -90,19 +111,30 @@ class _NodeRun:
         starting = self._loop.create_task(node.start())
         await asyncio.wait([starting, self._end_requested], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
-            starting.cancel()
-            with suppress(asyncio.CancelledError):
-                await starting
+            await _cancel(starting)
             return
         starting.result()
+        self._is_started = True
         self.ready.set_result(None)
         failed: asyncio.Future[Any] = node.failed
         await asyncio.wait([self._end_requested, failed], return_when=asyncio.FIRST_COMPLETED)
         if not self._end_requested.done():
-            node.abandon()
+            self._abandon()
             raise node.failed.result()
-        if self._is_clean:
-            await node.stop()
+        if not self._kill_requested.done():
+            stopping = self._loop.create_task(node.stop())
+            await asyncio.wait([stopping, self._kill_requested], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                stopping.result()
+                return
+            await _cancel(stopping)
+        self._abandon()  # unless the kill has done so: it may have come before the node counted as started
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 class ClusterNode:
@@ -121,12 +153,12 @@ class ClusterNode:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is not stopped, killed or failed; it may be frozen."""
+        """Whether it is not stopped, killed or failed; it may be paused."""
         return self._run is not None and not self._run.is_over
 
     @property
     def is_paused(self) -> bool:
-        return self._run is not None and self._run.is_frozen
+        return self._run is not None and self._run.is_paused
 
     @property
     def node(self) -> Node | None:
@@ -146,23 +178,20 @@ class ClusterNode:
         self._run.ready.result(READY_TIMEOUT_S)
 
     def stop(self) -> None:
-        self._end(is_clean=True)
+        self._running().stop()
 
     def kill(self) -> None:
-        self._end(is_clean=False)
+        self._running().kill()
 
     def pause(self) -> None:
-        self._running().freeze()
+        self._running().pause()
 
     def resume(self) -> None:
-        self._running().thaw()
+        self._running().resume()
 
     def fault(self) -> BaseException | None:
         """Return the error by which it failed by itself, if it did."""
         return None if self._run is None else self._run.fault
-
-    def _end(self, is_clean: bool) -> None:
-        self._running().end(is_clean)
 
     def _running(self) -> _NodeRun:
         if self._run is None or self._run.is_over:

@@ -146,6 +146,11 @@ def test_members_with_the_same_name_get_different_names() -> None:
     assert list(cluster_view.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
 
 
+def test_a_member_without_a_client_id_is_named_by_its_member_id() -> None:
+    nameless = Member("id-000001", None, "", "/127.0.0.1", frozenset())
+    assert cluster_view.member_names([nameless]) == {nameless.member_id: nameless.member_id}
+
+
 def test_which_topics_are_shown() -> None:
     topics = {"orders": ORDERS, "__consumer_offsets": OFFSETS, "other": TopicReplicas("other", False, {})}
 

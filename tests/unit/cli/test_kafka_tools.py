@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
-from moldau.cli.kafka import configs, delete_records, get_offsets, producer_perf, topics
+from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topics
 from moldau.cli.kafka.config_quotas import salted_credential
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Partition
@@ -24,6 +24,7 @@ from moldau.cli.kafka.performance.latencies import FOLD_RECORDS, Latencies
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
 from moldau.client.properties import for_librdkafka
+from moldau.wire.messages.describe_log_dirs import DescribeLogDirsResult
 
 
 def read(line: bytes, **props: str) -> Record:
@@ -315,3 +316,10 @@ class TestPerfFigures:
             java_date(when, "yyyy bb")
         with pytest.raises(ValueError, match="Unterminated quote"):
             java_date(when, "yyyy '")
+
+
+def test_the_error_of_a_log_directory_is_the_class_of_its_exception() -> None:
+    results = [DescribeLogDirsResult(code, "/data") for code in (0, ErrorCode.KAFKA_STORAGE_ERROR)]
+    (broker,) = log_dirs.document({1: results}, set())["brokers"]
+    errors = [directory["error"] for directory in broker["logDirs"]]
+    assert errors == [None, "org.apache.kafka.common.errors.KafkaStorageException"]

@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 from scripted_peer import HEARTBEAT, ScriptedPeer, heartbeat, run, until
 
 from moldau.base.clock import SystemClock
-from moldau.base.connection_settings import ConnectionCounts
+from moldau.base.connection_settings import ConnectionMaxima
 from moldau.base.errors import ErrorCode, KafkaError, UnusableProperty
 from moldau.base.promise import Promise, resolved
 from moldau.client import peer_connections
@@ -93,7 +93,7 @@ class SaslPeer:
             clock=SystemClock(),
             timers=timers,
         )
-        quotas = ConnectionQuotas(ConnectionCounts(), Window())
+        quotas = ConnectionQuotas(ConnectionMaxima(), Window())
         self.listener = Listener(
             "SASL", router, ConnectionBudget(1 << 20), 1 << 20, quotas, 600_000, access=self._access, sasl=sasl
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,11 @@ from moldau.console.collector.readings import read_offsets
 from moldau.console.collector.state import TopicState
 from moldau.console.endpoints.overview import overview_data
 from moldau.console.live import EVENTS_EVERY_SECONDS
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 
 
 class ScriptedGroups:
@@ -256,3 +262,37 @@ def test_a_leader_that_does_not_answer_is_named_before_the_cluster_knows(
     (problem, *_) = overview_data(collector)["problems"]
     assert problem["title"] == "Broker 1 does not answer"
     assert collector._pace.is_due("brokers", 0.0), "and the cluster is asked"
+
+
+def test_offsets_of_a_large_topic_are_read_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.console.collector.readings.PARTITIONS_PER_REQUEST", 4)
+    requests: list[list[tuple[str, list[int]]]] = []
+
+    class Channel:
+        def ask(self, api: object, request: Any, response: object) -> ListOffsetsResponse:
+            topics = [(topic.name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
+            requests.append(topics)
+            return ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(
+                        name, [ListOffsetsPartitionResponse(index, offset=10 + index) for index in indexes]
+                    )
+                    for name, indexes in topics
+                ]
+            )
+
+    cluster: Any = SimpleNamespace(channel=lambda leader: Channel())
+    counts = {"a": 1, "b": 9, "c": 2}
+    topics = [
+        TopicState(name, False, bytes(16), array("i", [1] * count), [(1,)] * count, [(1,)] * count)
+        for name, count in counts.items()
+    ]
+    offsets, _ = read_offsets(cluster, topics, -1)
+    assert {name: its_offsets.tolist() for name, its_offsets in offsets.items()} == {
+        name: [10 + index for index in range(count)] for name, count in counts.items()
+    }
+    assert requests == [
+        [("a", [0]), ("b", [0, 1, 2])],
+        [("b", [3, 4, 5, 6])],
+        [("b", [7, 8]), ("c", [0, 1])],
+    ]

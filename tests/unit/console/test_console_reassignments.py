@@ -17,7 +17,7 @@ from moldau.client.cluster_admin import Outcomes
 from moldau.client.cluster_values import PartitionReplicas, Reassignment, TopicReplicas
 from moldau.console.call import Call
 from moldau.console.collector.readings import read_log_dirs
-from moldau.console.collector.state import ClusterState, TopicState
+from moldau.console.collector.state import ClusterState, TopicState, total_size
 from moldau.console.endpoints import cluster as endpoint
 from moldau.console.failures import ApiError
 from moldau.wire.messages.describe_log_dirs import (
@@ -75,6 +75,30 @@ def test_sizes_of_moving_partitions_are_read_by_broker() -> None:
     _, sizes, moving_sizes = read_log_dirs(cluster, [1, 2], {"orders": topic}, {P0: MOVE_1_TO_2})
     assert sizes == {"orders": array("q", [150, 14])}
     assert moving_sizes == {P0: {1: 100, 2: 50}}
+
+
+def test_sizes_are_unknown_while_a_broker_with_a_replica_does_not_answer() -> None:
+    class Channel:
+        def __init__(self, broker: int) -> None:
+            self._broker = broker
+
+        def ask(self, *_: object) -> DescribeLogDirsResponse:
+            if self._broker == 2:
+                raise ConnectionResetError
+            partitions = [DescribeLogDirsPartition(0, 5), DescribeLogDirsPartition(1, 7)]
+            directory = DescribeLogDirsResult(0, "/data", [DescribeLogDirsTopic("orders", partitions)])
+            return DescribeLogDirsResponse(results=[directory])
+
+    cluster: Any = SimpleNamespace(channel=Channel, drop=lambda broker: None)
+    topic = TopicState("orders", False, bytes(16), array("i", [1, 1]), [(1,), (1, 2)], [(1,), (1, 2)])
+    _, sizes, _ = read_log_dirs(cluster, [1, 2], {"orders": topic}, {})
+    assert sizes == {"orders": array("q", [5, -1])}
+    other, new = (TopicState(name, False, bytes(16), array("i", [1]), [(1,)], [(1,)]) for name in ("other", "new"))
+    other.note_sizes(array("q", [3]))
+    topic.note_sizes(sizes["orders"])
+    assert (topic.size_bytes, total_size([topic, other, new])) == (None, None)
+    topic.note_sizes(array("q", [5, 14]))
+    assert (topic.size_bytes, total_size([topic, other, new])) == (19, 22), "but for what was not read yet"
 
 
 def test_a_large_topic_is_drawn_in_part() -> None:

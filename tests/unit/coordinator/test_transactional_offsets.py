@@ -123,7 +123,8 @@ class Coordinator:
             (group, partition) for group in GROUPS for partition in PARTITIONS if self.model.is_open(group, partition)
         ]
         for outcome in self.groups.expire(NEVER_MS):
-            self.take(outcome)
+            if outcome is not None:
+                self.take(outcome)
         for group in GROUPS:
             for partition in PARTITIONS:
                 is_held = (group, partition) in held
@@ -266,7 +267,8 @@ def test_open_commits_of_a_topic_deleted_unnoticed_are_removed_on_expiration() -
     coordinator.send(70, "g", 1, 2)
     coordinator.current.image = MetadataImage()
     for outcome in coordinator.groups.expire(coordinator.clock.now_ms()):
-        coordinator.take(outcome)
+        if outcome is not None:
+            coordinator.take(outcome)
     assert coordinator.model.log[-3:] == [Removed("g", 0), Removed("g", 1), GroupRemoved("g")]
     coordinator.end(70, True)
     assert not coordinator.groups.state.groups

@@ -18,7 +18,7 @@ from moldau.log.meta_properties import MetaProperties, write
 from moldau.runtime.controller.first_records import read_first_records
 from moldau.secure_setup import directory
 from moldau.secure_setup.authority import NODE_LIFETIME, hosts_of
-from moldau.secure_setup.directory import SecureDirectory
+from moldau.secure_setup.directory import MACHINE_NAMES_MAX, SecureDirectory
 from moldau.secure_setup.problems import SetupFailed
 from moldau.security.sasl.jaas import parse_line
 from moldau.security.scram_credentials import ScramMechanism
@@ -124,6 +124,42 @@ def test_a_new_name_is_added_to_the_old_ones(secured: SecureDirectory) -> None:
     assert secured.renew_if_due(["new.example.com"], NOW)
     assert {"old.example.com", "new.example.com", "localhost", "127.0.0.1", "::1"} <= hosts_of(node_pem(secured))
     assert not secured.renew_if_due(["old.example.com"], NOW)
+
+
+def test_of_many_names_of_the_machine_only_the_newest_stay(
+    secured: SecureDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container has another name whenever it is made again."""
+    set_up(secured, "kafka.example.com")
+    for number in range(MACHINE_NAMES_MAX + 5):
+        monkeypatch.setattr("socket.gethostname", lambda number=number: f"container-{number}")
+        assert secured.renew_if_due([f"container-{number}"], NOW)
+        assert not secured.renew_if_due([], NOW)
+    hosts = hosts_of(node_pem(secured))
+    names = {f"container-{number}" for number in range(5, MACHINE_NAMES_MAX + 5)}
+    assert {host for host in hosts if host.startswith("container-")} == names
+    assert {"kafka.example.com", "localhost", "127.0.0.1", "::1"} <= hosts
+    assert secured.renew_if_due([], NOW + NODE_LIFETIME)
+    assert hosts_of(node_pem(secured)) == hosts, "a running node refuses a certificate that lacks some"
+
+
+def test_a_file_that_is_called_like_a_temporary_one_stays(tmp_path: Path) -> None:
+    path, other = tmp_path / "ann.properties", tmp_path / "ann.properties.tmp"
+    other.write_text("mine")
+    directory.check_can_write_private(path)
+    directory.write_private(path, "text")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {path.name: "text", other.name: "mine"}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(directory, "sync_file", fail)
+    with pytest.raises(OSError, match="No space left"):
+        directory.write_private(tmp_path / "ann.properties", "text")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_damaged_files_are_named_or_described(secured: SecureDirectory) -> None:

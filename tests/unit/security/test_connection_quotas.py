@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from moldau.base.config_def import INT_MAX, BrokerLayers
-from moldau.base.connection_settings import ConnectionCounts, ListenerLimits, connection_counts
+from moldau.base.connection_settings import ConnectionMaxima, ListenerLimits, connection_maxima
 from moldau.base.setting_sources import SettingsError
 from moldau.security.quotas import connections
 from moldau.security.quotas.connections import ConnectionQuotas
@@ -22,7 +22,7 @@ HOST = "10.0.0.1"
 
 def quotas_of(broker_listener: str = BROKERS, **counts: object) -> ConnectionQuotas:
     given = {"listeners": TWO_LISTENERS} | counts
-    return ConnectionQuotas(ConnectionCounts(**given), Window(), broker_listener)  # type: ignore[arg-type]
+    return ConnectionQuotas(ConnectionMaxima(**given), Window(), broker_listener)  # type: ignore[arg-type]
 
 
 def enter(quotas: ConnectionQuotas, count: int, listener: str = CLIENTS, host: str = HOST, now_ms: int = 0) -> None:
@@ -66,8 +66,8 @@ def test_who_waits_is_called_when_a_connection_is_closed_or_the_limits_change() 
     quotas.when_slot_is_free(lambda: calls.append("closed"))
     quotas.leave(CLIENTS, HOST)
     quotas.when_slot_is_free(lambda: calls.append("changed"))
-    quotas.configure(ConnectionCounts(connections_max=5))
-    quotas.configure(ConnectionCounts(connections_max=6))
+    quotas.configure(ConnectionMaxima(connections_max=5))
+    quotas.configure(ConnectionMaxima(connections_max=6))
     assert calls == ["closed", "changed"]
 
 
@@ -159,12 +159,12 @@ def test_ever_new_addresses_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
 def test_a_listener_falls_back_to_the_limits_of_the_broker() -> None:
     static = {"max.connections": "7", "listener.name.inner.max.connections": "3", "max.connection.creation.rate": "5"}
     layers = BrokerLayers({"max.connections.per.ip.overrides": "::1:4,10.0.0.1:2"}, {"max.connections": "9"}, static)
-    counts = connection_counts(layers, {"INNER": 8, "OUTER": 8}, 20)
+    counts = connection_maxima(layers, {"INNER": 8, "OUTER": 8}, 20)
     assert counts.connections_max == 9
-    assert connection_counts(layers, {}, 6).connections_max == 6
+    assert connection_maxima(layers, {}, 6).connections_max == 6
     assert counts.listeners == {"INNER": ListenerLimits(3, 5), "OUTER": ListenerLimits(8, 5)}
     assert counts.per_ip_overrides == {"::1": 4, "10.0.0.1": 2}
-    assert connection_counts(BrokerLayers(), {}, INT_MAX) == ConnectionCounts()
+    assert connection_maxima(BrokerLayers(), {}, INT_MAX) == ConnectionMaxima()
 
 
 @pytest.mark.parametrize("text", ["localhost:3", "10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x", ":5"])

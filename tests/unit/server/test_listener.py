@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S
 from scripted_conversation import until
 
-from moldau.base.connection_settings import ConnectionCounts, ConnectionLimits, ListenerLimits
+from moldau.base.connection_settings import ConnectionLimits, ConnectionMaxima, ListenerLimits
 from moldau.base.counters import (
     ACCEPT_PAUSED_MAX_CONNECTIONS,
     ACCEPT_PAUSED_RATE,
@@ -58,7 +58,7 @@ class Heartbeats:
 class RunningListener:
     def __init__(
         self,
-        counts: ConnectionCounts | None = None,
+        counts: ConnectionMaxima | None = None,
         quotas: ConnectionQuotas | None = None,
         name: str = "PLAINTEXT",
         limits: ConnectionLimits | None = None,
@@ -70,7 +70,7 @@ class RunningListener:
         router.serve([self.heartbeats])
         self.budget = ConnectionBudget(BUDGET_BYTES, limits)
         self.counters = self.budget.counters
-        self.quotas = quotas or ConnectionQuotas(counts or ConnectionCounts(), Window())
+        self.quotas = quotas or ConnectionQuotas(counts or ConnectionMaxima(), Window())
         self.listener = Listener(name, router, self.budget, 1 << 20, self.quotas, idle_ms_max, **settings)
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()
@@ -98,10 +98,10 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 @pytest.mark.parametrize(
     "counts",
-    [ConnectionCounts(per_ip_max=2), ConnectionCounts(per_ip_overrides={"127.0.0.1": 2})],
+    [ConnectionMaxima(per_ip_max=2), ConnectionMaxima(per_ip_overrides={"127.0.0.1": 2})],
     ids=["default", "override"],
 )
-def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(counts: ConnectionCounts) -> None:
+def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(counts: ConnectionMaxima) -> None:
     async def visit() -> None:
         door = RunningListener(counts)
         guests = [await door.come_in() for _ in range(2)]
@@ -124,10 +124,10 @@ def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(coun
 
 @pytest.mark.parametrize(
     "counts",
-    [ConnectionCounts(connections_max=2), ConnectionCounts(listeners={"PLAINTEXT": ListenerLimits(2)})],
+    [ConnectionMaxima(connections_max=2), ConnectionMaxima(listeners={"PLAINTEXT": ListenerLimits(2)})],
     ids=["node", "listener"],
 )
-def test_above_max_connections_clients_wait_until_another_one_leaves(counts: ConnectionCounts) -> None:
+def test_above_max_connections_clients_wait_until_another_one_leaves(counts: ConnectionMaxima) -> None:
     async def visit() -> None:
         door = RunningListener(counts)
         guests = [await door.come_in() for _ in range(2)]
@@ -148,7 +148,7 @@ def test_above_max_connections_clients_wait_until_another_one_leaves(counts: Con
 
 
 def test_clients_do_not_keep_brokers_out_and_the_least_active_client_makes_place() -> None:
-    counts = ConnectionCounts(connections_max=2, listeners={"CLIENTS": ListenerLimits(), "BROKERS": ListenerLimits()})
+    counts = ConnectionMaxima(connections_max=2, listeners={"CLIENTS": ListenerLimits(), "BROKERS": ListenerLimits()})
     quotas = ConnectionQuotas(counts, Window(), "BROKERS")
 
     async def visit() -> None:
@@ -175,7 +175,7 @@ def test_clients_do_not_keep_brokers_out_and_the_least_active_client_makes_place
 
 def test_new_connections_wait_above_their_rate_and_nobody_else_does() -> None:
     async def visit() -> None:
-        door = RunningListener(quotas=ConnectionQuotas(ConnectionCounts(rate_max=10), Window(2, 50)))
+        door = RunningListener(quotas=ConnectionQuotas(ConnectionMaxima(rate_max=10), Window(2, 50)))
         first = await door.come_in()
         assert await answered(first)
         late = [await door.come_in() for _ in range(3)]
@@ -220,6 +220,19 @@ def test_idle_connections_are_closed_even_with_half_a_frame() -> None:
         await door.listener.stop(0)
         for _, writer in (silent, half):
             writer.close()
+
+    run(visit())
+
+
+def test_with_a_negative_idle_time_no_connection_is_closed_as_idle() -> None:
+    async def visit() -> None:
+        door = RunningListener(idle_ms_max=-1)
+        _, writer = await door.come_in()
+        await until(lambda: door.listener.connections == 1)
+        door.listener._sweep()
+        assert door.listener.connections == 1
+        await door.listener.stop(0)
+        writer.close()
 
     run(visit())
 

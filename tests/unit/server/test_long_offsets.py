@@ -49,6 +49,8 @@ from moldau.wire.schema import Message
 PARTITIONS = 8_000
 LINES_A_TURN = 300_000
 """In one turn these commits take 800,000 and more. The batch of all offsets is still built in one."""
+EIGHT_DAYS_MS = 8 * 24 * 3_600_000
+"""More than `offsets.retention.minutes`."""
 READ_LINES_A_TURN = 60_000
 """In one turn these fetches take 100,000 to 1,000,000 lines."""
 
@@ -307,3 +309,42 @@ def test_nothing_is_deleted_if_a_member_subscribes_meanwhile() -> None:
     assert joined.value().error_code == 0
     assert reply.value().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert committed(node) == PARTITIONS
+
+
+def test_a_deletion_too_large_for_one_batch_is_several() -> None:
+    node = node_with_offsets()
+    for index in range(2):
+        log = node.in_memory.partition(CONSUMER_OFFSETS_TOPIC, index).log
+        log.config = replace(log.config, max_message_bytes=100_000)
+    before = written(node)
+    reply = begin(node, ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS)), 0)
+    node.run_until_idle()
+    assert {each.error_code for each in reply.value().topics[0].partitions} == {ErrorCode.NONE}
+    batches = written(node)[len(before) :]
+    assert (sum(batches), len(batches) > 1) == (PARTITIONS, True)
+    assert committed(node) == 0
+
+
+# --- expiration -------------------------------------------------------------------------------------------------
+
+
+def test_offsets_expire_in_turns() -> None:
+    node = node_with_offsets()
+    coordinator: Any = node._handlers[ApiKey.OFFSET_FETCH]
+    groups = coordinator._coordinator
+    node.in_memory.clock.move(EIGHT_DAYS_MS)
+    turns = [operations_of(groups.expire_offsets)]
+    operations = operations_of(groups.expire_offsets)
+    assert operations < 20, "a second expiration does not begin before the first has ended"
+    recommitted = OffsetCommitRequestTopic(name=PUBLIC, partitions=[OffsetCommitRequestPartition(PARTITIONS - 1, 5)])
+    begin(node, ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[recommitted]), 9)
+    while not groups._expiration.done:
+        turns.append(operations_of(node.in_memory.timers.run_one_soon))
+    assert max(turns) < 2 * READ_LINES_A_TURN
+    assert len(turns) > PARTITIONS // 1_000
+    node.run_until_idle()
+    assert committed(node) == 1
+    node.in_memory.clock.move(EIGHT_DAYS_MS)
+    groups.expire_offsets()
+    node.run_until_idle()
+    assert (committed(node), [*groups.shards.ready_machines()[0].state.groups]) == (0, [])

@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 from attacked_cluster import AttackedCluster, ConnectionClosed
+from coordinator_node import PUBLIC, CoordinatorNode
 from turns_of_requests import turns_of
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.server.conversation import LongReply
-from moldau.server.handlers.replies import TimeLimit, in_turns
+from moldau.server.handlers.replies import TimeLimit, in_turns, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest
 from moldau.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -55,6 +58,22 @@ def test_a_short_list_is_handled_at_once_and_a_long_one_in_turns() -> None:
         counts.append(len(handled))
     assert (counts, reply.value()) == ([2, 4, 5], [-1, -2, -3, -4, -5])
     assert isinstance(reply, LongReply)
+
+
+def test_the_parts_of_an_item_count_too() -> None:
+    timers, handled = FakeTimers(), []
+
+    def handle(parts: int) -> tuple[int, int]:
+        handled.append(parts)
+        return -parts, parts
+
+    assert uneven_in_turns(timers, [9], handle, list, 2) == [-9], "the last item needs no further turn"
+    handled.clear()
+    reply: Any = uneven_in_turns(timers, [1, 0, 9, 2, 1], handle, list, 2)
+    counts = [len(handled)]
+    while timers.run_one_soon():
+        counts.append(len(handled))
+    assert (counts, reply.value()) == ([2, 3, 4, 5], [-1, 0, -9, -2, -1])
 
 
 def test_replies_of_a_long_list_may_come_later_or_never() -> None:
@@ -214,3 +233,19 @@ def test_creating_many_topics_computes_their_configs_once() -> None:
 
     few, many = cost("a", 10), cost("b", 110)
     assert (many - few) / 100 < 2_000, "lines of Python for each topic, until its files exist"
+
+
+def test_groups_with_many_members_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.server.handlers.groups.consumer.GROUPS_A_TURN", 4)
+    node = CoordinatorNode()
+    for group_id in ("g", "h"):
+        for member_id in ("m", "n"):
+            join = ConsumerGroupHeartbeatRequest(
+                group_id, member_id, rebalance_timeout_ms=1_000, subscribed_topic_names=[PUBLIC], topic_partitions=[]
+            )
+            node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, join)
+    describe = node._handlers[ApiKey.CONSUMER_GROUP_DESCRIBE].answer
+    reply: Any = describe(ConsumerGroupDescribeRequest(["g", "h"]), Caller("PLAINTEXT", "test:1", "test", 1))
+    assert isinstance(reply, LongReply)
+    node.run_until_idle()
+    assert [len(group.members) for group in reply.value().groups] == [2, 2]

@@ -324,7 +324,9 @@ def test_a_paused_connection_sends_its_reply_and_reads_nothing_until_the_pause_i
             for _ in range(10):
                 await asyncio.sleep(0)
             assert this.requests == 1
+            assert this.connection.reading_since is None
             this.connection._unmute()
+            assert this.connection.reading_since is not None
             assert await this.receive(len(expected)) == expected
             assert this.requests == 2
             this.connection.close()

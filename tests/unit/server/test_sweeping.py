@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.counters import CLOSED_EVICTED, CLOSED_IDLE, CLOSED_SLOW_READER, CLOSED_SLOW_REQUEST
@@ -21,15 +22,16 @@ class Connection:
     is_waiting_for_us: bool = False
     received: int | None = None
     """How much of a request has arrived; None if there is no incomplete request."""
-    buffer: bytearray = field(default_factory=bytearray)
+    number: int = 1
+    reading_since: float | None = 0.0
 
     @property
     def is_idle(self) -> bool:
         return self.received is None
 
     @property
-    def arriving(self) -> tuple[bytearray, int] | None:
-        return None if self.received is None else (self.buffer, self.received)
+    def arriving(self) -> tuple[int, int] | None:
+        return None if self.received is None else (self.number, self.received)
 
     def close(self, reason: str = "", closed_by: str = "") -> None:
         raise AssertionError("the listener closes")
@@ -78,8 +80,35 @@ def test_it_may_not_stop_after_a_fast_start() -> None:
 def test_many_small_requests_are_not_one_slow_request() -> None:
     sweeper, busy = Sweeper(LIMITS, IDLE_S), Connection(received=7)
     for turn in range(20):
-        busy.buffer = bytearray()
+        busy.number += 1
         assert closed_by(sweeper, turn * 10.0, busy) == []
+
+
+def test_time_in_which_a_request_is_not_read_does_not_count() -> None:
+    sweeper, muted = Sweeper(LIMITS, IDLE_S), Connection(received=1)
+    assert closed_by(sweeper, 0.0, muted) == []
+    muted.reading_since = None
+    for turn in range(1, 10):
+        assert closed_by(sweeper, turn * 10.0, muted) == []
+    muted.reading_since = 95.0
+    assert closed_by(sweeper, 100.0, muted) == [], "measured anew"
+    assert closed_by(sweeper, 100.0 + REQUEST_GRACE_S - 1, muted) == []
+    assert closed_by(sweeper, 100.0 + REQUEST_GRACE_S, muted) == [CLOSED_SLOW_REQUEST]
+
+
+def test_a_short_pause_between_two_sweeps_is_noticed() -> None:
+    sweeper, muted = Sweeper(LIMITS, IDLE_S), Connection(received=1)
+    assert closed_by(sweeper, 0.0, muted) == []
+    muted.reading_since = REQUEST_GRACE_S - 1
+    assert closed_by(sweeper, REQUEST_GRACE_S, muted) == []
+
+
+def test_without_a_limit_idle_connections_stay_and_slow_readers_are_closed() -> None:
+    sweeper = Sweeper(LIMITS, inf)
+    assert sweeper.to_close([Connection()], 1e9, 0) == []
+    slow = Connection(blocked_since=0.0)
+    assert closed_by(sweeper, 599.0, slow) == []
+    assert closed_by(sweeper, 600.0, slow) == [CLOSED_SLOW_READER]
 
 
 def test_a_rate_of_zero_means_no_limit() -> None:

@@ -22,7 +22,7 @@ from patience import PATIENCE_S
 from scripted_conversation import NOW, frame, reply_to, request, until
 
 from moldau.base.broker_configs import BROKER_CONFIGS
-from moldau.base.connection_settings import ConnectionCounts, ConnectionLimits
+from moldau.base.connection_settings import ConnectionLimits, ConnectionMaxima
 from moldau.base.counters import CLOSED_NOT_AUTHENTICATED
 from moldau.base.limits import HANDSHAKE_THREADS
 from moldau.base.promise import Promise
@@ -387,7 +387,7 @@ class RunningListener:
         limits = ConnectionLimits(authentication_ms_max=authentication_ms_max)
         self.budget = ConnectionBudget(1 << 20, limits)
         tls = listener_tls(vault.server(**settings))
-        quotas = ConnectionQuotas(ConnectionCounts(), Window())
+        quotas = ConnectionQuotas(ConnectionMaxima(), Window())
         self.failed_logins: list[FailedLogin] = []
         self.listener = Listener(
             "SSL",

@@ -220,3 +220,43 @@ def test_a_write_that_needs_no_verification_waits_its_turn_too() -> None:
     assert are_done(results) == [False, False]
     gate.answer()
     assert are_done(results) == [True, True]
+
+
+def test_producers_that_the_coordinator_did_not_confirm_are_forgotten_but_for_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("moldau.replica.verification.FAILED_GUARDS_MAX", 3)
+    gate = GateSetup()
+    for number in range(10):
+        transaction = InTransaction(f"invented {number}", number, 0, True)
+        gate.send(TransactionalWrite(transaction, {gate.partition: 0}, True))
+        gate.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert [producer_id for _, producer_id in gate.verifications._guards] == [7, 8, 9]
+    again = gate.send(TransactionalWrite(InTransaction("invented 0", 0, 0, True), {gate.partition: 0}, True))
+    gate.answer()
+    assert gate.append_error(again) is ErrorCode.NONE
+
+
+def test_a_producer_that_is_verified_again_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.replica.verification.FAILED_GUARDS_MAX", 1)
+    gate = GateSetup()
+    gate.ask()
+    gate.answer(ErrorCode.NETWORK_EXCEPTION)
+    again = gate.ask()
+    for number in range(2):
+        gate.send(TransactionalWrite(InTransaction("invented", number, 0, True), {gate.partition: 0}, True))
+        gate.coordinator.questions.pop().complete({T0: ErrorCode.NETWORK_EXCEPTION})
+    gate.answer()
+    assert gate.append_error(again) is ErrorCode.NONE
+
+
+def test_a_later_batch_is_not_written_before_one_whose_verification_failed() -> None:
+    gate = GateSetup()
+    gate.ask()
+    gate.answer(ErrorCode.NETWORK_EXCEPTION)
+    later = gate.ask(sequence=1)
+    gate.answer()
+    assert gate.append_error(later) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = gate.ask()
+    gate.answer()
+    assert gate.append_error(again) is ErrorCode.NONE

@@ -167,8 +167,9 @@ def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
 
 
 def member_names(members: Sequence[Member]) -> dict[str, str]:
-    """Return a short name for each member id: its instance or client id, and the end of the member id if not unique."""
-    names = {member.member_id: member.instance_id or member.client_id for member in members}
+    """Return a short name for each member id: its instance or client id, and the end of the member id if not unique;
+    the member id if it has neither."""
+    names = {member.member_id: member.instance_id or member.client_id or member.member_id for member in members}
     counts = Counter(names.values())
     return {
         member_id: name if counts[name] == 1 else f"{name}-{member_id[-MEMBER_ID_TAIL:]}"

@@ -14,6 +14,7 @@ from moldau.base.errors import ErrorCode
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import cluster
+from moldau.cli.kafka.java.exceptions import exception_class
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
 
@@ -105,7 +106,7 @@ def _log_dir(result: DescribeLogDirsResult, topics: set[str]) -> dict[str, Any]:
         if not topics or topic.name in topics
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     ]
-    error = ErrorCode(result.error_code).name if result.error_code else None
+    error = exception_class(ErrorCode(result.error_code)) if result.error_code else None
     return {"partitions": partitions, "error": error, "logDir": result.log_dir}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from moldau.console.collector.state import ClusterState, known_sum
+from moldau.console.collector.state import ClusterState, known_sum, total_size
 
 TOPICS_WITH_SIZES: Final = 3_000
 """With more topics than this the sizes of single topics have no history: it would take too much memory."""
@@ -25,6 +25,6 @@ def measured(state: ClusterState) -> dict[str, dict[str, float | None]]:
         "all": {
             "rate": known_sum(topic.rate for topic in topics.values()),
             "lag": known_sum(group.lag for group in groups.values()),
-            "size": known_sum(topic.size_bytes for topic in topics.values()),
+            "size": total_size(topics.values()),
         },
     }

@@ -103,14 +103,17 @@ def read_offsets(
 
 
 def _chunks(topics: list[tuple[TopicState, list[int]]]) -> Iterable[list[tuple[TopicState, list[int]]]]:
+    """Yield the partitions of each request; a large topic is in several."""
     chunk: list[tuple[TopicState, list[int]]] = []
-    count = 0
+    room = PARTITIONS_PER_REQUEST
     for topic, indexes in topics:
-        chunk.append((topic, indexes))
-        count += len(indexes)
-        if count >= PARTITIONS_PER_REQUEST:
-            yield chunk
-            chunk, count = [], 0
+        rest = indexes
+        while rest:
+            chunk.append((topic, rest[:room]))
+            rest, room = rest[room:], room - len(rest[:room])
+            if not room:
+                yield chunk
+                chunk, room = [], PARTITIONS_PER_REQUEST
     if chunk:
         yield chunk
 
@@ -145,10 +148,12 @@ def read_log_dirs(
     cluster: Cluster, brokers: Iterable[int], topics: Mapping[str, TopicState], moving: Collection[TopicPartition]
 ) -> tuple[dict[int, list[LogDir]], dict[str, array[int]], dict[TopicPartition, dict[int, int]]]:
     """Return the directories of all brokers, the bytes of each partition, by topic, and those of each replica of moving
-    partitions. Raises KafkaError if the user may not see them."""
+    partitions. The bytes are -1 if one of the replicas is on a broker that does not answer. Raises KafkaError if the
+    user may not see them."""
     log_dirs: dict[int, list[LogDir]] = {}
     moving_sizes: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in moving}
     sizes = {name: array("q", [0]) * len(topic.leaders) for name, topic in topics.items()}
+    silent: set[int] = set()
     for broker in brokers:
         try:
             response = cluster.channel(broker).ask(
@@ -156,6 +161,7 @@ def read_log_dirs(
             )
         except (OSError, MalformedData):
             cluster.drop(broker)
+            silent.add(broker)
             continue
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code))
@@ -175,7 +181,16 @@ def read_log_dirs(
             error = ErrorCode(directory.error_code).name if directory.error_code else None
             total, free = (value if value >= 0 else None for value in (directory.total_bytes, directory.usable_bytes))
             log_dirs[broker].append(LogDir(directory.log_dir, size_bytes, total, free, error))
+    if silent:
+        _mark_unknown(sizes, topics, silent)
     return log_dirs, sizes, moving_sizes
+
+
+def _mark_unknown(sizes: dict[str, array[int]], topics: Mapping[str, TopicState], silent: set[int]) -> None:
+    for name, its_sizes in sizes.items():
+        for index, replicas in enumerate(topics[name].replicas):
+            if not silent.isdisjoint(replicas):
+                its_sizes[index] = UNKNOWN
 
 
 def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:

@@ -35,7 +35,7 @@ class TopicState:
     ends: array[int] | None = None
     """By partition; -1 if unknown."""
     sizes: array[int] | None = None
-    """Bytes of all replicas, by partition."""
+    """Bytes of all replicas, by partition; -1 if unknown."""
     earlier: tuple[tuple[float, array[int]], ...] = ()
     """Ends that were read before, with the times: the rate is the difference to the oldest."""
     ends_at: float = 0.0
@@ -54,7 +54,7 @@ class TopicState:
 
     def note_sizes(self, sizes: array[int]) -> None:
         self.sizes = sizes
-        self.size_bytes = sum(sizes)
+        self.size_bytes = None if UNKNOWN in sizes else sum(sizes)
 
     def _records(self) -> int | None:
         if self.ends is None or self.starts is None or UNKNOWN in self.ends or UNKNOWN in self.starts:
@@ -205,6 +205,13 @@ def layout_of(topics: Iterable[TopicState]) -> Layout:
         if leader >= 0 and replicas and leader != replicas[0]:
             layout.not_preferred[replicas[0]] += count
     return layout
+
+
+def total_size(topics: Iterable[TopicState]) -> int | None:
+    """Return the bytes of the topics whose sizes were read; None if there are none, or one is not known completely."""
+    read = [topic.size_bytes for topic in topics if topic.sizes is not None]
+    known = [size for size in read if size is not None]
+    return sum(known) if known and len(known) == len(read) else None
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

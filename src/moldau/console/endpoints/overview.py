@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from moldau.console.call import Call, Endpoint
 from moldau.console.collector.collector import Collector
-from moldau.console.collector.state import ClusterState, known_sum
+from moldau.console.collector.state import ClusterState, known_sum, total_size
 from moldau.console.live import Event, Feed
 from moldau.console.problems import problems_of
 
@@ -20,7 +20,6 @@ def overview_data(collector: Collector) -> dict[str, Any]:
     topics, groups = state.topics.values(), state.groups.values()
     internal = state.layout.internal_topics
     rates = [rate for topic in topics if (rate := topic.rate) is not None]
-    sizes = [size for topic in topics if (size := topic.size_bytes) is not None]
     lag_seconds = [group.lag_seconds for group in groups if group.lag_seconds is not None]
     history = collector.history
     return {
@@ -35,7 +34,7 @@ def overview_data(collector: Collector) -> dict[str, Any]:
         "records_per_second": round(sum(rates), 2) if rates else None,
         "bytes_in_per_second": state.metrics.get("bytes_in_per_second"),
         "bytes_out_per_second": state.metrics.get("bytes_out_per_second"),
-        "size_bytes": sum(sizes) if sizes else None,
+        "size_bytes": total_size(topics),
         "lag": known_sum(group.lag for group in groups) if "offsets" in state.read else None,
         "lag_seconds": max(lag_seconds, default=None),
         "history": {

@@ -76,7 +76,7 @@ def _record_bytes(call: Call, topic: str) -> Mapping[int, float]:
     return {
         index: size / max(1, len(state.replicas[index])) / max(1, state.ends[index] - state.starts[index])
         for index, size in enumerate(state.sizes)
-        if index < len(state.ends) and index < len(state.starts) and size
+        if index < len(state.ends) and index < len(state.starts) and size > 0
     }
 
 

@@ -118,7 +118,7 @@ def describe_topic(call: Call) -> dict[str, Any]:
     except OSError as error:
         configs_error = str(error)
     history = collector.history
-    is_size_known = topic.size_bytes is not None and len(collector.state.topics) <= TOPICS_WITH_SIZES
+    is_size_known = topic.sizes is not None and len(collector.state.topics) <= TOPICS_WITH_SIZES
     return {
         **topic_data(collector, topic),
         "topic_id": uuid_text(topic.topic_id),

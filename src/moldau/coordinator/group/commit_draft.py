@@ -26,7 +26,8 @@ class CommitDraft(Generic[T]):
     encoded: list[tuple[bytes, bytes | None]] | None = field(default_factory=list)
     """The records' bytes. None if one of them cannot be written: the shard then refuses them all."""
     partitions: list[tuple[Uuid, int]] = field(default_factory=list)
-    is_usable: bool = False
+    """The partitions of the records, by topic id: the member must be allowed to commit each of them."""
+    has_usable_partition: bool = False
     """Whether one of the partitions exists and the client may use it."""
 
     def encode_new(self) -> None:
@@ -50,17 +51,18 @@ def is_long(topics: Sequence[Any]) -> bool:
 def draft_in_steps(
     topics: Sequence[Any], add: Callable[[CommitDraft[T], Any, Sequence[Any]], None]
 ) -> Steps[CommitDraft[T]]:
-    """Draft a commit, some hundred partitions in each step. `add` adds some partitions of a topic to the draft."""
+    """Draft a commit, some hundred partitions in each step. `add` drafts some partitions of a topic: their
+    records, and a topic of the response, which is then joined with the topic of the parts before."""
     draft: CommitDraft[T] = CommitDraft()
     room = PARTITIONS_A_TURN
     for topic in topics:
         parts: list[Sequence[Any]] = list(split(topic.partitions, PARTITIONS_A_TURN)) or [()]
-        for number, some in enumerate(parts):
+        for part_number, some in enumerate(parts):
             if room <= 0:
                 yield
                 room = PARTITIONS_A_TURN
             add(draft, topic, some)
-            if number:
+            if part_number:
                 rest: Any = draft.topics.pop().partitions
                 draft.topics[-1].partitions = [*draft.topics[-1].partitions, *rest]
             room -= 1 + len(some)

@@ -57,7 +57,7 @@ class Group(Protocol):
         """Raise KafkaError if the request names a member that is not, or no longer, in the group in that epoch."""
         ...
 
-    def offsets_expire_after_ms(self, commit_timestamp_ms: int) -> int | None:
+    def retention_counts_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """Return the wall-clock time from which the retention of an offset committed at `commit_timestamp_ms` counts,
         or None while no offset may expire."""
         ...

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.buffers import Buffer
 from moldau.base.clock import Clock
 from moldau.base.promise import Promise
+from moldau.base.steps import TurnItems
 from moldau.coordinator.group import offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
+from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.migration.members import ClassicMembers
 from moldau.coordinator.group.offsets import Offsets
@@ -42,6 +44,9 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+OFFSETS_A_TURN: Final = 1_000
+"""Offsets that are looked at in one turn of the loop to find expired ones; a removal takes ten microseconds."""
 
 
 class Groups:
@@ -94,15 +99,23 @@ class Groups:
     def deadlines(self) -> Deadlines:
         return self.state.deadlines
 
-    def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
-        """Yield the removal of expired offsets, group by group, and of empty groups without offsets."""
+    def expire(self, now_ms: int) -> Iterator[Outcome[None] | None]:
+        """Yield the removal of expired offsets, and of empty groups without offsets, and None where a turn of the loop
+        ends. Each outcome must be submitted before the next one is asked for."""
+        turn = TurnItems(OFFSETS_A_TURN)
         for group in list(self.state.groups.values()):
-            records, are_all = offset_removal.of_expired(self.state, group, now_ms)
-            has_pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
-            if are_all and group.is_empty and not has_pending:
-                records += group.tombstones()
-            if records:
-                yield Outcome(None, records, is_divisible=True)
+            yield from offset_removal.of_expired(self.state, group, now_ms, turn)
+            if self._is_unused(group):
+                yield Outcome(None, group.tombstones(), is_divisible=True)
+            if turn.ends_after(1):
+                yield None
+
+    def _is_unused(self, group: Group) -> bool:
+        """Whether the group, which is not deleted yet, has neither members nor offsets."""
+        state, group_id = self.state, group.group_id
+        has_offsets = group_id in state.offsets or bool(state.transactional_offsets.open_of(group_id))
+        has_pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
+        return state.groups.get(group_id) is group and group.is_empty and not (has_offsets or has_pending)
 
     def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
         self.consumer.on_image(image, changes)

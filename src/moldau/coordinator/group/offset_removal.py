@@ -1,12 +1,12 @@
 """Removes committed offsets from the log: OffsetDelete, a deleted group or topic, and expiration.
 
 A tombstone also removes what open transactions would have committed. Only expiration keeps such partitions and their
-groups: the open transaction shows that the group is still in use.
+groups, unless their topic is deleted: the open transaction shows that the group is still in use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -84,16 +84,16 @@ def _draft_topic(
 ) -> list[OffsetDeleteResponsePartition]:
     image = state.current.image.topics.get(name)
     existing = range(len(image.partitions)) if image is not None else range(0)
-    is_read = draft.subscribed.setdefault(name, group.is_subscribed_to(name))
+    is_subscribed = draft.subscribed.setdefault(name, group.is_subscribed_to(name))
     committed = state.offsets.get(group.group_id, {}).get(name, {})
     unstable = state.transactional_offsets.open_of(group.group_id)
     results = []
     for index in indexes:
         place = (name, index)
-        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
         if index not in existing:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif not is_read and place not in draft.tombstones and (index in committed or place in unstable):
+        elif not is_subscribed and place not in draft.tombstones and (index in committed or place in unstable):
             draft.tombstones[place] = tombstone = CoordinatorRecord(OffsetCommitKey(group.group_id, *place), None)
             draft.encoded.append(encode_record(tombstone))
         results.append(OffsetDeleteResponsePartition(index, code))
@@ -107,10 +107,10 @@ def delete(state: GroupState, draft: DeletionDraft) -> Outcome[OffsetDeleteRespo
         return Outcome(response)
     group = _group_to_change(state, draft.group.group_id)
     if group is not draft.group or any(
-        group.is_subscribed_to(name) is not is_read for name, is_read in draft.subscribed.items()
+        group.is_subscribed_to(name) is not is_subscribed for name, is_subscribed in draft.subscribed.items()
     ):
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # clients try again
-    return Outcome(response, list(draft.tombstones.values()), encoded=draft.encoded)
+    return Outcome(response, list(draft.tombstones.values()), encoded=draft.encoded, is_divisible=True)
 
 
 def of_deleted_group(state: GroupState, group_id: str) -> list[CoordinatorRecord]:
@@ -126,6 +126,8 @@ def of_deleted_topics(
 ) -> list[CoordinatorRecord]:
     """Return tombstones for the offsets of deleted topics. By now a new topic may have the same name, for example when
     many changes are read at once: then only offsets with the old topic's id are removed."""
+    if not removed:
+        return []
     ids: dict[str, set[Uuid]] = {}
     for topic in removed:
         ids.setdefault(topic.name, set()).add(topic.id)
@@ -144,26 +146,57 @@ def of_deleted_topics(
     return [tombstone for group_id, partitions in removals.items() for tombstone in _tombstones(group_id, partitions)]
 
 
-def of_expired(state: GroupState, group: Group, now_ms: int) -> tuple[list[CoordinatorRecord], bool]:
-    """Return tombstones for the expired offsets of a group, and whether no offset will remain. Offsets of topics that
-    were deleted while no coordinator was loaded are removed as well."""
-    topics = state.current.image.topics
+def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+    """Yield the removal of the group's expired offsets in parts, and None where a turn of the loop ends; commits may
+    come there. Offsets of topics that were deleted while no coordinator was loaded are removed as well. Stop if the
+    group is deleted or replaced meanwhile."""
+    for topic in list(state.offsets.get(group.group_id, ())):
+        for indexes in split(list(_committed(state, group, topic)), turn.items_a_turn):
+            if state.groups.get(group.group_id) is not group:
+                return
+            expired = _expired(state, group, topic, indexes, now_ms)
+            if expired:
+                yield _removal(group, expired)
+            if turn.ends_after(len(indexes)):
+                yield None
+    for some in split(list(state.transactional_offsets.open_of(group.group_id)), turn.items_a_turn):
+        if state.groups.get(group.group_id) is not group:
+            return
+        unstable, topics = state.transactional_offsets.open_of(group.group_id), state.current.image.topics
+        deleted = [place for place in some if place[0] not in topics and place in unstable]
+        if deleted:
+            yield _removal(group, deleted)
+        if turn.ends_after(len(some)):
+            yield None
+
+
+def _committed(state: GroupState, group: Group, topic: str) -> Mapping[int, OffsetCommitValue]:
+    return state.offsets.get(group.group_id, {}).get(topic, {})
+
+
+def _expired(
+    state: GroupState, group: Group, topic: str, indexes: Sequence[int], now_ms: int
+) -> list[TopicAndPartition]:
+    """Return those of the partitions whose offset is expired, or whose topic is deleted."""
+    committed = _committed(state, group, topic)
+    if topic not in state.current.image.topics:
+        return [(topic, index) for index in indexes if index in committed]
+    if group.is_subscribed_to(topic):
+        return []
     unstable = state.transactional_offsets.open_of(group.group_id)
-    remaining = [partition for partition in unstable if partition[0] in topics]
-    expired = {partition: None for partition in unstable if partition[0] not in topics}
-    for topic, partitions in state.offsets.get(group.group_id, {}).items():
-        is_deleted, is_read = topic not in topics, group.is_subscribed_to(topic)
-        for index, value in partitions.items():
-            is_in_use = is_read or (topic, index) in unstable
-            if is_deleted or (not is_in_use and _is_expired(state, group, value, now_ms)):
-                expired[topic, index] = None
-            else:
-                remaining.append((topic, index))
-    return _tombstones(group.group_id, expired), not remaining
+    return [
+        (topic, index)
+        for index in indexes
+        if index in committed and (topic, index) not in unstable and _is_expired(state, group, committed[index], now_ms)
+    ]
+
+
+def _removal(group: Group, partitions: Iterable[TopicAndPartition]) -> Outcome[None]:
+    return Outcome(None, _tombstones(group.group_id, partitions), is_divisible=True)
 
 
 def _is_expired(state: GroupState, group: Group, value: OffsetCommitValue, now_ms: int) -> bool:
-    since_ms = group.offsets_expire_after_ms(value.commit_timestamp)
+    since_ms = group.retention_counts_from_ms(value.commit_timestamp)
     if since_ms is None:
         return False
     if value.expire_timestamp >= 0:

@@ -92,7 +92,7 @@ class Offsets:
             draft = CommitDraft()
             for topic in request.topics:
                 self.draft_topic(draft, request, topic, topic.partitions, client, may_read)
-        if draft.is_usable:
+        if draft.has_usable_partition:
             try:
                 self._check_committer(request, client, draft.partitions)
             except KafkaError as error:
@@ -125,11 +125,11 @@ class Offsets:
             if image is None or metadata or not 0 <= index < count:
                 code = self._error_code(partition, image, missing_code)
                 results.append(OffsetCommitResponsePartition(index, code))
-                draft.is_usable = draft.is_usable or code not in _UNUSABLE
+                draft.has_usable_partition = draft.has_usable_partition or code not in _UNUSABLE
                 if image is None or code:
                     continue
             else:
-                draft.is_usable = True
+                draft.has_usable_partition = True
                 results.append(OffsetCommitResponsePartition(index))
             known.append((image.id, index))
             offset, epoch = partition.committed_offset, partition.committed_leader_epoch
@@ -187,7 +187,7 @@ class Offsets:
             draft = CommitDraft()
             for topic in request.topics:
                 self.draft_transactional_topic(draft, request, topic, topic.partitions, may_read)
-        if draft.is_usable:
+        if draft.has_usable_partition:
             try:
                 self._check_sender(request, client, draft.partitions)
             except KafkaError as error:
@@ -213,7 +213,7 @@ class Offsets:
             index = partition.partition_index
             code = self._error_code(partition, image, missing_code)
             results.append(TxnOffsetCommitResponsePartition(index, code))
-            draft.is_usable = draft.is_usable or code not in _UNUSABLE
+            draft.has_usable_partition = draft.has_usable_partition or code not in _UNUSABLE
             if image is not None and not code:
                 draft.partitions.append((image.id, index))
                 value = _value(partition, ZERO_UUID, now_ms, NO_TIME)

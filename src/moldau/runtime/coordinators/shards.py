@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, finish
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -145,19 +146,33 @@ class Shards(Generic[M]):
     def submit_each_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as
         too large, the others are still appended."""
+        finish(self._submit_each(decide))
+
+    def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Promise[None]:
+        """Like `submit_each_to_loaded`, but each None that `decide` yields ends the turn of the loop. The promise is
+        completed after the last outcome."""
+        done: Promise[None] = Promise()
+        steps = self._submit_each(decide)
+
+        def run_turn() -> None:
+            for _ in steps:
+                self._timers.soon(run_turn)
+                return
+            done.complete(None)
+
+        run_turn()
+        return done
+
+    def _submit_each(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Steps[None]:
         # A copy, because requests that complete during `submit` run callbacks, which may open or close shards.
         for shard, machine in list(self._shards.values()):
             for outcome in decide(machine) if shard.is_ready else ():
+                if outcome is None:
+                    yield
                 if not shard.is_ready:
-                    break  # an earlier outcome made the shard fail, so this machine is dropped
-                try:
-                    shard.submit(_identity, outcome)
-                except KafkaError as error:
-                    log.warning(
-                        "%s: records that the coordinator wrote without a request were refused: %s",
-                        shard.partition.name,
-                        error,
-                    )
+                    break  # an earlier outcome made the shard fail, or it was closed, so this machine is dropped
+                if outcome is not None:
+                    _submit_or_warn(shard, outcome)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Open and close shards according to the leaders of the topic's partitions."""
@@ -200,6 +215,15 @@ class Shards(Generic[M]):
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)
+
+
+def _submit_or_warn(shard: Shard, outcome: Outcome[None]) -> None:
+    try:
+        shard.submit(_identity, outcome)
+    except KafkaError as error:
+        log.warning(
+            "%s: records that the coordinator wrote without a request were refused: %s", shard.partition.name, error
+        )
 
 
 def _identity(outcome: Outcome[None]) -> Outcome[None]:

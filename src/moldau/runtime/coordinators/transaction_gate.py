@@ -133,7 +133,7 @@ class TransactionGate:
             self._timers.after_ms(pending.wait_ms, partial(self._ask_again, pending))
             pending.wait_ms = min(2 * pending.wait_ms, self._patience.retry_ms)
             return
-        self._forget_unknown_producers(write, codes)
+        self._note_failures(write, codes)
         errors = {name: KafkaError(_error_for_client(code, write.knows_abortable)) for name, code in codes.items()}
         write.errors = {**write.errors, **errors}
         self._finish(pending)
@@ -148,12 +148,16 @@ class TransactionGate:
                 del self._queues[transaction]
             first.promise.complete(None)
 
-    def _forget_unknown_producers(self, write: TransactionalWrite, codes: Codes) -> None:
-        """Keep no state of producers that the coordinator does not know: clients can invent any number of them."""
+    def _note_failures(self, write: TransactionalWrite, codes: Codes) -> None:
+        """Keep no state of producers that the coordinator does not know, and little of others that it did not confirm:
+        clients can invent any number of them."""
         transaction = write.transaction
         for partition in write.sequences:
-            if codes.get(partition.name) in UNKNOWN_PRODUCER_CODES:
+            code = codes.get(partition.name)
+            if code in UNKNOWN_PRODUCER_CODES:
                 self._verifications.forget(partition, transaction.producer_id, transaction.transactional_id)
+            elif code is not None:
+                self._verifications.fail(partition, transaction.producer_id, transaction.transactional_id)
 
     def _has_invalid_guards(self, write: TransactionalWrite) -> bool:
         """Whether a marker came to a partition that has no records of the transaction yet."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.address_counts import canonical_address
 from moldau.base.config_def import INT_MAX
-from moldau.base.connection_settings import ConnectionCounts, ListenerLimits
+from moldau.base.connection_settings import ConnectionMaxima, ListenerLimits
 from moldau.security.quotas.entities import CONNECTION_CREATION_RATE, IP, Quotas
 from moldau.security.quotas.rates import Rate, Window
 
@@ -34,11 +34,11 @@ class Refusal(NamedTuple):
 
 
 class ConnectionQuotas:
-    def __init__(self, counts: ConnectionCounts, window: Window, broker_listener: str = "") -> None:
+    def __init__(self, maxima: ConnectionMaxima, window: Window, broker_listener: str = "") -> None:
         """`broker_listener` is the name of the listener that brokers use among each other."""
-        self._counts = counts
+        self._maxima = maxima
         self._window = window
-        self._protected = broker_listener if len(counts.listeners) > 1 else ""
+        self._protected = broker_listener if len(maxima.listeners) > 1 else ""
         self.total = 0
         self._by_listener: Counter[str] = Counter()
         self._by_address: Counter[str] = Counter()
@@ -48,8 +48,8 @@ class ConnectionQuotas:
         self._address_rates: dict[str, Rate] = {}
         self._waiting: list[Callable[[], None]] = []
 
-    def configure(self, counts: ConnectionCounts) -> None:
-        self._counts = counts
+    def configure(self, maxima: ConnectionMaxima) -> None:
+        self._maxima = maxima
         self._wake()
 
     def set_quotas(self, quotas: Quotas) -> None:
@@ -67,14 +67,14 @@ class ConnectionQuotas:
         """Return whether the listener may accept another connection."""
         if self._by_listener[listener] >= self._limits(listener).connections_max:
             return False
-        return listener == self._protected or self.total < self._counts.connections_max
+        return listener == self._protected or self.total < self._maxima.connections_max
 
     def excess(self, listener: str) -> int:
         """Return how many connections of this listener must be closed, because brokers took the place, or the limit was
         lowered."""
         if listener == self._protected:
             return 0
-        return max(0, self.total - self._counts.connections_max)
+        return max(0, self.total - self._maxima.connections_max)
 
     def when_slot_is_free(self, call: Callable[[], None]) -> None:
         """Call when a connection is closed or the limits change; the caller asks `has_slot` again."""
@@ -87,7 +87,7 @@ class ConnectionQuotas:
         if delay_ms:
             return Refusal("connection_creation_rate of the address is exceeded", delay_ms)
         self._record(listener, now_ms)
-        limit = self._counts.per_ip_overrides.get(address, self._counts.per_ip_max)
+        limit = self._maxima.per_ip_overrides.get(address, self._maxima.per_ip_max)
         if self._by_address[address] >= limit:
             if not self._by_address[address]:
                 del self._by_address[address]
@@ -112,12 +112,12 @@ class ConnectionQuotas:
         pause_ms = 0
         if (limit := self._limits(listener).rate_max) != INT_MAX:
             pause_ms = self._listener_rate(listener).pause_ms(max(limit, RATE_MIN), now_ms)
-        if listener != self._protected and (limit := self._counts.rate_max) != INT_MAX:
+        if listener != self._protected and (limit := self._maxima.rate_max) != INT_MAX:
             pause_ms = max(pause_ms, self._node_rate.pause_ms(max(limit, RATE_MIN), now_ms))
         return min(pause_ms, self._window.size_ms)
 
     def _limits(self, listener: str) -> ListenerLimits:
-        return self._counts.listeners.get(listener, _NO_LIMITS)
+        return self._maxima.listeners.get(listener, _NO_LIMITS)
 
     def _listener_rate(self, listener: str) -> Rate:
         return self._listener_rates.setdefault(listener, Rate(self._window))
@@ -125,7 +125,7 @@ class ConnectionQuotas:
     def _record(self, listener: str, now_ms: int) -> None:
         if self._limits(listener).rate_max != INT_MAX:
             self._listener_rate(listener).record(1, now_ms)
-        if listener != self._protected and self._counts.rate_max != INT_MAX:
+        if listener != self._protected and self._maxima.rate_max != INT_MAX:
             self._node_rate.record(1, now_ms)
 
     def _address_delay_ms(self, address: str, now_ms: int) -> int:

@@ -58,8 +58,13 @@ def warn_of_missing_trust(tls: Mapping[str, TlsSettings]) -> Iterator[str]:
 
 
 def warn_of_unknown_listeners(values: Values, listeners: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each key of a listener that does not exist."""
+    """Yield a line for each key of a listener that does not exist, or whose name is not in lower case."""
     for key, setting in values.texts.items():
         listener = listener_of(key)
-        if listener is not None and listener not in listeners:
+        if listener is None:
+            continue
+        prefix = f"listener.name.{listener.lower()}."
+        if listener not in listeners:
             yield f"{setting.origin}: {key} has no effect: there is no listener {listener}"
+        elif not key.startswith(prefix):
+            yield f"{setting.origin}: {key} has no effect: write it as {prefix}{key[len(prefix) :]}"

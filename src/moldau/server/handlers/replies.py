@@ -84,6 +84,31 @@ def in_turns(
     return run_steps(timers, steps())
 
 
+def uneven_in_turns(
+    timers: Timers,
+    items: Sequence[T],
+    handle: Callable[[T], tuple[Any, int]],
+    combine: Callable[[list[Any]], R],
+    parts_a_turn: int,
+) -> R | Promise[R]:
+    """Like `in_turns` for items that may be large. `handle` returns the reply and the number of parts, such as members
+    of a group, that it handled; a turn ends after the item with which it has handled `parts_a_turn` of them."""
+
+    def steps() -> Steps[R | Promise[R]]:
+        replies: list[Any] = []
+        turn = TurnItems(parts_a_turn)
+        is_over = False
+        for item in items:
+            if is_over:
+                yield
+            reply, count = handle(item)
+            replies.append(reply)
+            is_over = turn.ends_after(count)
+        return combine_replies(replies, combine)
+
+    return run_steps(timers, steps())
+
+
 def partitions_in_turns(
     timers: Timers,
     topics: Sequence[S],

@@ -14,6 +14,7 @@ from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer.migration import Conversion
+from moldau.coordinator.group.consumer.validate import owned_partitions
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ConsumerGroupCurrentMemberAssignmentValue
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import GroupMetadataKey
@@ -360,3 +361,11 @@ def test_an_older_epoch_may_commit_for_partitions_of_that_epoch(shard: InMemoryC
         with pytest.raises(KafkaError) as raised:
             check(topic_id, partition)
         assert raised.value.code is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_partitions_of_a_topic_in_many_entries_are_collected_only_once() -> None:
+    """A copy for every entry would take minutes."""
+    many = [RequestTopicPartitions(b"a" * 16, range(first, first + 50_000)) for first in range(0, 1_800_000, 50_000)]
+    few = [RequestTopicPartitions(b"a" * 16, [index]) for index in range(9_900)]
+    owned = owned_partitions(join(topic_partitions=[*many, *few]))
+    assert owned == {b"a" * 16: frozenset(range(1_800_000))}

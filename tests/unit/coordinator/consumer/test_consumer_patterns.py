@@ -72,11 +72,11 @@ def test_without_google_re2_patterns_are_refused_with_an_explanation(monkeypatch
 def test_unused_patterns_are_dropped() -> None:
     shard = InMemoryConsumerShard()
     shard.create_topic("a1", 1)
-    patterns = Patterns(shard.current)
+    patterns = Patterns(shard.current, {"a.*"})
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
     changes = Changes(topics={"a2": {0}, "b1": {0}})
-    assert patterns.apply_changes(shard.current.image, changes, {"a.*"}) == {"a.*"}
+    assert patterns.apply_changes(shard.current.image, changes) == {"a.*"}
     assert patterns.topics("a.*") == {"a1", "a2"}
     assert patterns.topics("b.*") == frozenset(), "matched again, against the image"
 
@@ -85,11 +85,11 @@ def test_unused_patterns_are_dropped() -> None:
 def test_a_topic_that_was_made_again_is_never_missing() -> None:
     shard = InMemoryConsumerShard()
     shard.create_topic("a1", 1)
-    patterns = Patterns(shard.current)
+    patterns = Patterns(shard.current, {"a.*"})
     assert patterns.topics("a.*") == {"a1"}
     removed = [shard.current.image.topics["a1"]]
     part = Changes(removed=removed)  # of many changes, the part with its partitions comes later
-    assert patterns.apply_changes(shard.current.image, part, {"a.*"}) == set()
+    assert patterns.apply_changes(shard.current.image, part) == set()
     assert patterns.topics("a.*") == {"a1"}
 
 
@@ -183,8 +183,37 @@ def test_patterns_that_change_all_the_time_are_not_kept(monkeypatch: pytest.Monk
     monkeypatch.setattr("moldau.coordinator.group.consumer.patterns.PATTERNS_MAX", 10)
     shard = InMemoryConsumerShard()
     shard.create_topic("orders", 1)
-    patterns = Patterns(shard.current)
+    patterns = Patterns(shard.current, ())
     for number in range(100):
         assert patterns.topics(f"orders|x{number}") == {"orders"}
     assert len(patterns._topics) <= 10
     assert patterns.topics("orders|x0") == {"orders"}, "one that was dropped is matched again"
+
+
+@pytest.mark.needs_re2
+def test_other_members_patterns_do_not_drop_one_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.coordinator.group.consumer.patterns.PATTERNS_MAX", 10)
+    shard = InMemoryConsumerShard()
+    shard.create_topic("a1", 1)
+    response, _ = shard.heartbeat(join("m", "a.*"))
+    for number in range(20):
+        shard.groups.patterns.topics(f"x{number}")
+    shard.create_topic("a2", 1)
+    shard.heartbeat(ConsumerGroupHeartbeatRequest("g", "m", response.member_epoch))
+    assert resolved(shard, "a.*") == {"a1", "a2"}
+
+
+@pytest.mark.needs_re2
+def test_a_new_pattern_does_not_look_at_all_others_if_these_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.coordinator.group.consumer.patterns.PATTERNS_MAX", 10)
+    looks: list[object] = []
+
+    class AllUsed:
+        def __contains__(self, pattern: object) -> bool:
+            looks.append(pattern)
+            return True
+
+    patterns = Patterns(InMemoryConsumerShard().current, AllUsed())
+    for number in range(1_000):
+        patterns.topics(f"x{number}")
+    assert len(looks) < 2_000

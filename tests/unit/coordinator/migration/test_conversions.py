@@ -12,6 +12,7 @@ from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, 
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinator.group.migration.assignment_codec import by_topic_id
 from moldau.coordinator.group.migration.upgrade import consumer_group_of
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Client
@@ -242,3 +243,10 @@ def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_larg
     shard.check_replay()
     shard.advance(10_000)
     assert not consumer_group(shard).members
+
+
+def test_partitions_of_a_topic_in_many_entries_are_collected_only_once(shard: InMemoryGroupShard) -> None:
+    """A copy for every entry would take minutes."""
+    many = [TopicPartitions("a", range(first, first + 50_000)) for first in range(0, 1_800_000, 50_000)]
+    few = [TopicPartitions("a", [index]) for index in range(9_900)]
+    assert by_topic_id([*many, *few], shard.current.image) == {TOPIC_A: frozenset(range(1_800_000))}

@@ -19,6 +19,7 @@ CLASSES: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorization",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorization",
     ErrorCode.REQUEST_TIMED_OUT: "Timeout",
+    ErrorCode.KAFKA_STORAGE_ERROR: "KafkaStorage",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "DelegationTokenDisabled",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "UnsupportedByAuthentication",
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "DelegationTokenAuthorization",
@@ -69,5 +70,10 @@ def default_text(error: KafkaError) -> str:
 
 def exception_text(error: KafkaError) -> str:
     """Return the text of toString()."""
-    by_rule = "".join(word.capitalize() for word in error.code.name.split("_")).removesuffix("Exception")
-    return f"{PACKAGE}.{CLASSES.get(error.code, by_rule)}Exception: {message_of(error)}"
+    return f"{exception_class(error.code)}: {message_of(error)}"
+
+
+def exception_class(code: ErrorCode) -> str:
+    """Return the text of getClass().getName()."""
+    by_rule = "".join(word.capitalize() for word in code.name.split("_")).removesuffix("Exception")
+    return f"{PACKAGE}.{CLASSES.get(code, by_rule)}Exception"

@@ -177,7 +177,7 @@ class ClassicGroup:
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Allow any client."""
 
-    def offsets_expire_after_ms(self, commit_timestamp_ms: int) -> int | None:
+    def retention_counts_from_ms(self, commit_timestamp_ms: int) -> int | None:
         if self.protocol_type_or_none is None:
             return commit_timestamp_ms
         if self.is_empty:

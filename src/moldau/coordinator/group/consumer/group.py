@@ -110,7 +110,7 @@ class ConsumerGroup:
         if epoch != member.member_epoch:
             raise KafkaError(_stale_code(member), f"member {member_id} is in epoch {member.member_epoch}, not {epoch}")
 
-    def offsets_expire_after_ms(self, commit_timestamp_ms: int) -> int | None:
+    def retention_counts_from_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:

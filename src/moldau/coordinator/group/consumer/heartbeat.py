@@ -12,7 +12,6 @@ from moldau.base.ids import uuid_text
 from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.apply import ConsumerGroupRecordApplier
 from moldau.coordinator.group.consumer.change import Change
-from moldau.coordinator.group.consumer.fencing import Fencing
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import (
     JOIN_EPOCH,
@@ -21,6 +20,7 @@ from moldau.coordinator.group.consumer.member import (
     MemberState,
     Partitions,
 )
+from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups
@@ -52,9 +52,9 @@ class ConsumerGroups:
         self._state = state
         self._migration: Migration = migration or NoMigration()
         self._subscribed_groups = SubscribedGroups()
-        self.patterns = Patterns(state.current)
+        self.patterns = Patterns(state.current, self._subscribed_groups.by_pattern)
         self._applier = ConsumerGroupRecordApplier(state, self._subscribed_groups)
-        self.fencing = Fencing(state, self._migration)
+        self.removal = MemberRemoval(state, self._migration)
 
     # --- the request --------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class ConsumerGroups:
         group.must_resolve_topics = False
         for member in group.members.values():
             if member.is_classic:
-                self.fencing.extend_session(group_id, member)
+                self.removal.extend_session(group_id, member)
         self._set_deadlines(change, is_reassigned)
 
     def _new_change(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Change:
@@ -167,10 +167,10 @@ class ConsumerGroups:
     def _set_deadlines(self, change: Change, is_reassigned: bool) -> None:
         group_id = change.group.group_id
         if change.before.is_classic:
-            self.fencing.cancel_classic_deadlines(group_id, change.before.member_id)
-        self.fencing.extend_session(group_id, change.member)
+            self.removal.cancel_classic_deadlines(group_id, change.before.member_id)
+        self.removal.extend_session(group_id, change.member)
         if is_reassigned:
-            self.fencing.expect_revocation(group_id, change.member)
+            self.removal.expect_revocation(group_id, change.member)
 
     def _response(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
         """Return the response. It has the assignment only if that is new to the member or the member asked for it."""
@@ -195,7 +195,7 @@ class ConsumerGroups:
         else:
             member = check_instance(group.static_member(request.instance_id), request.instance_id, request.member_id)
         if request.member_epoch != STATIC_LEAVE_EPOCH:
-            return self.fencing.remove(group, [member], response)
+            return self.removal.remove(group, [member], response)
         return Outcome(response, [records.member_assignment(group.group_id, member.temporarily_left())])
 
     # --- log and topics ----------------------------------------------------------------------------------------------
@@ -208,15 +208,15 @@ class ConsumerGroups:
         for group in self._state.groups.values():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    self.fencing.extend_session(group.group_id, member)
-                    self.fencing.expect_revocation(group.group_id, member)
+                    self.removal.extend_session(group.group_id, member)
+                    self.removal.expect_revocation(group.group_id, member)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Mark the groups that read created, deleted or grown topics: their next heartbeat resolves their topics."""
         affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.apply_changes(image, changes, self._subscribed_groups.by_pattern):
+        for pattern in self.patterns.apply_changes(image, changes):
             affected |= self._subscribed_groups.by_pattern[pattern]
         for group_id in affected:
             group = self._state.groups.get(group_id)

@@ -16,15 +16,21 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 
 PATTERNS_MAX: Final = 10_000
+"""Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
 
 
 class Patterns:
-    """The patterns in use and the topics that match each, including internal topics, as in Apache Kafka."""
+    """The patterns in use, which are in `used`, and the topics that match each, including internal topics, as in Apache
+    Kafka."""
 
-    def __init__(self, current: CurrentImage) -> None:
+    def __init__(self, current: CurrentImage, used: Container[str]) -> None:
         self._current = current
+        self._used = used
         self._matchers: dict[str, Any] = {}
         self._topics: dict[str, frozenset[str]] = {}
+        self._full_at = PATTERNS_MAX
+        """How many patterns there may be before unused ones are dropped. If most are in use, it grows: otherwise every
+        new pattern would look at all others."""
 
     def check(self, pattern: str) -> None:
         """Raise KafkaError if the pattern is not a valid regular expression."""
@@ -41,19 +47,22 @@ class Patterns:
             except KafkaError:
                 return frozenset()
             topics = frozenset(name for name in self._current.image.topics if matcher.fullmatch(name))
-            if len(self._topics) >= PATTERNS_MAX:  # members that change theirs all the time; used ones come back
-                self._matchers.clear()
-                self._topics.clear()
+            if len(self._topics) >= self._full_at:
+                self._drop_unused()
             self._matchers[pattern] = matcher
             self._topics[pattern] = topics
         return topics
 
-    def apply_changes(self, image: MetadataImage, changes: Changes, used: Container[str]) -> set[str]:
-        """Update the matching topics, and return the patterns for which they changed. Drop patterns that are not in
-        `used`."""
-        for pattern in [pattern for pattern in self._topics if pattern not in used]:
+    def _drop_unused(self) -> None:
+        for pattern in [pattern for pattern in self._topics if pattern not in self._used]:
             del self._topics[pattern], self._matchers[pattern]
-        # A topic that was made again may be missing in these changes: those of thousands come in parts.
+        self._full_at = max(PATTERNS_MAX, 2 * len(self._topics))
+
+    def apply_changes(self, image: MetadataImage, changes: Changes) -> set[str]:
+        """Update the matching topics, and return the patterns for which they changed. Drop unused patterns."""
+        self._drop_unused()
+        # ChunkedLayout passes a large change on in parts: a topic made again may be in `removed` now and in `topics` of
+        # a later part.
         deleted = {topic.name for topic in changes.removed if topic.name not in image.topics}
         affected = set()
         for pattern, before in self._topics.items():

@@ -66,10 +66,10 @@ def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     if request.topic_partitions is None:
         return None
-    owned: dict[bytes, frozenset[int]] = {}
+    owned: dict[bytes, set[int]] = {}
     for topic in request.topic_partitions:
-        owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
-    return owned
+        owned.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}
 
 
 def check_group_size(group: ConsumerGroup, member_id: str, members_max: int) -> None:

@@ -19,12 +19,12 @@ PartitionsByTopic = Mapping[Uuid, Iterable[int]]
 
 def by_topic_id(topics: Iterable[TopicPartitions], image: MetadataImage) -> dict[Uuid, frozenset[int]]:
     """Return the partitions by topic id, without topics that no longer exist."""
-    partitions: dict[Uuid, frozenset[int]] = {}
+    partitions: dict[Uuid, set[int]] = {}
     for each in topics:
         topic = image.topics.get(each.topic)
         if topic is not None and each.partitions:
-            partitions[topic.id] = partitions.get(topic.id, frozenset()).union(each.partitions)
-    return partitions
+            partitions.setdefault(topic.id, set()).update(each.partitions)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items()}
 
 
 def read_assignment(data: Buffer, protocol: str | None, image: MetadataImage) -> dict[Uuid, frozenset[int]]:

@@ -38,7 +38,7 @@ class ClassicMembers:
     def __init__(self, state: GroupState, consumer: ConsumerGroups, conversions: Conversions) -> None:
         self._state = state
         self._patterns = consumer.patterns
-        self._fencing = consumer.fencing
+        self._removal = consumer.removal
         self._conversions = conversions
 
     # --- JoinGroup ----------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class ClassicMembers:
             is_target_due = change.epoch > group.assignment_epoch
             conversion = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
             if conversion is not None:
-                return self._fencing.downgrade(group, conversion, _join_response(change.member, group.epoch))
+                return self._removal.outcome_of_downgrade(group, conversion, _join_response(change.member, group.epoch))
         change.update_target()
         is_reassigned = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
         self._expect_sync(change, is_reassigned)
@@ -104,11 +104,11 @@ class ClassicMembers:
 
     def _expect_sync(self, change: Change, is_reassigned: bool) -> None:
         group_id, member = change.group.group_id, change.member
-        self._fencing.cancel_classic_deadlines(group_id, member.member_id)
-        self._fencing.extend_session(group_id, member)
-        self._fencing.remove_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
+        self._removal.cancel_classic_deadlines(group_id, member.member_id)
+        self._removal.extend_session(group_id, member)
+        self._removal.remove_after(member.rebalance_timeout_ms, "sync", group_id, member.member_id)
         if is_reassigned:
-            self._fencing.expect_revocation(group_id, member)
+            self._removal.expect_revocation(group_id, member)
 
     # --- SyncGroup and Heartbeat --------------------------------------------------------------------------------
 
@@ -122,14 +122,14 @@ class ClassicMembers:
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
             raise self._rejoin_error(group, member)
         self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
-        self._fencing.extend_session(group.group_id, member)
+        self._removal.extend_session(group.group_id, member)
         response = SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name)
         response.assignment = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
         return Outcome(response)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
         member, _ = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._fencing.extend_session(group.group_id, member)
+        self._removal.extend_session(group.group_id, member)
         if _must_rejoin(group, member):
             raise self._rejoin_error(group, member)
         return Outcome(HeartbeatResponse())
@@ -137,7 +137,7 @@ class ClassicMembers:
     def _rejoin_error(self, group: ConsumerGroup, member: ConsumerMember) -> KafkaError:
         """Return the error that makes a member join again. Its rebalance timeout starts with the first such error."""
         if ("join", group.group_id, member.member_id) not in self._state.deadlines:
-            self._fencing.remove_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
+            self._removal.remove_after(member.rebalance_timeout_ms, "join", group.group_id, member.member_id)
         return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     # --- LeaveGroup ---------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class ClassicMembers:
                 result.error_code = error.code
             results.append(result)
         response = LeaveGroupResponse(members=results)
-        return self._fencing.remove(group, list(leaving.values()), response) if leaving else Outcome(response)
+        return self._removal.remove(group, list(leaving.values()), response) if leaving else Outcome(response)
 
 
 def _subscription(request: JoinGroupRequest) -> Subscription:

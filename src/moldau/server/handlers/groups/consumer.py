@@ -11,7 +11,7 @@ from typing import Any
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
+from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
@@ -22,7 +22,7 @@ from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
 from moldau.server.handlers.groups.listing import GROUPS_A_TURN
-from moldau.server.handlers.replies import in_turns, reply_or_error, reply_when_ready
+from moldau.server.handlers.replies import reply_or_error, reply_when_ready, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (
@@ -42,6 +42,7 @@ TOPICS_DENIED = "The group has described topic(s) that the client is not authori
 class ConsumerGroupHeartbeat:
     api = ApiKey.CONSUMER_GROUP_HEARTBEAT
     versions = (0, 1)
+    request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -92,7 +93,7 @@ class ConsumerGroupDescribe:
     def answer(
         self, request: ConsumerGroupDescribeRequest, caller: Caller
     ) -> ConsumerGroupDescribeResponse | Promise[ConsumerGroupDescribeResponse]:
-        return in_turns(
+        return uneven_in_turns(
             self._timers,
             list(dict.fromkeys(request.group_ids)),
             lambda group_id: self._describe_group(group_id, request.include_authorized_operations, caller.access),
@@ -100,20 +101,35 @@ class ConsumerGroupDescribe:
             GROUPS_A_TURN,
         )
 
-    def _describe_group(self, group_id: str, with_operations: bool, access: Access) -> Any:
+    def _describe_group(self, group_id: str, with_operations: bool, access: Access) -> tuple[Any, int]:
+        """Return the group, or a promise of it, and how many parts it has."""
         if not access.allows(GROUP_DESCRIBE, group_id):
-            return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id)
+            return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id), 1
         operations = allowed_bits(access, ResourceType.GROUP, group_id) if with_operations else OPERATIONS_OMITTED
+        parts = 1
 
         def describe(groups: Groups) -> Outcome[DescribedGroup]:
+            nonlocal parts
             described = listing.describe_consumer_group(groups.state, group_id, operations)
+            parts += _part_count(described)
             _check_topics(described, access)
             return Outcome(described)
 
-        return reply_or_error(
+        reply = reply_or_error(
             lambda: self._coordinator.submit(group_id, describe),
             lambda error: DescribedGroup(error.code, error.message, group_id),
         )
+        return reply, parts
+
+
+def _part_count(group: DescribedGroup) -> int:
+    """Count the members and the topics that are assigned to each."""
+    return sum(
+        1 + len(assignment.topic_partitions)
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        if assignment is not None
+    )
 
 
 def _check_topics(group: DescribedGroup, access: Access) -> None:

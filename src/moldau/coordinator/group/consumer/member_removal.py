@@ -16,7 +16,7 @@ from moldau.coordinator.machine import NOTHING, Outcome
 R = TypeVar("R")
 
 
-class Fencing:
+class MemberRemoval:
     def __init__(self, state: GroupState, migration: Migration) -> None:
         self._state = state
         self._migration = migration
@@ -28,7 +28,7 @@ class Fencing:
         conversion = self._migration.downgrade(group, members)
         if conversion is None:
             return self._remove(group, members, response)
-        outcome = self.downgrade(group, conversion, response)
+        outcome = self.outcome_of_downgrade(group, conversion, response)
         # One record has all members of a classic group. If it is too large, the group stays a consumer group: a member
         # whose deadline has passed would otherwise keep its partitions.
         outcome.on_refused = lambda _: self._remove(group, members, None)
@@ -44,24 +44,24 @@ class Fencing:
             tombstones.append(records.pattern_tombstone(group_id, pattern))
         new_hash = metadata_hash(subscriptions.topics, self._state.current.image)
 
-        def cancel_deadlines() -> None:
+        def cancel_all() -> None:
             for member in members:
                 self.cancel_deadlines(group_id, member.member_id)
 
         epoch = records.group_epoch(group_id, group.epoch + 1, new_hash)
-        return Outcome(response, [*tombstones, epoch], on_applied=cancel_deadlines)
+        return Outcome(response, [*tombstones, epoch], on_applied=cancel_all)
 
-    def downgrade(self, group: ConsumerGroup, conversion: Conversion, response: R) -> Outcome[R]:
+    def outcome_of_downgrade(self, group: ConsumerGroup, conversion: Conversion, response: R) -> Outcome[R]:
         """Return the records that make the group a classic one. Its members' deadlines as consumer members end."""
         group_id, member_ids = group.group_id, list(group.members)
 
-        def cancel_all_deadlines() -> None:
+        def cancel_all() -> None:
             for member_id in member_ids:
                 self.cancel_deadlines(group_id, member_id)
             if conversion.on_applied is not None:
                 conversion.on_applied()
 
-        return Outcome(response, conversion.records, conversion.answers, on_applied=cancel_all_deadlines)
+        return Outcome(response, conversion.records, conversion.answers, on_applied=cancel_all)
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 
@@ -95,6 +95,7 @@ class Fencing:
             self._state.deadlines.cancel((kind, group_id, member_id))
 
     def _on_timeout(self, group_id: str, member_id: str, in_epoch: int | None) -> Outcome[None]:
+        """Remove the member if it is still in `in_epoch`; None means any epoch."""
         group = self._state.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return NOTHING

@@ -1,0 +1,91 @@
+"""Offsets that expire while others change the groups, and changes of metadata that remove no topic."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NoReturn
+
+from moldau.coordinator.group import listing
+from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.groups import OFFSETS_A_TURN, Groups
+from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.machine import CoordinatorRecord
+from moldau.metadata.apply import Changes
+from moldau.metadata.current import CurrentImage
+from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
+from moldau.testing.clock import FakeClock
+
+NEVER_MS = 2**50
+ONE = PartitionState((1,), (1,), 1, 0, 0)
+COUNT = 2 * OFFSETS_A_TURN + 1
+
+
+def groups_with_offsets() -> Groups:
+    """Return groups of which one has offsets for three turns."""
+    current = CurrentImage()
+    current.image = MetadataImage(topics={"t": TopicImage("t", b"t".ljust(16), (ONE,) * COUNT)})
+    groups = Groups(GroupSettings(), current, FakeClock(), Random(0))
+    for index in range(COUNT):
+        commit(groups, index, 1)
+    return groups
+
+
+def commit(groups: Groups, index: int, timestamp_ms: int) -> None:
+    value = OffsetCommitValue(7, -1, "", timestamp_ms, -1)
+    groups.apply(CoordinatorRecord(OffsetCommitKey("g", "t", index), value))
+
+
+def test_a_group_expires_in_turns_and_is_removed_with_its_last_offset() -> None:
+    groups = groups_with_offsets()
+    removed = []
+    for outcome in groups.expire(NEVER_MS):
+        removed.append(None if outcome is None else len(outcome.records))
+        if outcome is not None:
+            groups.apply_all(outcome.records)
+    assert removed == [OFFSETS_A_TURN, None, OFFSETS_A_TURN, None, 1, 1]
+    assert not groups.state.groups
+    assert not groups.state.offsets
+
+
+def test_an_offset_committed_between_two_turns_stays_and_so_does_its_group() -> None:
+    groups = groups_with_offsets()
+    for number, outcome in enumerate(groups.expire(NEVER_MS)):
+        if outcome is not None:
+            groups.apply_all(outcome.records)
+        elif number == 1:
+            commit(groups, 0, NEVER_MS)
+            commit(groups, COUNT - 1, NEVER_MS)
+    assert list(groups.state.offsets["g"]["t"]) == [COUNT - 1, 0]
+    assert list(groups.state.groups) == ["g"]
+
+
+def test_the_offsets_of_a_group_that_replaced_another_between_two_turns_stay() -> None:
+    groups = groups_with_offsets()
+    expiration = groups.expire(NEVER_MS)
+    for outcome in expiration:
+        if outcome is None:
+            break
+        groups.apply_all(outcome.records)
+    groups.apply_all(listing.delete(groups.state, "g").records)
+    groups.state.groups["g"] = again = ClassicGroup("g")
+    commit(groups, COUNT - 1, 1)
+    assert [outcome for outcome in expiration if outcome is not None] == []
+    assert groups.state.groups == {"g": again}
+
+
+def test_a_group_stays_if_the_removal_of_its_offsets_is_refused() -> None:
+    groups = groups_with_offsets()
+    assert sum(len(outcome.records) for outcome in groups.expire(NEVER_MS) if outcome is not None) == COUNT
+
+
+class UnreadableOffsets(dict[str, dict[str, dict[int, OffsetCommitValue]]]):
+    def items(self) -> NoReturn:
+        raise AssertionError("all offsets are read")
+
+
+def test_a_change_that_removes_no_topic_reads_no_offsets() -> None:
+    groups = groups_with_offsets()
+    groups.state.offsets = UnreadableOffsets(groups.state.offsets)
+    image = groups.state.current.image
+    assert list(groups.topics_changed(image, Changes({"t": {0}})).records) == []
