@@ -31,7 +31,7 @@ from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
-from moldau.log.time_search import TimeSearch, run_search, search_time
+from moldau.log.time_search import TimeSearch, find_largest_timestamp, run_search, search_time
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import (
     LENGTH_PREFIX_BYTES,
@@ -324,7 +324,7 @@ class Log:
         """Search for the first record that is not older than `target_ms`; None: for the first with the largest
         timestamp. Raises MalformedData where the log is broken."""
         if target_ms is None:
-            target_ms = max(segment.largest_timestamp.timestamp for segment in self.segments)
+            target_ms = yield from find_largest_timestamp(self.segments)
             if target_ms < 0:
                 return None
         return (
@@ -474,8 +474,8 @@ class Log:
             start_offset=self.start_offset,
             end_offset=self.end_offset,
             high_watermark=high_watermark,
+            at_most=at_most,
         )
-        count = min(count, at_most)
         if count == len(self.segments) and not self._try_roll(now_ms):
             count -= 1
         if not count:
