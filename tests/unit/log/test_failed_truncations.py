@@ -1,4 +1,4 @@
-"""The disk fails at any step of a truncation or of a roll over a gap: a log accepts nothing that is lost at a restart."""
+"""The disk fails at any step of a truncation or of a roll over a gap: a log accepts nothing that a restart loses."""
 
 from __future__ import annotations
 
