@@ -155,7 +155,7 @@ def _sinks_of_renamed_pipeline(
 ) -> set[str]:
     """Return the sinks of these queries whose output the pipeline wrote under another name. It wrote its upserted
     tables too; identity.json does not list them."""
-    written = written_before(directory, pipeline.file, identity.of_pipeline(pipeline))
+    written = written_before(directory, pipeline, identity.of_pipeline(pipeline))
     names = {one.query for one in written}
     if written:
         names |= {sink for sink in upserted_by(pipeline) if not directory.has_progress(sink)}
