@@ -41,7 +41,8 @@ def _shortest_float(value: float) -> Decimal:
         roundings = (Context(digits, rounding) for rounding in (ROUND_FLOOR, ROUND_CEILING))
         same = [each for each in (context.create_decimal(exact) for context in roundings) if _as_float(each) == value]
         if same:
-            return min(same, key=lambda each: abs(each - exact))
+            # Of two that are equally near, the even one.
+            return min(same, key=lambda each: (abs(each - exact), each.as_tuple().digits[-1] % 2))
     return Context(FLOAT_DIGITS_MAX).create_decimal(exact)
 
 
