@@ -24,7 +24,7 @@ from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, Topic
 KINDS: Final = ("topic", "route", "table", "console")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
 TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
-KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
+OTHER_KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
 SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
@@ -85,7 +85,7 @@ def _table_key(sink: TableSink) -> str:
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
     """Read one sink. `trigger` is the pipeline's, for sinks without their own. Return None if its kind is unclear."""
     view = section.required_text("from")
-    kind = section.only_one_of(KINDS, "where does it write to?", KEYS, SYNONYMS)
+    kind = section.only_one_of(KINDS, "where does it write to?", OTHER_KEYS, SYNONYMS)
     if kind is None:
         return None
     if kind in ("topic", "route"):
