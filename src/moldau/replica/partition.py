@@ -357,7 +357,7 @@ class Partition:
             self._flusher.request(self)
 
     def delete_expired(self, now_ms: int, at_most: int = sys.maxsize) -> int:
-        """Delete expired segments, not more than `at_most`; return how many. Watchers learn the new log start offset."""
+        """Delete expired segments, at most `at_most`; return how many. Watchers learn the new log start offset."""
         start_offset = self.log.start_offset
         try:
             return len(self.log.delete_expired(now_ms, self.high_watermark, at_most))
