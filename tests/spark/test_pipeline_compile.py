@@ -153,6 +153,17 @@ def test_json_and_csv_with_options(spark: SparkSession, tmp_path: Path) -> None:
     general = "the value does not fit the schema"
     expected = {1: general, 2: general, 3: general, 4: "the value is empty"}
     assert reasons(flow_rows(made, "events.dead-letters")) == expected
+    of = pipeline(tmp_path, source("schema: 'amount decimal(6,2)'", more="options: {locale: de-DE}"))
+    made = compiled(spark, of, events=[b'{"amount":"1,5"}', b'{"amount":"1E999999999"}', b'{"amount":1e999999999}'])
+    assert [(row._offset, row.amount) for row in made.views["rows"].collect()] == [(0, Decimal("1.50"))]
+    lines = [b'a,1.5,"2"', b'"1,5",1.5,1e3', b'a,"1,5",2', b"7e12345,1.5,2", b"a,1.5,1e999999999", b"a,x,2", b""]
+    of = pipeline(tmp_path, source("schema: 'id string, amount decimal(6,2), other decimal(6,2)'", "csv"))
+    made = compiled(spark, of, events=lines)
+    assert [row._offset for row in made.views["rows"].collect()] == [0, 1, 3]
+    assert reasons(flow_rows(made, "events.dead-letters")).keys() == {2, 4, 5, 6}
+    of = pipeline(tmp_path, source("schema: 'amount decimal(6,2)'", "csv", "options: {locale: de-DE, sep: ;}"))
+    made = compiled(spark, of, events=[b"1,5", b"1E999999999"])
+    assert [(row._offset, row.amount) for row in made.views["rows"].collect()] == [(0, Decimal("1.50"))]
     more = """options: {sep: '||', escape: '"'}"""
     of = pipeline(tmp_path, source("schema: id string not null, qty int", "csv", more))
     made = compiled(spark, of, events=[b'"a""||b"||1', b'"a""||b"||x', b"a|1", b'"a\\"||2'])

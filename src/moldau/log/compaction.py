@@ -6,6 +6,7 @@ is cleaned in runtime/cleaning.
 
 from __future__ import annotations
 
+from moldau.base.limits import DECOMPRESSED_BYTES_MAX
 from moldau.log import layout
 from moldau.log.cleaning import swap
 from moldau.log.cleaning.job import CleanedGroup, CleaningJob, CleaningResult, LastProducerBatches, SourceSegment
@@ -32,11 +33,13 @@ def cleaning_job(
     aborted = [txn for segment in log.segments for txn in segment.txn_index.overlapping(0, up_to)]
     producers = {entry.producer_id: _last_producer_batches(log, entry) for entry in log.producers.active()}
     config = log.config
+    # If the setting is lowered, the log may still have batches that were accepted before, at least with the default.
+    decompressed_bytes_max = max(config.moldau_max_decompressed_bytes, DECOMPRESSED_BYTES_MAX)
     return CleaningJob(
         log.directory, log.generation, tuple(SourceSegment(each.base_offset, each.size) for each in old),
         first_dirty_offset, up_to, tuple(sorted(aborted, key=lambda txn: txn.first_offset)), producers, now_ms,
         config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes,
-        map_bytes_max, io_buffer_bytes, may_remove_expired,
+        map_bytes_max, io_buffer_bytes, decompressed_bytes_max, may_remove_expired,
     )  # fmt: skip
 
 

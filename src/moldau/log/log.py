@@ -31,7 +31,7 @@ from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
-from moldau.log.time_search import TimeSearch, run_search, search_time
+from moldau.log.time_search import TimeSearch, find_largest_timestamp, run_search, search_time
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import (
     LENGTH_PREFIX_BYTES,
@@ -110,6 +110,8 @@ class Log:
         """How often the log was truncated."""
         self.fault: Exception | None = None
         """Why the log refuses writes: the disk failed, or the log is closed or deleted. None if it accepts them."""
+        self._truncation_shortage: StorageFault | None = None
+        """The `fault` that `truncate_fully` set for lack of space or descriptors. Its next call repairs the log."""
         self._deletions = Deletions(files)
         self._has_aborted: bool | None = None
         """Whether this log may have aborted transactions; None until a reader asks. Most logs have none, and then no
@@ -117,7 +119,7 @@ class Log:
         self._ended_search: tuple[int, Steps[list[CompletedTxn]]] | None = None
         """After a restart: the high watermark from which on it searches for ended transactions, and the search."""
         is_synced = recovery_point == end_offset and not self.flushing.has_unsynced_files
-        self._closed_state = (end_offset, 0) if is_synced else None
+        self._sealed_at = (end_offset, 0) if is_synced else None
         """End offset and generation for which the snapshot and the indexes on disk are valid; None if they are not."""
         self.update_config(config)
 
@@ -324,7 +326,7 @@ class Log:
         """Search for the first record that is not older than `target_ms`; None: for the first with the largest
         timestamp. Raises MalformedData where the log is broken."""
         if target_ms is None:
-            target_ms = max(segment.largest_timestamp.timestamp for segment in self.segments)
+            target_ms = yield from find_largest_timestamp(self.segments)
             if target_ms < 0:
                 return None
         return (
@@ -414,6 +416,7 @@ class Log:
         indexes = old.seal()
         segment = Segment.create(self.files, self.directory, base_offset, now_ms)
         self.segments.add(segment)
+        self.end_offset = base_offset
         self.flushing.add([old.log_path, snapshot, *indexes, *old.txn_index.take_unsynced()])
         self._jitter_ms = self.config.roll_jitter_ms(self.partition, base_offset)
         return segment
@@ -429,8 +432,10 @@ class Log:
         else:
             self.segments.replace_all(segment)
             self.start_offset = base_offset
-        self._unlink_segment(old)
+        # Not only after the next batch is written: if that fails, the log must not end before its last segment begins.
+        self.end_offset = base_offset
         self.flushing.directory_changed = True
+        self._unlink_segment(old)
         return segment
 
     # --- flush --------------------------------------------------------------------------------------------------
@@ -474,8 +479,8 @@ class Log:
             start_offset=self.start_offset,
             end_offset=self.end_offset,
             high_watermark=high_watermark,
+            at_most=at_most,
         )
-        count = min(count, at_most)
         if count == len(self.segments) and not self._try_roll(now_ms):
             count -= 1
         if not count:
@@ -559,18 +564,19 @@ class Log:
             return
         self.generation += 1
         self.roll_back_swap()
-        while self.segments.active.base_offset >= offset and len(self.segments) > 1:
-            self._unlink_segment(self.segments.drop_last())
-        # Sync before new writes: else a crash could bring a removed segment back after newer records.
-        self.files.sync_directory(self.directory)
         try:
+            while self.segments.active.base_offset >= offset and len(self.segments) > 1:
+                segment = self.segments.drop_last()
+                self.end_offset = segment.base_offset
+                self._unlink_segment(segment)
+            # Sync before new writes: else a crash could bring a removed segment back after newer records.
+            self.files.sync_directory(self.directory)
             self.end_offset = self.segments.active.truncate(offset)
-        except MalformedData as error:
-            raise self._broken(error) from error
-        try:
             # A crash must not bring removed records back either: once the log is as long again, they would look like
             # replicated ones.
             self.segments.active.file.sync()
+        except MalformedData as error:
+            raise self._broken(error) from error
         except StorageFault as fault:
             self.fault = fault
             raise
@@ -582,14 +588,23 @@ class Log:
         self.generation += 1
         self.roll_back_swap()
         created_ms = self.segments.active.created_ms
-        for segment in reversed(list(self.segments)):
-            self._unlink_segment(segment)
-        for name in self.files.names(self.directory):
-            # A snapshot describes the producers of the removed records.
-            if name.endswith(layout.SNAPSHOT):
-                self.files.unlink(f"{self.directory}/{name}")
-        self.files.sync_directory(self.directory)
-        self.segments.replace_all(Segment.create(self.files, self.directory, offset, created_ms))
+        try:
+            for segment in reversed(list(self.segments)):
+                self._unlink_segment(segment)
+            for name in self.files.names(self.directory):
+                # A snapshot describes the producers of the removed records.
+                if name.endswith(layout.SNAPSHOT):
+                    self.files.unlink(f"{self.directory}/{name}")
+            self.files.sync_directory(self.directory)
+            self.segments.replace_all(Segment.create(self.files, self.directory, offset, created_ms))
+        except StorageFault as fault:
+            # The files of the segments are removed: what is appended to them would be lost.
+            if self.fault is None or self.fault is self._truncation_shortage:
+                self.fault = fault
+                self._truncation_shortage = fault if fault.is_shortage else None
+            raise
+        if self.fault is self._truncation_shortage:
+            self.fault = self._truncation_shortage = None
         self.start_offset = self.end_offset = offset
         self._after_truncation()
 
@@ -599,12 +614,15 @@ class Log:
         self.flushing.truncate(self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
         self._ended_search = None
-        names = self.files.names(self.directory)
+        # Without its producers' state the log could not tell repeated batches and open transactions.
         try:
+            names = self.files.names(self.directory)
             reload_producers(self.producers, self.files, self.directory, names, self.segments, self.end_offset)
         except MalformedData as error:
-            # Without its producers' state the log could not tell repeated batches and open transactions.
             raise self._broken(error) from error
+        except StorageFault as fault:
+            self.fault = fault
+            raise
 
     def _broken(self, error: MalformedData) -> StorageFault:
         """Refuse all further writes: a truncation met a broken batch, so the end of the log is not known. The next
@@ -622,7 +640,7 @@ class Log:
             raise self.fault
         # Do not sync a log that was never written to: it has nothing to lose, and a sync costs as much as any other.
         if self.end_offset or self.generation:
-            if self._closed_state != (self.end_offset, self.generation):
+            if self._sealed_at != (self.end_offset, self.generation):
                 snapshot = write_snapshot(self.files, self.directory, self.end_offset, self.producers)
                 self.flushing.add([snapshot, *self.segments.active.seal()])
             self.flush()

@@ -12,8 +12,8 @@ from moldau.wire.records import EndTxnMarker
 
 
 def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMetadata | None:
-    """The batch in the log that this one repeats. After a restart older batches are looked up in the segments; raise
-    KafkaError if they cannot be read."""
+    """The batch in the log that this one repeats. After a restart a few older batches are looked up in the segments, as
+    far as `batches_before` goes; raise KafkaError if they cannot be read."""
     last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
     last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
     found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
@@ -32,7 +32,8 @@ def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields
 def check(
     producers: Producers, batch: memoryview, fields: HeaderFields, origin: Origin, transaction_version: int
 ) -> EndTxnMarker | None:
-    """Raise KafkaError if the producer or the coordinator is fenced; return the marker if the batch is one."""
+    """Raise KafkaError if the producer or the coordinator is fenced, on a sequence gap, or for a write outside the open
+    transaction; return the marker if the batch is one."""
     attributes, producer_id, epoch, sequence = fields[5], *fields[9:12]
     if attributes & CONTROL_BIT:
         marker = marker_in(batch)

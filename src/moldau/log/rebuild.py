@@ -5,7 +5,6 @@ Used when a log is opened and after it was truncated. Damaged snapshots and chec
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -29,6 +28,10 @@ from moldau.wire.records import EndTxnMarker, decode_records, read_end_txn_marke
 
 RECALL_OFFSETS: Final = 10_000
 """How far back to search for a producer's earlier batches: a snapshot keeps only the last one."""
+RECALL_BATCHES: Final = 2_000
+"""After how many batches of all producers that search ends: it runs within one append, a few milliseconds."""
+RECALL_OFFSETS_A_STEP: Final = 500
+"""The search goes back in steps, because within a step it can only go forward."""
 BATCHES_A_STEP: Final = 1000
 """How many batches one step of `search_ended` reads: a few milliseconds."""
 
@@ -203,13 +206,24 @@ def _in_steps(segments: Segments, from_offset: int, up_to: int) -> Iterator[_Fou
 
 
 def batches_before(segments: Segments, producer_id: int, epoch: int, offset: int) -> list[BatchMetadata]:
-    """Return the last batches that the producer wrote with `epoch` below `offset`, at most RECALL_OFFSETS back. Raise
-    MalformedData if one cannot be read."""
-    batches: deque[BatchMetadata] = deque(maxlen=PRODUCER_BATCHES_KEPT)
-    for _, _, header in _headers(segments, max(offset - RECALL_OFFSETS, 0), offset):
-        if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control:
-            batches.append(_batch_metadata(header))
-    return list(batches)
+    """Return the last batches that the producer wrote with `epoch` below `offset`. Raise MalformedData if one cannot be
+    read.
+
+    The search ends RECALL_OFFSETS back, or in the step that reaches RECALL_BATCHES. An older batch that is sent again
+    is refused as out of order."""
+    batches: list[BatchMetadata] = []
+    oldest, batches_read = max(offset - RECALL_OFFSETS, 0), 0
+    while oldest < offset and batches_read < RECALL_BATCHES and len(batches) < PRODUCER_BATCHES_KEPT:
+        begin = max(offset - RECALL_OFFSETS_A_STEP, oldest)
+        headers = [header for _, _, header in _headers(segments, begin, offset)]
+        batches[:0] = [
+            _batch_metadata(header)
+            for header in headers
+            if (header.producer_id, header.producer_epoch) == (producer_id, epoch) and not header.is_control
+        ]
+        batches_read += len(headers)
+        offset = begin
+    return batches[-PRODUCER_BATCHES_KEPT:]
 
 
 # --- leader epochs ----------------------------------------------------------------------------------------------

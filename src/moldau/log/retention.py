@@ -5,7 +5,10 @@ This only counts; the log deletes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 
 from moldau.log.config import LogConfig
 from moldau.log.segment import Segment
@@ -13,26 +16,34 @@ from moldau.log.segments import Segments
 
 
 def expired_count(
-    segments: Segments, config: LogConfig, now_ms: int, *, start_offset: int, end_offset: int, high_watermark: int
+    segments: Segments,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    start_offset: int,
+    end_offset: int,
+    high_watermark: int,
+    at_most: int = sys.maxsize,
 ) -> int:
     """How many of the oldest segments may be deleted. May be all of them, the active one included.
 
     Nothing at or above the high watermark is deleted, so the log start offset never passes the high watermark.
+    Only `at_most` so many segments are looked at: after a restart this reads the indexes of each.
     """
-    bound = min(high_watermark, end_offset)
+    count_leading = partial(_leading, segments, end_offset, min(high_watermark, end_offset), at_most)
 
     def below_start(_: Segment, next_base: int) -> bool:
         return next_base <= start_offset
 
-    count = _leading(segments, end_offset, bound, below_start)
+    count = count_leading(below_start)
     if not config.deletes_by_retention:
         return count
     if config.retention_bytes >= 0:
         excess = sum(segment.size for segment in segments) - config.retention_bytes
-        count = max(count, _leading(segments, end_offset, bound, _Shrink(excess)))
+        count = max(count, count_leading(_Shrink(excess)))
     if config.retention_ms >= 0:
         oldest_ms = now_ms - config.retention_ms
-        count = max(count, _leading(segments, end_offset, bound, lambda segment, _: age_timestamp(segment) < oldest_ms))
+        count = max(count, count_leading(lambda segment, _: age_timestamp(segment) < oldest_ms))
     return count
 
 
@@ -53,10 +64,12 @@ class _Shrink:
         return self._excess >= 0
 
 
-def _leading(segments: Segments, end_offset: int, bound: int, is_deletable: Callable[[Segment, int], bool]) -> int:
+def _leading(
+    segments: Segments, end_offset: int, bound: int, at_most: int, is_deletable: Callable[[Segment, int], bool]
+) -> int:
     """Count the oldest segments that lie below `bound` and are deletable. An empty active one never counts."""
     count = 0
-    for place, segment in enumerate(segments):
+    for place, segment in enumerate(islice(segments, at_most)):
         next_base = segments.next_base(place)
         if next_base is None:
             if not segment.size:

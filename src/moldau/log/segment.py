@@ -128,6 +128,10 @@ class Segment:
                 self.release()
         return largest
 
+    def load_largest_timestamp(self) -> bool:
+        """Return whether `largest_timestamp` was not known yet and is now read from the indexes."""
+        return self._largest_timestamp is None and bool(self.largest_timestamp)
+
     @property
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp, from which `segment.ms` counts. -1 without a timestamp or batch."""

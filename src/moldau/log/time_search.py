@@ -66,6 +66,14 @@ def search_time(segments: Segments, target_ms: int, start_offset: int, decompres
         from_offset = header.next_offset
 
 
+def find_largest_timestamp(segments: Segments) -> Generator[None, object, int]:
+    """Return the largest timestamp of all segments, -1 without timestamps. After a restart it is read from the indexes,
+    those of one segment in a turn. After each `yield` the segments may be others."""
+    while any(segment.load_largest_timestamp() for segment in segments):
+        yield None
+    return max(segment.largest_timestamp.timestamp for segment in segments)
+
+
 def run_search(search: TimeSearch) -> TimestampOffset | None:
     """Run a search to its end at once."""
     try:
@@ -83,6 +91,9 @@ def _next_batch(segments: Segments, target_ms: int, from_offset: int) -> _Batch 
     headers = 0
     first_place = segments.floor(from_offset)
     for place, each in enumerate(islice(segments, first_place, None), first_place):
+        if each.load_largest_timestamp():
+            # The indexes of a large segment have megabytes: those of one are enough for a turn.
+            return max(each.base_offset, from_offset)
         if each.largest_timestamp.timestamp < target_ms:
             continue
         segment = segments.at(place)

@@ -71,6 +71,8 @@ class BatchExpandsTooMuch(KafkaError):
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
+# 0 base offset, 1 batch length, 2 leader epoch, 3 magic, 4 CRC, 5 attributes, 6 last offset delta, 7 base timestamp,
+# 8 max timestamp, 9 producer id, 10 producer epoch, 11 base sequence, 12 record count
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 """BatchHeader's fields as struct unpacks them: a NamedTuple would cost half a microsecond on every append."""
 

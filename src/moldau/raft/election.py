@@ -66,12 +66,12 @@ def lost_election_backoff_ms(settings: RaftSettings, rng: Random, losses: int) -
     return rng.randint(1, max(1, bound))
 
 
-def successor_delay_ms(settings: RaftSettings, position: int, successors: int) -> int:
+def successor_delay_ms(settings: RaftSettings, position: int, successor_count: int) -> int:
     """Return how long a follower waits after its leader resigned: the first preferred successor not at all, each later
     one twice as long as the one before, all others `election_backoff_max_ms`."""
     if position == 0:
         return 0
-    if not 0 < position < successors:
+    if not 0 < position < successor_count:
         return settings.election_backoff_max_ms
-    base_ms = settings.election_backoff_max_ms >> (successors - 1)
+    base_ms = settings.election_backoff_max_ms >> (successor_count - 1)
     return min(settings.election_backoff_max_ms, base_ms << (position - 1))

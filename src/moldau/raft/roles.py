@@ -106,7 +106,7 @@ class Candidate(Role):
 
     tally: Tally
     give_up_at_ms: int
-    is_lost: bool = False
+    counted_as_loss: bool = False
     """The reachable voters did not elect it: it waits for the backoff and tries again."""
 
     @property

@@ -130,8 +130,8 @@ def _count_votes(core: Core, role: Prospective | Candidate) -> None:
     elif isinstance(role, Prospective):
         if role.tally.is_lost:
             give_up(core, role)
-    elif role.tally.is_hopeless and not role.is_lost:
-        role.is_lost = True
+    elif role.tally.is_hopeless and not role.counted_as_loss:
+        role.counted_as_loss = True
         core.losses += 1
         backoff_ms = lost_election_backoff_ms(core.settings, core.rng, core.losses)
         role.give_up_at_ms = min(role.give_up_at_ms, core.now_ms + backoff_ms)

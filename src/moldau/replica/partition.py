@@ -2,7 +2,7 @@
 
 All in-sync replicas have the records below the high watermark, on disk if `flush.messages` is 1. Consumers never read
 past it. When it moves, waiting produce and fetch requests go on. Followers read up to the log end offset. Without
-followers `_leadership` is None, and none of this costs anything.
+followers `_leadership` is None, and this node's log alone decides how far it moves.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ class Partition:
             self._flusher.request(self)
 
     def delete_expired(self, now_ms: int, at_most: int = sys.maxsize) -> int:
-        """Delete `at_most` so many expired segments and return how many. Watchers learn the new log start offset."""
+        """Delete expired segments, at most `at_most`; return how many. Watchers learn the new log start offset."""
         start_offset = self.log.start_offset
         try:
             return len(self.log.delete_expired(now_ms, self.high_watermark, at_most))

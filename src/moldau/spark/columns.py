@@ -59,14 +59,21 @@ def checked_arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_sink(schema: StructType, topic: str | None) -> None:
-    """Raise ValueError if rows of this schema cannot become records: what is missing or of a wrong type."""
+def check_sink(schema: StructType, topic: str | None, include_timestamp: bool) -> None:
+    """Raise ValueError if rows of this schema cannot become records: what is missing, double or of a wrong type.
+    Columns that are not written do not matter."""
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if "value" not in columns:
         raise ValueError("A record needs a column value; the rows have " + (", ".join(schema.names) or "no columns"))
     if topic is None and "topic" not in columns:
         raise ValueError("Where to? Give the option topic, or a column topic that names one for each row")
     for name, allowed in SINK_TYPES.items():
+        if (name == "timestamp" and not include_timestamp) or (name == "topic" and topic is not None):
+            continue
+        if len(same := [each for each in schema.names if each.lower() == name]) > 1:
+            raise ValueError(
+                f"Which column is the {name}? The rows have {' and '.join(same)}; rename or drop all but one"
+            )
         if name in columns and not any(_same(columns[name], one) for one in allowed):
             expected = " or ".join(one.simpleString() for one in allowed)
             raise ValueError(f"The column {name} must be {expected}, not {columns[name].simpleString()}")

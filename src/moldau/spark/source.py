@@ -80,7 +80,7 @@ class MoldauSource(DataSource):
         options = write_options(self.options)
         if overwrite:
             raise ValueError("A topic cannot be overwritten; write with mode append")
-        check_sink(schema, options.topic)
+        check_sink(schema, options.topic, options.include_timestamp)
         return TopicWriter(delegated(options))
 
     @untraced(ValueError)
@@ -88,7 +88,7 @@ class MoldauSource(DataSource):
         from moldau.spark.sink import TopicStreamWriter
 
         options = write_options(self.options, is_stream=True)
-        check_sink(schema, options.topic)
+        check_sink(schema, options.topic, options.include_timestamp)
         return TopicStreamWriter(delegated(options))
 
 

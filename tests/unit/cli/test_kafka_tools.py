@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,6 +112,21 @@ class TestFormatter:
         assert Formatter(props).lines([FakeRecord(b"\0" * 7 + b"\x05")]) == b"5\n"
         with pytest.raises(ToolFailed, match="Size of data received by LongDeserializer is not 8"):
             Formatter(props).lines([FakeRecord(b"five")])
+
+    @pytest.mark.parametrize(
+        ("layout", "name", "printed"), [(">f", "FloatDeserializer", b"0.1\n"), (">d", "DoubleDeserializer", b"0.1\n")]
+    )
+    def test_floats_are_printed_as_by_java(self, layout: str, name: str, printed: bytes) -> None:
+        record = FakeRecord(struct.pack(layout, 0.1))
+        assert Formatter({"value.deserializer": name}).lines([record]) == printed
+
+    @pytest.mark.parametrize("data", [b"five", b"\xff" * 36, b"", bytes(16)])
+    def test_what_is_no_uuid_is_an_error_that_can_be_skipped(self, data: bytes) -> None:
+        formatter = Formatter({"value.deserializer": "UUIDDeserializer"})
+        with pytest.raises(ToolFailed, match="Error parsing data into UUID"):
+            formatter.lines([FakeRecord(data)])
+        text = b"0c9b0e9a-3b1e-4a52-8f5f-0f2d5a3f7c11"
+        assert formatter.lines([FakeRecord(text)]) == text + b"\n"
 
 
 class TestProperties:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from moldau.base.ids import TopicPartition
+from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.files import Files
 from moldau.log.log import Log
@@ -54,6 +55,31 @@ def new_log(config: LogConfig | None = None, files: Files | None = None, start_o
 def load_store(files: Files, config: LogConfig | None = None) -> tuple[LogStore, StoreReport]:
     store = LogStore(files, "data")
     return store, store.load(lambda _: config or LogConfig(), NOW_MS)
+
+
+class WatchedFiles(MemoryFiles):
+    """Notes each time index that is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_indexes_read: list[str] = []
+
+    def read(self, path: str) -> bytes | None:
+        if path.endswith(layout.TIME_INDEX):
+            self.time_indexes_read.append(path)
+        return super().read(path)
+
+
+def reopened_log(files: Files, timestamps: Iterable[int], config: LogConfig, config_after: LogConfig) -> Log:
+    """A log with one batch for each timestamp, after a clean shutdown and a start: no index is loaded yet."""
+    store = LogStore(files, "data")
+    log = store.create(PARTITION, TOPIC_ID, config, NOW_MS)
+    for timestamp in timestamps:
+        log.append(batch_of(timestamp=timestamp), leader_epoch=3, now_ms=NOW_MS)
+    store.close()
+    reopened = load_store(files, config_after)[0].get(PARTITION)
+    assert reopened is not None
+    return reopened
 
 
 def read_batches(log: Log, offset: int | None = None, up_to: int | None = None) -> list[tuple[BatchHeader, bytes]]:

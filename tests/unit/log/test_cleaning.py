@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from making_logs import NOW_MS, PARTITION, load_store, read_batches, read_values
 from moldau.base.errors import MalformedData
 from moldau.log import compaction, layout
 from moldau.log.cleaning.clean import CleaningJob, clean
+from moldau.log.cleaning.decompression import BUFFER_BYTES
 from moldau.log.cleaning.key_map import KeyMap, Keys
 from moldau.log.config import LogConfig
 from moldau.log.reading import aborted_between
@@ -69,6 +71,25 @@ def test_a_batch_that_loses_a_record_keeps_its_place_and_its_codec(codec: Compre
     assert all(getattr(after, name) == getattr(before, name) for name in same)
     assert after.record_count == 3
     assert after.max_timestamp == history.now_ms + 4
+
+
+def test_a_batch_may_expand_as_far_as_the_job_says() -> None:
+    history = History("expands")
+    put(history, (b"a", bytes(BUFFER_BYTES)), codec=Compression.ZSTD)
+    put(history, (b"b", b"1"))
+    job = job_of(history, decompressed_bytes_max=BUFFER_BYTES)
+    with pytest.raises(MalformedData):
+        clean(history.files, job, lambda _: None)
+    cleaned = clean(history.files, job._replace(decompressed_bytes_max=2 * BUFFER_BYTES), lambda _: None)
+    assert cleaned.records_kept == 2
+
+
+@pytest.mark.parametrize(("setting", "limit"), [(1 << 20, 128 << 20), (256 << 20, 256 << 20)])
+def test_a_job_accepts_every_batch_that_the_log_accepted(setting: int, limit: int) -> None:
+    history = History("setting")
+    put(history, (b"a", b"1"))
+    history.log.update_config(replace(history.log.config, moldau_max_decompressed_bytes=setting))
+    assert job_of(history).decompressed_bytes_max == limit
 
 
 def test_a_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:

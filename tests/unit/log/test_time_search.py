@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, batch_of, new_log
+from making_logs import NOW_MS, WatchedFiles, batch_of, new_log, reopened_log
 from operations import operations_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log import time_search
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN
+from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN, run_search
 from moldau.wire.batch import stamp_create_time
 from moldau.wire.compression import Compression
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
@@ -92,6 +92,22 @@ def test_a_long_walk_ends_a_turn_now_and_then() -> None:
     assert open_batch() == log.offset_for_time(LATER_MS) == (LATER_MS, 2 * HEADERS_A_TURN + 1, 3)
     first_turn = operations_of(lambda: next(log.search_time(LATER_MS)))
     assert first_turn < 30 * HEADERS_A_TURN
+
+
+@pytest.mark.parametrize("target_ms", [LATER_MS, None], ids=["time", "max timestamp"])
+def test_a_turn_reads_the_indexes_of_one_segment(target_ms: int | None) -> None:
+    """After a restart no segment's largest timestamp is known."""
+    files, config = WatchedFiles(), LogConfig(segment_bytes=2 * len(batch_of()))
+    log = reopened_log(files, [NOW_MS] * 20 + [LATER_MS], config, config)
+    search = log.search_time(target_ms)
+    files.time_indexes_read.clear()
+    for _ in range(5):
+        assert next(search) is None
+        assert len(files.time_indexes_read) == 1
+        files.time_indexes_read.clear()
+    log.delete_records(15)
+    log.delete_expired(NOW_MS, log.end_offset)
+    assert run_search(search) == (LATER_MS, 20, 3)
 
 
 def test_a_broken_batch_is_an_error() -> None:

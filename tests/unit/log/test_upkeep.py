@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log, read_values
+from making_logs import (
+    NOW_MS,
+    PARTITION,
+    TOPIC_ID,
+    WatchedFiles,
+    batch_of,
+    load_store,
+    new_log,
+    read_values,
+    reopened_log,
+)
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import layout
@@ -201,6 +212,16 @@ def test_retention_by_time_looks_at_the_youngest_record() -> None:
     assert log.delete_expired(1900, 6) == []
     assert [segment.base_offset for segment in log.delete_expired(1901, 6)] == [0, 2, 4]
     assert (log.start_offset, log.end_offset, bases(log)) == (6, 6, [6]), "the active segment was rolled away too"
+
+
+def test_retention_reads_no_more_indexes_than_it_may_delete_segments() -> None:
+    """After a restart the age of a segment is read from its indexes."""
+    files, config = WatchedFiles(), LogConfig(segment_bytes=len(batch_of()))
+    log = reopened_log(files, range(10), config, replace(config, retention_ms=1000))
+    for first in (0, 3, 6):
+        files.time_indexes_read.clear()
+        assert [segment.base_offset for segment in log.delete_expired(NOW_MS, 10, 3)] == [first, first + 1, first + 2]
+        assert len(files.time_indexes_read) == 3
 
 
 def test_retention_stops_at_the_first_segment_that_stays() -> None:

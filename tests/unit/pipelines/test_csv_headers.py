@@ -41,6 +41,14 @@ def test_names_are_found_in_any_order_and_case() -> None:
     assert find_columns("u.csv", ["Name", " id ", "_c2"], ["id", "name"]) == {"id": " id ", "name": "Name"}
 
 
+@pytest.mark.parametrize(
+    ("header", "column"),
+    [(["id", "id "], "id"), (["id ", "id"], "id"), (["ID", "id", " Id"], "id"), (["ID", " id"], "ID")],
+)
+def test_the_exact_name_wins_then_the_first_column(header: list[str], column: str) -> None:
+    assert find_columns("u.csv", header, ["id"]) == {"id": column}
+
+
 def test_a_name_that_the_header_lacks_is_refused_with_those_it_has() -> None:
     with pytest.raises(MissingColumn, match=r"^there is no column nmae in the header of u.csv, did you mean 'name'\?$"):
         find_columns("u.csv", ["id", "name"], ["id", "nmae"])

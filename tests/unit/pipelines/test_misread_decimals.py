@@ -7,14 +7,14 @@ import re
 import pytest
 from pyspark.sql.types import ArrayType, DecimalType, IntegerType, MapType, StringType, StructField, StructType
 
-from moldau.pipelines.planning.misread_decimals import MISREAD_DECIMALS_PATTERN, REPLACED_PATTERN, decimals_only
+from moldau.pipelines.planning.misread_decimals import PATTERNS, Patterns, decimals_only, patterns_for
 
 AMOUNT = DecimalType(6, 2)
 
 
-def replaced(text: str) -> str:
+def replaced(text: str, patterns: Patterns = PATTERNS) -> str:
     """As Java does it: Python has neither \\G nor \\p."""
-    pattern = re.compile(_for_python(REPLACED_PATTERN).replace(r"\G", ""))
+    pattern = re.compile(_for_python(patterns.replaced).replace(r"\G", ""))
     result, position = "", 0
     while (found := pattern.match(text, position)) is not None:
         result += found[1] + '"x"'
@@ -22,8 +22,8 @@ def replaced(text: str) -> str:
     return result + text[position:]
 
 
-def is_suspect(text: str) -> bool:
-    return re.search(_for_python(MISREAD_DECIMALS_PATTERN), text) is not None
+def is_suspect(text: str, patterns: Patterns = PATTERNS) -> bool:
+    return re.search(_for_python(patterns.found), text) is not None
 
 
 def _for_python(pattern: str) -> str:
@@ -70,6 +70,43 @@ def test_other_texts_are_parsed_once(text: str) -> None:
 def test_texts_that_are_parsed_twice(text: str, result: str) -> None:
     assert is_suspect(text)
     assert replaced(text) == result
+
+
+@pytest.mark.parametrize("locale", ["en-US", "en-us", None])
+def test_a_comma_is_suspect_in_the_locale_in_which_it_is_dropped(locale: str | None) -> None:
+    assert patterns_for({} if locale is None else {"locale": locale}) is PATTERNS
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ('{"amount":"1,5","note":"1\\u002c5"}', '{"amount":"1,5","note":"1\\u002c5"}'),
+        ('{"amount":"1,5E9999"}', '{"amount":"x"}'),
+        ('{"amount":1e999999999,"b":"1,5"}', '{"amount":"x","b":"1,5"}'),
+    ],
+)
+def test_in_another_locale_only_long_exponents_are_suspect(text: str, result: str) -> None:
+    patterns = patterns_for({"locale": "de-DE"})
+    assert is_suspect(text, patterns) == (text != result)
+    assert replaced(text, patterns) == result
+
+
+@pytest.mark.parametrize(
+    ("field", "is_misread", "is_misread_in_german"),
+    [
+        ("1,5", True, False),
+        ("1e9999", True, True),
+        ("-1.5E+٩٩٩٩", True, True),
+        ("12.5", False, False),
+        ("1e999", False, False),
+    ],
+)
+def test_fields_of_csv(field: str, is_misread: bool, is_misread_in_german: bool) -> None:
+    found = [
+        re.search(_for_python(patterns_for(options).csv_field), field) is not None
+        for options in ({}, {"locale": "de-DE"})
+    ]
+    assert found == [is_misread, is_misread_in_german]
 
 
 def test_comments_are_skipped() -> None:

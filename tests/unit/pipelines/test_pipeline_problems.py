@@ -148,6 +148,8 @@ WRONG = {
     "dead letter loop": (source(TOPIC + "dead_letter: «orders»"), "it would read its own dead letters from 'orders'"),
     "dead letter by pattern": (source("pattern: «orders».*\nformat: text"),
                                "would read its own dead letters from 'orders.dead'"),
+    "dead letter by topics": (source("«topics»: [orders, orders.dead]\nformat: text"),
+                              "would read its own dead letters from 'orders.dead'"),
     "dead letter too long": (source(f"topic: {'a' * 249}\nformat: text").replace("  orders:", "  «orders»:"),
                              "the default dead-letter topic is not a valid topic name"),
     "dead letter of raw": (source("topic: a\nformat: raw\n«dead_letter»: b"), "every record fits"),
@@ -171,6 +173,7 @@ WRONG = {
     "watched deduplicate": (source("file: users.csv\nschema: a int\nwatch: true\n«deduplicate»: [a]"),
                             "needs a watermark"),
     "text file with schema": (source("file: users.csv\nformat: text\n«schema»: a int"), "its one column is 'value'"),
+    "text file by its name": (source("file: notes.txt\n«schema»: id int, x int"), "its one column is 'value'"),
     "start of a file": (source("file: users.csv\n«start»: latest"), "'start' is for topics, not for files"),
     "table missing": (source("table: «lake»/gone"), "there is no table 'lake/gone'"),
     "table format": (source("table: data\nformat: «detla»"),
@@ -293,6 +296,7 @@ WRONG = {
 def folder(tmp_path: Path) -> Path:
     """Create a folder with the files that the pipelines above use."""
     (tmp_path / "users.csv").write_text("id\n1\n")
+    (tmp_path / "notes.txt").touch()
     (tmp_path / "data").mkdir()
     (tmp_path / "good.avsc").write_text('"string"')
     (tmp_path / "bad.avsc").write_text("{")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -51,14 +53,12 @@ def change(file: Path, before: str, after: str) -> Pipeline:
 
 def check(pipeline: Pipeline, forgotten: list[str] | None) -> None:
     directory = default_directory(pipeline.file, pipeline.name)
-    refuse_if_renamed(
-        directory, pipeline.name, pipeline.file, identity.of_pipeline(pipeline), forgotten, "pipeline.yaml"
-    )
+    refuse_if_renamed(directory, pipeline, identity.of_pipeline(pipeline), forgotten, "pipeline.yaml")
 
 
 def is_refused(pipeline: Pipeline) -> bool:
     directory = default_directory(pipeline.file, pipeline.name)
-    return bool(written_before(directory, pipeline.file, identity.of_pipeline(pipeline)))
+    return bool(written_before(directory, pipeline, identity.of_pipeline(pipeline)))
 
 
 def test_another_name_in_the_same_file_is_refused_with_all_outputs(file: Path) -> None:
@@ -97,6 +97,50 @@ def test_a_folder_that_was_moved_is_the_same_folder(file: Path, tmp_path: Path) 
     assert not is_refused(load(file))
 
 
+@pytest.mark.parametrize(
+    ("bootstrap", "is_same"),
+    [(None, True), ("prod:9092", True), ("x:1, Prod:9092", True), ("staging:9092", False), ("prod:9093", False)],
+)
+def test_one_file_may_serve_several_clusters(file: Path, bootstrap: str | None, is_same: bool) -> None:
+    default_directory(file, "bikes").write_status({"file": str(file), "bootstrap": bootstrap})
+    renamed = change(file, "name: bikes\n", "name: bikes2\nbootstrap: prod:9092\n")
+    assert is_refused(renamed) == is_same
+
+
+def test_the_same_name_with_another_state_directory_is_told_where_its_state_is(file: Path) -> None:
+    pipeline = load(file)
+    former = default_directory(file, "bikes").path
+    other = StateDirectory(former.with_name("other"))
+    with pytest.raises(WrongCheckpoint) as refused:
+        refuse_if_renamed(other, pipeline, identity.of_pipeline(pipeline), [], "pipeline.yaml")
+    assert str(refused.value).startswith(
+        f"this pipeline ran before with its checkpoints in {former}; {other.path} has none, so rentals.dead-letters,"
+    )
+    assert f"; run with --state {former}, or run `" in str(refused.value)
+
+
+def test_what_may_not_be_read_is_not_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests may run as root, who may read all."""
+    renamed = change(file, "name: bikes\n", "name: bikes2\n")
+    default_directory(file, "bikes").write_status({"file": "/elsewhere/pipeline.yaml"})
+    stat = os.stat
+
+    def refuse_other(path: str | Path, *args: Any, **kwargs: Any) -> os.stat_result:
+        if str(path).startswith("/elsewhere"):
+            raise PermissionError(13, "Permission denied")
+        return stat(path, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refuse_other)
+        assert is_refused(renamed)
+
+    def refuse(path: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert not is_refused(renamed)
+
+
 @pytest.mark.parametrize("status", [None, {}, {"file": "other.yaml"}])
 def test_the_state_of_another_file_does_not_matter(
     file: Path, status: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
@@ -119,7 +163,7 @@ def test_only_the_same_records_in_the_same_outputs_are_refused(file: Path, befor
     renamed = change(change(file, "name: bikes\n", "name: bikes2\n").file, before, after)
     directory = default_directory(file, "bikes2")
     queries = {"takings": identity.of_pipeline(renamed)["takings"]}
-    assert written_before(directory, file, queries) == []
+    assert written_before(directory, renamed, queries) == []
 
 
 def test_a_query_that_never_planned_a_batch_wrote_nothing(file: Path) -> None:

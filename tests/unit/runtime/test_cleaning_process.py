@@ -38,6 +38,7 @@ JOB = CleaningJob(
     index_interval_bytes=4096,
     map_bytes_max=1 << 20,
     io_buffer_bytes=1 << 19,
+    decompressed_bytes_max=1 << 20,
 )
 
 FAKE_WORKER = """

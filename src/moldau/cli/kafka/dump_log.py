@@ -88,7 +88,9 @@ def _run(arguments: Arguments) -> int:
         try:
             _dump(path, arguments, records, findings, bytes_max)
         except OSError as error:
-            raise tool.ToolFailed(f"{path}: {error.strerror}; --files names files of a data directory") from error
+            # An index is compared with other files of its segment: one of them may be missing.
+            missing = error.filename or path
+            raise tool.ToolFailed(f"{missing}: {error.strerror}; --files names files of a data directory") from error
         except (MalformedData, ValueError, struct.error) as error:
             raise tool.ToolFailed(f"{path}: {error}") from error
     for line in findings.lines():
@@ -97,13 +99,13 @@ def _run(arguments: Arguments) -> int:
 
 
 def _dump(path: str, arguments: Arguments, records: RecordPrinter, findings: Findings, bytes_max: int) -> None:
-    check_only, quiet = arguments.has("index-sanity-check"), arguments.has("verify-index-only")
+    sanity_only, prints_entries = arguments.has("index-sanity-check"), not arguments.has("verify-index-only")
     if data_files.holds_batches(path):
         _dump_batches(path, records, findings, bytes_max)
     elif path.endswith(layout.OFFSET_INDEX):
-        dump_offset_index(path, check_only, quiet, findings)
+        dump_offset_index(path, sanity_only, prints_entries, findings)
     elif path.endswith(layout.TIME_INDEX):
-        dump_time_index(path, check_only, quiet, findings)
+        dump_time_index(path, sanity_only, prints_entries, findings)
     elif path.endswith(layout.SNAPSHOT):
         _dump_producers(path)
     elif path.endswith(layout.TXN_INDEX):

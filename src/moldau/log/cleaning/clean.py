@@ -89,7 +89,7 @@ class _Round:
             for piece in self._pieces(segment):
                 has_keys = _batches_with_keys(piece, dirty, transactions)
                 piece.check_crcs(np.flatnonzero(has_keys))
-                for rows in read_rows(piece, has_keys):
+                for rows in read_rows(piece, has_keys, job.decompressed_bytes_max):
                     if (full_at := self._add_keys(rows)) is not None:
                         return full_at
         return job.up_to
@@ -122,7 +122,8 @@ class _Round:
 
     def _clean_piece(self, piece: Piece, is_end: bool, rules: CompactionRules, writer: CleanedSegmentWriter) -> None:
         decisions = rules.decide_batches(piece, is_end)
-        for rows in read_rows(piece, ~decisions.is_discarded & ~piece.is_control):
+        is_copied = ~decisions.is_discarded & ~piece.is_control
+        for rows in read_rows(piece, is_copied, self._job.decompressed_bytes_max):
             written, kept = rewrite(piece, rows, rules.is_kept(piece, rows), decisions, rules.horizon_ms())
             writer.append(written)
             self._records_kept += kept

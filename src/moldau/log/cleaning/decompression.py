@@ -30,7 +30,8 @@ class BatchBodies(NamedTuple):
 
 
 class DecompressionBuffer:
-    def __init__(self) -> None:
+    def __init__(self, decompressed_bytes_max: int) -> None:
+        self._decompressed_bytes_max = decompressed_bytes_max
         self._content = bytearray(BUFFER_BYTES + len(PADDING))
         self._indexes: list[int] = []
         self._ends: list[int] = []
@@ -45,7 +46,7 @@ class DecompressionBuffer:
         if size is None:
             if begin:
                 return False
-            whole = decompress(codec, body)
+            whole = decompress(codec, body, self._decompressed_bytes_max)
             size = len(whole)
             self._content = bytearray(size + len(PADDING))
             self._content[:size] = whole

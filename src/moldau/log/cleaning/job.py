@@ -47,6 +47,8 @@ class CleaningJob(NamedTuple):
     """Memory for the whole round; the map of keys has the larger part of it."""
     io_buffer_bytes: int
     """Bytes read at a time, more if a batch is larger. Working memory is about twenty times this."""
+    decompressed_bytes_max: int
+    """The largest size to which a batch may expand: at least that with which batches are accepted."""
     may_remove_expired: bool = True
     """Whether expired tombstones and markers are removed. Not while a replica is out of sync: it may still have the
     records that they delete, and would never see them."""

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import DECOMPRESSED_BYTES_MAX
 from moldau.columns.record_starts import RUN_HOPED_FOR, begins_with_run, record_starts
 from moldau.columns.side_by_side import starts_of_batches
 from moldau.columns.varints import BadRow, Bytes, Mask, Numbers, read, require, skip
@@ -22,7 +23,8 @@ from moldau.wire.compression import Compression
 
 RECORD_BYTES_MIN: Final = 7
 SIDE_BY_SIDE_MAX: Final = 4096
-"""Records of a batch that is walked together with others, unless they are of one size."""
+"""A batch with more records is never walked together with others; a smaller one is, unless it begins with a run of
+records of one size."""
 _NULL: Final = 1
 """-1 as a zigzag varint."""
 
@@ -45,9 +47,9 @@ class Rows(NamedTuple):
     """The batches of the piece that these rows cover, selected or not."""
 
 
-def read_rows(piece: Piece, is_selected: Mask) -> Iterator[Rows]:
+def read_rows(piece: Piece, is_selected: Mask, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Rows]:
     """Yield the rows of the selected batches in parts that cover all batches of the piece. Each is valid until the
-    next one: decompressed records share one buffer."""
+    next one: decompressed records share one buffer. Raise DecompressedTooLarge for a batch that expands too much."""
     selected = np.flatnonzero(is_selected)
     if not piece.is_compressed[selected].any():
         begins = piece.starts[selected] + BATCH_HEADER_BYTES
@@ -56,7 +58,7 @@ def read_rows(piece: Piece, is_selected: Mask) -> Iterator[Rows]:
         )
         yield _parse_rows(piece, bodies, range(piece.starts.size))
         return
-    begin, buffer = 0, DecompressionBuffer()
+    begin, buffer = 0, DecompressionBuffer(decompressed_bytes_max)
     codecs = (piece.attributes[selected] & CODEC_MASK).tolist()
     for index, codec in zip(selected.tolist(), codecs, strict=True):
         body = piece.batch(index)[BATCH_HEADER_BYTES:]
@@ -80,7 +82,7 @@ def _parse_rows(piece: Piece, bodies: BatchBodies, batches: range) -> Rows:
     counts = piece.record_counts[selected]
     if ((counts < 0) | (counts * RECORD_BYTES_MIN > ends - begins) | ((counts == 0) & (ends > begins))).any():
         raise MalformedData(
-            f"batches from offset {int(piece.base_offsets[batches.start])} on: too short for their record count"
+            f"batches from offset {int(piece.base_offsets[batches.start])} on: record count and size do not fit"
         )
     try:
         starts = _guess_starts(content, data, begins, ends, counts)
@@ -122,12 +124,14 @@ def _guess_starts(content: bytes | bytearray, data: Bytes, begins: Numbers, ends
     if (counts == 1).all():
         return begins
     starts = np.empty(int(counts.sum()), np.int64)
-    is_small = counts <= RUN_HOPED_FOR
+    is_walked_together = counts <= RUN_HOPED_FOR
     for index in np.flatnonzero((counts > RUN_HOPED_FOR) & (counts <= SIDE_BY_SIDE_MAX)).tolist():
-        is_small[index] = not begins_with_run(data[begins[index] : ends[index]])
-    starts[np.repeat(is_small, counts)] = starts_of_batches(content, data, begins[is_small], counts[is_small])
+        is_walked_together[index] = not begins_with_run(data[begins[index] : ends[index]])
+    starts[np.repeat(is_walked_together, counts)] = starts_of_batches(
+        content, data, begins[is_walked_together], counts[is_walked_together]
+    )
     first = np.cumsum(counts) - counts
-    for index in np.flatnonzero(~is_small).tolist():
+    for index in np.flatnonzero(~is_walked_together).tolist():
         begin, count, to = int(begins[index]), int(counts[index]), int(first[index])
         starts[to : to + count] = record_starts(data[begin : ends[index]], count) + begin
     return starts

@@ -45,30 +45,31 @@ def read_csv(session: SparkSession, source: FileSource, options: Mapping[str, st
     The header is that of the first file. If others differ from it, the query that reads them fails.
     """
     schema = ddl_schema(source)
-    first = session.read.format("csv").options(**options).option("inferSchema", "false").load(source.path)
+    as_strings = session.read.format("csv").options(**options).option("inferSchema", "false").load(source.path)
     reader = session.read.format("csv")
-    if not first.columns:  # the files are empty
+    if not as_strings.columns:  # the files are empty
         return reader.options(**options).schema(schema).load(source.path)
     corrupt = _corrupt_record_column(session, options)
-    found = find_columns(source.path, first.columns, [name for name in schema.names if name != corrupt])
-    fields = {found[field.name]: field.dataType for field in schema.fields if field.name in found}
-    in_file = [StructField(name, fields.get(name, StringType())) for name in first.columns]
-    added = [field for field in schema.fields if field.name not in found]
-    several = len(first.inputFiles()) > 1
-    frame = reader.options(**strict_options(options) if several else options)
-    rows = frame.schema(StructType([*in_file, *added])).load(source.path)
-    return rows.select(*(F.col(_quoted(found.get(name, name))).alias(name) for name in schema.names))
+    column_of = find_columns(source.path, as_strings.columns, [name for name in schema.names if name != corrupt])
+    fields = {column_of[field.name]: field.dataType for field in schema.fields if field.name in column_of}
+    in_file = [StructField(name, fields.get(name, StringType())) for name in as_strings.columns]
+    added = [field for field in schema.fields if field.name not in column_of]
+    several = len(as_strings.inputFiles()) > 1
+    configured = reader.options(**strict_options(options) if several else options)
+    rows = configured.schema(StructType([*in_file, *added])).load(source.path)
+    return rows.select(*(F.col(_quoted(column_of.get(name, name))).alias(name) for name in schema.names))
 
 
 def find_columns(file: str, header: Sequence[str], names: Collection[str]) -> dict[str, str]:
-    """Return the column of the header for each name, ignoring case as SQL does, and white space around it.
+    """Return the column of the header for each name: the one with just this name, or else the first one, ignoring case
+    as SQL does, and white space around it.
 
     Raises MissingColumn."""
-    by_folded = {column.strip().casefold(): column for column in header}
+    by_folded = {column.strip().casefold(): column for column in reversed(header)}
     for name in names:
         if name.strip().casefold() not in by_folded:
             raise MissingColumn(name, file, header)
-    return {name: by_folded[name.strip().casefold()] for name in names}
+    return {name: name if name in header else by_folded[name.strip().casefold()] for name in names}
 
 
 def _corrupt_record_column(session: SparkSession, options: Mapping[str, str]) -> str | None:

@@ -109,8 +109,8 @@ def _without_misread_decimals(schema: StructType, options: Mapping[str, str]) ->
     decimals = misread_decimals.decimals_only(schema)
     if decimals is None:
         return _text()
-    is_suspect = misread_decimals.may_be_misread(_text(), options.get("allowcomments", "").lower() == "true")
-    replaced = F.when(is_suspect, _wrap(misread_decimals.without_misread(_text())))
+    is_suspect = misread_decimals.may_be_misread(_text(), options)
+    replaced = F.when(is_suspect, _wrap(misread_decimals.without_misread(_text(), options)))
     is_corrupt = F.from_json(replaced, _wrapped(decimals), dict(options)).getField(CORRUPT).isNotNull()
     return F.when(~is_suspect | ~is_corrupt, _text())
 
@@ -118,7 +118,10 @@ def _without_misread_decimals(schema: StructType, options: Mapping[str, str]) ->
 def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
     merged = _merge(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     columns = StructType([*nullable(schema).fields, StructField(CORRUPT, StringType())])
-    frame = records.withColumn(PARSED, _once(F.from_csv(_text(), columns.toDDL(), merged)))
+    is_misread = misread_decimals.is_misread_csv(_text(), schema, merged)
+    # Null is bad.
+    text = _text() if is_misread is None else F.when(~F.coalesce(is_misread, F.lit(False)), _text())
+    frame = records.withColumn(PARSED, _once(F.from_csv(text, columns.toDDL(), merged)))
     parsed = F.col(PARSED)
     has_break = _text().contains("\n") | _text().contains("\r")
     good = [

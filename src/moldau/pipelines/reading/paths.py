@@ -1,7 +1,7 @@
 """Paths of files and tables in a pipeline file, and whether they can be read.
 
-A path is relative to the directory of the pipeline file, or a URL. Only what is on this machine is looked at: plain
-paths, `file:/path` and `file:///path`. Files may also be given by a pattern in Hadoop's notation, because Spark finds
+A path is relative to the directory of the pipeline file, or a URL. Only what is on this machine is looked at
+(`locations.py`). Files may also be given by a pattern in Hadoop's notation, because Spark finds
 them: `*`, `?`, `[a-z]`, `[^a]`, `{one,two}`, and a backslash before a character that stands for itself.
 """
 
@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
+from moldau.pipelines.locations import is_url, local_path, local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.sections import Section
 
@@ -22,7 +22,6 @@ EXPANSIONS_MAX: Final = 2_000
 """A pattern whose braces take more steps to expand is not looked at here: Spark looks when the pipeline is compiled."""
 DEPTH_MAX: Final = 200
 """A pattern with more directories matches nothing: `glob` calls itself for each of them."""
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PATTERN_CHARACTER: Final = re.compile(r"[{}\[\]*?\\]")
 _INNERMOST_BRACES: Final = re.compile(r"(?<!\\)\{((?:[^{}\\]|\\.)*)\}")
 _UNCLOSED: Final = re.compile(r"(?<!\\)(?:\{|\[[^][/]*(?:[/[]|$))")
@@ -42,7 +41,7 @@ class Folder:
 
     def resolve(self, written: str) -> str:
         """Return the absolute path; a URL stays as it is."""
-        if _URL.match(written) or not written:
+        if is_url(written) or not written:
             return written
         home = str(Path.home()) if written.startswith("~/") else ""
         return (self.path / (home + written[1:] if home else written)).absolute().as_posix()
@@ -60,31 +59,16 @@ class Folder:
 
     def table_problem(self, written: str) -> str | None:
         """Return why a table cannot be read; None if it can."""
-        path = local_path(self.resolve(written))
+        path = local_table(self.resolve(written))
         if not self.files_must_exist or not path:
             return None
-        return _path_problem(written, unquote(path) if _URL.match(written) else path, "table")
+        return _path_problem(written, path, "table")
 
     def _pattern_problem(self, written: str, path: str) -> str:
         if not _PATTERN_CHARACTER.search(written):
             return f"Spark cannot read files in {quoted(str(self.path))}: it reads {{}}[]*?\\ in a path as a pattern"
         literal = "; before the characters {}[]*?\\ of a file's name, write \\" if os.path.exists(path) else ""
         return f"no file matches {quoted(written)}{literal}"
-
-
-def is_url(path: str) -> bool:
-    return _URL.match(path) is not None
-
-
-def local_path(path: str) -> str | None:
-    """Return the path on this machine; None for a URL of another file system or host."""
-    if not _URL.match(path):
-        return path
-    scheme, _, rest = path.partition(":")
-    rest = "//" + rest.removeprefix("//localhost") if rest.startswith("//localhost/") else rest
-    if scheme.lower() != "file" or (rest.startswith("//") and not rest.startswith("///")):
-        return None
-    return "/" + rest.lstrip("/")
 
 
 def read_path(section: Section, key: str, folder: Folder) -> Path | None:

@@ -11,12 +11,12 @@ import re
 from collections.abc import Collection
 from pathlib import PurePath
 from typing import Final, get_args
-from urllib.parse import unquote
 
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
+from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
-from moldau.pipelines.reading.paths import Folder, is_url, local_path, read_path
+from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
@@ -24,7 +24,7 @@ from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, Topic
 KINDS: Final = ("topic", "route", "table", "console")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
 TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
-KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
+OTHER_KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
 SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
@@ -75,9 +75,9 @@ def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
 
 def _table_key(sink: TableSink) -> str:
     """Return a text that is the same for all ways to write the path of one table."""
-    path = local_path(sink.path)
+    path = local_table(sink.path)
     if path is not None:
-        return os.path.normpath(unquote(path) if is_url(sink.path) else path)
+        return os.path.normpath(path)
     scheme, _, path = sink.path.partition(":")
     return f"{SAME_STORES.get(scheme.lower(), scheme.lower())}:{os.path.normpath(path)}"
 
@@ -85,7 +85,7 @@ def _table_key(sink: TableSink) -> str:
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
     """Read one sink. `trigger` is the pipeline's, for sinks without their own. Return None if its kind is unclear."""
     view = section.required_text("from")
-    kind = section.only_one_of(KINDS, "where does it write to?", KEYS, SYNONYMS)
+    kind = section.only_one_of(KINDS, "where does it write to?", OTHER_KEYS, SYNONYMS)
     if kind is None:
         return None
     if kind in ("topic", "route"):

@@ -37,7 +37,7 @@ RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = get_args(RecordFormat)
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 KINDS: Final = ("topic", "topics", "pattern", "file", "table")
-KEYS: Final = (
+OTHER_KEYS: Final = (
     "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
     "fail_above", "max_per_trigger", "options", "watch",
 )  # fmt: skip
@@ -52,7 +52,7 @@ _EARLIEST, _LATEST = -2, -1
 
 def read_source(name: str, section: Section, folder: Folder) -> Source | None:
     """Read one source. Return None if its kind is unclear."""
-    kind = section.only_one_of(KINDS, "where does it read from?", KEYS, SYNONYMS)
+    kind = section.only_one_of(KINDS, "where does it read from?", OTHER_KEYS, SYNONYMS)
     if kind is None:
         return None
     if kind == "file":
@@ -165,7 +165,9 @@ def _start_offsets(section: Section, node: MappingNode, topics: tuple[str, ...])
     """Read {partition: offset} for a source with one topic, else {topic: {partition: offset}}."""
     if not any(isinstance(value, MappingNode) for value in node.values.values()):
         if len(topics) != 1:
-            section.refuse("with several topics, offsets are given by topic: {topic: {partition: offset}}", node.place)
+            section.refuse(
+                "with several topics or a pattern, offsets are given by topic: {topic: {partition: offset}}", node.place
+            )
             return {}
         return {topics[0]: _partition_offsets(section, node)}
     offsets = {}
@@ -240,7 +242,7 @@ def _fail_above(section: Section) -> float | None:
 def _refuse_reading_dead_letters(section: Section, source: TopicSource) -> None:
     topic = source.dead_letter_topic
     if topic is not None and reads(source, topic):
-        key = "dead_letter" if section.has("dead_letter") else "pattern" if source.pattern else "topic"
+        key = next(key for key in ("dead_letter", "topic", "topics", "pattern") if section.has(key))
         section.refuse(
             f"it would read its own dead letters from {quoted(topic)}",
             section.value_place(key),
@@ -271,7 +273,7 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
     format_ = _file_format(section, written)
     schema, schema_file = _schema(section, folder)
     watch = section.flag("watch")
-    _check_file_schema(section, format_, watch)
+    _check_file_schema(section, format_, written, watch)
     if not watch:
         section.refuse_keys(
             ("watermark", "deduplicate"), lambda key: f"'{key}' is for streams: a file is one with  watch: true"
@@ -296,15 +298,21 @@ def _file_source(name: str, section: Section, folder: Folder) -> FileSource:
 
 
 def _file_format(section: Section, written: str) -> FileFormat:
-    from_suffix = _SUFFIXES.get(Path(written.rstrip("*")).suffix.lower())
+    from_suffix = _format_of(written)
     if from_suffix is None and written and not section.has("format"):
         section.refuse(f"missing key 'format': {quoted(written)} does not show it", section.value_place("file"))
     return section.choice("format", FILE_FORMATS, from_suffix or "text", " of files")
 
 
-def _check_file_schema(section: Section, format_: FileFormat, watch: bool) -> None:
+def _format_of(written: str) -> FileFormat | None:
+    """Return the format that the name of the files shows, or None."""
+    return _SUFFIXES.get(Path(written.rstrip("*")).suffix.lower())
+
+
+def _check_file_schema(section: Section, format_: FileFormat, written: str, watch: bool) -> None:
     has_schema = section.has("schema") or section.has("schema_file")
-    if format_ == "text" and has_schema and section.has("format"):
+    is_format_known = section.has("format") or _format_of(written) is not None
+    if format_ == "text" and has_schema and is_format_known:
         section.refuse_keys(
             ("schema", "schema_file"), lambda key: f"'{key}' is not for format text: its one column is 'value'"
         )

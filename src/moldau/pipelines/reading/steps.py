@@ -21,7 +21,7 @@ from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
 
-KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")
+OTHER_KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")
 SYNONYMS: Final = {"query": "sql", "select": "sql", "function": "python", "from": "inputs", "input": "inputs"}
 _FUNCTION: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
 
@@ -31,7 +31,7 @@ def read_step(
 ) -> Step | None:
     """Read one step. `above` are the views it may use; `all_names` also has the later ones."""
     section.known_keys.add("name")
-    kind = section.only_one_of(("sql", "python"), "what does it do?", KEYS, SYNONYMS)
+    kind = section.only_one_of(("sql", "python"), "what does it do?", OTHER_KEYS, SYNONYMS)
     if kind is None:
         return None
     if kind == "sql":

@@ -26,10 +26,11 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.groups import Groups
+from moldau.pipelines.locations import is_url
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
-from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, outputs_of, upserted_by, written_by
+from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, appended_by, outputs_of, upserted_by
 from moldau.pipelines.running.renamed_pipeline import written_before
 from moldau.pipelines.running.state_directory import StateDirectory, read_json, write_json
 from moldau.pipelines.spec import Pipeline
@@ -77,13 +78,13 @@ class Outputs:
                 f"sink {self.routes[0]} decides the topic of each record, so nobody knows which ones to empty:"
                 " empty or delete them yourself, then run with --existing keep"
             )
-        for name, (kind, target) in written_by(pipeline).items():
+        for name, (kind, target) in appended_by(pipeline).items():
             if name in kept and target in (self.topics if kind == TOPIC else self.tables):
                 raise PipelineError(
                     f"{kind} {target} is also written by {name}, which does not begin anew: name it too"
                     f" (--fresh {name}), or run with --existing keep"
                 )
-        if remote := [path for path in (*self.tables, *self.upserted) if "://" in path]:
+        if remote := [path for path in (*self.tables, *self.upserted) if is_url(path)]:
             raise PipelineError(
                 f"table {remote[0]} cannot be renamed from here: move it, then run with --existing keep"
             )
@@ -133,7 +134,7 @@ def plan_fresh_start(
     to_forget = None if queries is None else tuple(queries)
     if not outputs or decide(outputs) == "keep":
         return FreshStart(to_forget)
-    outputs.check_clearing(pipeline, kept=written_by(pipeline).keys() - sinks)
+    outputs.check_clearing(pipeline, kept=appended_by(pipeline).keys() - sinks)
     return FreshStart(to_forget, outputs.topics, (*outputs.tables, *outputs.upserted))
 
 
@@ -154,7 +155,7 @@ def _sinks_of_renamed_pipeline(
 ) -> set[str]:
     """Return the sinks of these queries whose output the pipeline wrote under another name. It wrote its upserted
     tables too; identity.json does not list them."""
-    written = written_before(directory, pipeline.file, identity.of_pipeline(pipeline))
+    written = written_before(directory, pipeline, identity.of_pipeline(pipeline))
     names = {one.query for one in written}
     if written:
         names |= {sink for sink in upserted_by(pipeline) if not directory.has_progress(sink)}
@@ -178,7 +179,7 @@ def refuse_to_decide(outputs: Outputs) -> Existing:
 
 def _nonempty_outputs(pipeline: Pipeline, names: Collection[str]) -> Outputs:
     by_kind: dict[str, tuple[str, ...]] = {TOPIC: (), TABLE: (), ROUTE: ()}
-    written = [output for name, output in written_by(pipeline).items() if name in names]
+    written = [output for name, output in appended_by(pipeline).items() if name in names]
     for kind, target in dict.fromkeys(written):
         by_kind[kind] += (target,)
     with _connect(pipeline) as cluster:
@@ -189,7 +190,7 @@ def _nonempty_outputs(pipeline: Pipeline, names: Collection[str]) -> Outputs:
 
 def _nonempty_tables(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the tables that hold something. Of a table elsewhere that is not known: it is returned too."""
-    return tuple(path for path in paths if "://" in path or (Path(path).is_dir() and os.listdir(path)))
+    return tuple(path for path in paths if is_url(path) or (Path(path).is_dir() and os.listdir(path)))
 
 
 def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:

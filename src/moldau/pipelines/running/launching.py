@@ -160,7 +160,7 @@ def _check_checkpoints(
 ) -> None:
     shown_file = _path_for_commands(pipeline.file)
     identity.check(directory, pipeline.name, names, forgotten, left_out, shown_file)
-    refuse_if_renamed(directory, pipeline.name, pipeline.file, names, forgotten, shown_file)
+    refuse_if_renamed(directory, pipeline, names, forgotten, shown_file)
 
 
 def _path_for_commands(file: Path) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection
 from typing import Final
 
+from moldau.pipelines.locations import is_url, local_table
 from moldau.pipelines.queries import DEAD_LETTERS
 from moldau.pipelines.spec import Pipeline, TableSink, TopicSink, TopicSource
 
@@ -15,7 +16,7 @@ TABLE: Final = "table"
 ROUTE: Final = "route"
 
 
-def written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+def appended_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     """Return the kind and name of the output, by sink or dead-letter query. A route stands for topics that are chosen
     record by record. Consoles, and tables that are written by key or as a whole, are left out: nothing is doubled."""
     written = {}
@@ -23,7 +24,7 @@ def written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
         if isinstance(sink, TopicSink):
             written[sink.name] = (TOPIC, sink.topic) if sink.topic else (ROUTE, sink.name)
         elif isinstance(sink, TableSink) and sink.mode == "append":
-            written[sink.name] = (TABLE, sink.path)
+            written[sink.name] = (TABLE, _table_name(sink))
     for source in pipeline.sources.values():
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None:
             written[f"{source.name}{DEAD_LETTERS}"] = (TOPIC, source.dead_letter_topic)
@@ -32,14 +33,20 @@ def written_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
 
 def upserted_by(pipeline: Pipeline) -> dict[str, str]:
     """Return the table of each upsert sink. Nothing in it is doubled, but rows stay that no new row replaces."""
-    return {sink.name: sink.path for sink in pipeline.sinks if isinstance(sink, TableSink) and sink.mode == "upsert"}
+    upserts = [sink for sink in pipeline.sinks if isinstance(sink, TableSink) and sink.mode == "upsert"]
+    return {sink.name: _table_name(sink) for sink in upserts}
+
+
+def _table_name(sink: TableSink) -> str:
+    """Return the path of a table on this machine, however it is written, and else its URL."""
+    return local_table(sink.path) or sink.path
 
 
 def outputs_of(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     """Return the outputs as texts for identity.json. Paths are relative to the pipeline's folder, which may move."""
     outputs = []
-    for name, (kind, target) in written_by(pipeline).items():
+    for name, (kind, target) in appended_by(pipeline).items():
         if name in sinks and kind != ROUTE:
-            is_local = kind == TABLE and "://" not in target
+            is_local = kind == TABLE and not is_url(target)
             outputs.append(f"{kind} {os.path.relpath(target, pipeline.file.parent) if is_local else target}")
     return outputs

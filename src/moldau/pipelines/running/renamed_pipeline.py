@@ -7,6 +7,7 @@ names the file, and its identity.json what each query read and wrote. This modul
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from moldau.pipelines.running.identity import IDENTITY, QueryIdentity, WrongCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json
+from moldau.pipelines.spec import Pipeline
 
 
 class WrittenBefore(NamedTuple):
@@ -29,8 +31,7 @@ class WrittenBefore(NamedTuple):
 
 def refuse_if_renamed(
     directory: StateDirectory,
-    pipeline: str,
-    file: Path,
+    pipeline: Pipeline,
     queries: Mapping[str, QueryIdentity],
     forgotten: Collection[str] | None,
     shown_file: str,
@@ -39,47 +40,76 @@ def refuse_if_renamed(
     --fresh resets, `forgotten`, may do so; None for all."""
     if forgotten is None:
         return
-    written = [one for one in written_before(directory, file, queries) if one.query not in forgotten]
+    written = [one for one in written_before(directory, pipeline, queries) if one.query not in forgotten]
     if not written:
         return
     former_name, former = written[0].former_name, written[0].directory
-    written = [one for one in written if one.former_name == former_name]
+    written = [one for one in written if one.directory is former]
     names = ", ".join(dict.fromkeys(one.query for one in written))
     outputs = ", ".join(dict.fromkeys(one.output for one in written))
+    if former_name == pipeline.name:
+        before = f"this pipeline ran before with its checkpoints in {former.path}; {directory.path} has none"
+        remedy = f"run with --state {former.path}"
+    else:
+        before = (
+            f"this pipeline was called {former_name} when it ran before (its checkpoints are in {former.path});"
+            f" as {pipeline.name} it has none"
+        )
+        remedy = f"name it {former_name} again"
     raise WrongCheckpoint(
-        f"this pipeline was called {former_name} when it ran before (its checkpoints are in {former.path});"
-        f" as {pipeline} it has none, so {names} would write everything again to {outputs};"
-        f" name it {former_name} again, or run `moldau pipeline run {shown_file} --fresh` to write everything once"
+        f"{before}, so {names} would write everything again to {outputs};"
+        f" {remedy}, or run `moldau pipeline run {shown_file} --fresh` to write everything once"
         " more; --existing clear empties the topics and makes new tables before"
     )
 
 
-def written_before(directory: StateDirectory, file: Path, queries: Mapping[str, QueryIdentity]) -> list[WrittenBefore]:
+def written_before(
+    directory: StateDirectory, pipeline: Pipeline, queries: Mapping[str, QueryIdentity]
+) -> list[WrittenBefore]:
     """Return what the queries without a checkpoint in `directory` would write again."""
     without_checkpoint = {name: query for name, query in queries.items() if not directory.has_progress(name)}
     if not without_checkpoint:
         return []
     return [
         WrittenBefore(name, output, recorded.get("pipeline", former.path.name), former)
-        for former, recorded in _former_identities(directory, file)
+        for former, recorded in _former_identities(directory, pipeline)
         for name, query in without_checkpoint.items()
         for output in _outputs_in_common(former, recorded.get("queries", {}), query)
     ]
 
 
-def _former_identities(directory: StateDirectory, file: Path) -> Iterator[tuple[StateDirectory, Mapping[str, Any]]]:
-    """Yield the state directories beside this one in which the same file ran, and their identity.json."""
-    beside = directory.path.parent
-    for path in sorted(beside.iterdir()) if beside.is_dir() else ():
+def _former_identities(
+    directory: StateDirectory, pipeline: Pipeline
+) -> Iterator[tuple[StateDirectory, Mapping[str, Any]]]:
+    """Yield the state directories beside this one in which the same file ran with the same cluster, and their
+    identity.json."""
+    for path in _paths_beside(directory.path):
         other = StateDirectory(path)
-        if not path.is_dir() or path == directory.path:
-            continue
         try:
             status, recorded = other.read_status(), read_json(path / IDENTITY)
         except (StateRefused, OSError):  # damaged, or of another user: it can neither be resumed nor compared
             continue
-        if status is not None and recorded is not None and _was_run_from(status.get("file"), file):
+        if status is None or recorded is None or not _was_run_from(status.get("file"), pipeline.file):
+            continue
+        if _may_be_same_cluster(status.get("bootstrap"), pipeline.bootstrap):
             yield other, recorded
+
+
+def _paths_beside(path: Path) -> list[Path]:
+    """Return the other directories in the same place; none if they cannot be listed."""
+    try:
+        return sorted(other for other in path.parent.iterdir() if other != path and os.path.isdir(other))
+    except OSError:
+        return []
+
+
+def _may_be_same_cluster(recorded: str | None, bootstrap: str | None) -> bool:
+    """Return whether two lists of brokers have one in common, or one list is not known. One file may serve several
+    clusters: their topics only have the same names."""
+    if recorded is None or bootstrap is None:
+        return True
+    former, now = ({broker.strip().lower() for broker in text.split(",")} for text in (recorded, bootstrap))
+    return not former.isdisjoint(now)
 
 
 def _was_run_from(recorded_file: str | None, file: Path) -> bool:
@@ -87,8 +117,9 @@ def _was_run_from(recorded_file: str | None, file: Path) -> bool:
     if recorded_file is None:
         return False
     path = Path(recorded_file)
-    path = path if path.exists() else file.parent / path.name
-    return not path.exists() or path.samefile(file)
+    path = path if os.path.exists(path) else file.parent / path.name
+    # Unlike Path.exists, this is False for a file in a folder of another user.
+    return not os.path.exists(path) or path.samefile(file)
 
 
 def _outputs_in_common(former: StateDirectory, recorded: Mapping[str, Any], query: QueryIdentity) -> list[str]:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from moldau.cli.kafka.console.java_numbers import double_text, float_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 
 Column = Callable[[Any], bytes]
@@ -23,13 +24,13 @@ NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
 """librdkafka's timestamp types."""
 
 
-def _number(layout: str, name: str) -> Deserializer:
+def _number(layout: str, name: str, to_text: Callable[[Any], str] = str) -> Deserializer:
     shape = struct.Struct(layout)
 
     def read(data: bytes) -> bytes:
         if len(data) != shape.size:
             raise ToolFailed(f"Size of data received by {name} is not {shape.size}")
-        return str(shape.unpack(data)[0]).encode()
+        return to_text(shape.unpack(data)[0]).encode()
 
     return read
 
@@ -41,7 +42,10 @@ def _boolean(data: bytes) -> bytes:
 
 
 def _uuid(data: bytes) -> bytes:
-    return str(uuid.UUID(data.decode())).encode()
+    try:
+        return str(uuid.UUID(data.decode())).encode()
+    except ValueError as error:  # also of bytes that are not UTF-8
+        raise ToolFailed("Error parsing data into UUID") from error
 
 
 DESERIALIZERS: Final[Mapping[str, Deserializer | None]] = {
@@ -52,8 +56,8 @@ DESERIALIZERS: Final[Mapping[str, Deserializer | None]] = {
     "LongDeserializer": _number(">q", "LongDeserializer"),
     "IntegerDeserializer": _number(">i", "IntegerDeserializer"),
     "ShortDeserializer": _number(">h", "ShortDeserializer"),
-    "DoubleDeserializer": _number(">d", "DoubleDeserializer"),
-    "FloatDeserializer": _number(">f", "FloatDeserializer"),
+    "DoubleDeserializer": _number(">d", "DoubleDeserializer", double_text),
+    "FloatDeserializer": _number(">f", "FloatDeserializer", float_text),
     "BooleanDeserializer": _boolean,
     "UUIDDeserializer": _uuid,
 }

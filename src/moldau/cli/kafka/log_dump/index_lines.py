@@ -27,13 +27,13 @@ _OFFSET, _TIMESTAMP, _ORDER, _MISSING, _CONSECUTIVE = range(len(_KINDS))
 
 
 class Findings:
-    """Mismatches: pairs of numbers that should be equal, by kind of mismatch and file."""
+    """Mismatches: pairs of numbers that do not fit together, by kind of mismatch and file."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, str], list[tuple[int, int]]] = {}
 
-    def add(self, kind: int, path: str, indexed: int, logged: int) -> None:
-        self._pairs.setdefault((kind, os.path.abspath(path)), []).append((indexed, logged))
+    def add(self, kind: int, path: str, first: int, second: int) -> None:
+        self._pairs.setdefault((kind, os.path.abspath(path)), []).append((first, second))
 
     def not_consecutive(self, path: str, first: int, second: int) -> None:
         self.add(_CONSECUTIVE, path, first, second)
@@ -47,12 +47,12 @@ class Findings:
                 yield line.format(*pair)
 
 
-def dump_offset_index(path: str, check_only: bool, quiet: bool, findings: Findings) -> None:
+def dump_offset_index(path: str, sanity_only: bool, prints_entries: bool, findings: Findings) -> None:
     size = os.path.getsize(path)
     if size < offset_index.ENTRY_BYTES:
         print(f"{path} is empty.")
         return
-    if check_only:
+    if sanity_only:
         _check_size(path, size, offset_index.ENTRY_BYTES)
         print(f"{path} passed sanity check.")
         return
@@ -65,7 +65,7 @@ def dump_offset_index(path: str, check_only: bool, quiet: bool, findings: Findin
             raise MalformedData(f"entry {number} points at {position}, where the log has no batch")
         if batch.header.last_offset != offset:
             findings.add(_OFFSET, path, offset, batch.header.last_offset)
-        if not quiet:
+        if prints_entries:
             print(f"offset: {offset} position: {position}")
 
 
@@ -90,8 +90,8 @@ def _check_last_timestamp(path: str) -> None:
         )
 
 
-def dump_time_index(path: str, check_only: bool, quiet: bool, findings: Findings) -> None:
-    if check_only:
+def dump_time_index(path: str, sanity_only: bool, prints_entries: bool, findings: Findings) -> None:
+    if sanity_only:
         _check_size(path, os.path.getsize(path), time_index.ENTRY_BYTES)
         _check_last_timestamp(path)
         print(f"{path} passed sanity check.")
@@ -103,7 +103,7 @@ def dump_time_index(path: str, check_only: bool, quiet: bool, findings: Findings
     for number in range(len(times)):
         timestamp, offset, _ = times.entry(number)
         _compare(path, timestamp, offset, previous, _find_batch(segment, offsets, offset), findings)
-        if not quiet:
+        if prints_entries:
             print(f"timestamp: {timestamp} offset: {offset}")
         previous = timestamp
 

@@ -1,0 +1,124 @@
+"""The disk fails at any step of a truncation or of a roll over a gap: a log accepts nothing that a restart loses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+import pytest
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
+
+from moldau.base.errors import StorageFault
+from moldau.log.config import LogConfig
+from moldau.log.log import Log
+from moldau.log.segment import RELATIVE_OFFSET_MAX
+from moldau.log.store import LogStore
+from moldau.log.validate import Origin
+from moldau.testing.files import MemoryFiles
+
+CONFIG = LogConfig(segment_bytes=2 * len(batch_of()))
+FAR = RELATIVE_OFFSET_MAX + 100
+
+
+class FailingFiles(MemoryFiles):
+    """Refuses one operation that changes something, and no other."""
+
+    fails_at: int | None = None
+    error = errno.EIO
+
+    def step(self) -> None:
+        super().step()
+        if self.operations == self.fails_at:
+            raise StorageFault("data", OSError(self.error, os.strerror(self.error)))
+
+
+def filled_log(files: MemoryFiles, batches: int = 6) -> tuple[LogStore, Log]:
+    store = LogStore(files, "data")
+    log = store.create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
+    append(log, batches)
+    log.flush()
+    store.write_checkpoints()
+    return store, log
+
+
+def append(log: Log, batches: int) -> None:
+    for _ in range(batches):
+        log.append(batch_of(), leader_epoch=log.end_offset // 2, now_ms=NOW_MS)
+
+
+def faults_of(change: Callable[[Log], None], error: int) -> list[tuple[FailingFiles, LogStore, Log]]:
+    """One log for each operation of `change`, in which that operation failed."""
+    failed = []
+    for step in range(1, 100):
+        files = FailingFiles()
+        store, log = filled_log(files)
+        files.error, files.fails_at = error, files.operations + step
+        try:
+            change(log)
+        except StorageFault:
+            failed.append((files, store, log))
+        else:
+            assert step > 3, "a truncation has several steps"
+            return failed
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("offset", [1, 2, 3, 5])
+def test_a_failed_truncation_refuses_writes(offset: int, error: int) -> None:
+    for files, _, log in faults_of(lambda log: log.truncate_to(offset), error):
+        assert sorted(read_values(log)) == list(range(log.end_offset))
+        assert log.end_offset >= offset
+        assert all(files.exists(segment.log_path) for segment in log.segments)
+        assert all(entry.start_offset < log.end_offset for entry in log.epochs.entries)
+        with pytest.raises(StorageFault):
+            append(log, 1)
+        check_after_restart(files, offset)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("offset", [0, 2, 77])
+def test_a_failed_restart_of_a_log_refuses_writes(offset: int, error: int) -> None:
+    for files, store, log in faults_of(lambda log: log.truncate_fully(offset), error):
+        with pytest.raises(StorageFault):
+            append(log, 1)
+        if error == errno.EMFILE:
+            store.truncate_fully(PARTITION, offset)
+            append(log, 1)
+            assert sorted(read_values(log)) == [offset]
+            log.flush()
+        check_after_restart(files, offset)
+
+
+def check_after_restart(files: MemoryFiles, offset: int) -> None:
+    """The log has records without a gap between them, and accepts more."""
+    store, report = load_store(files.restart(), CONFIG)
+    log = store.get(PARTITION)
+    assert log is not None, report.unreadable
+    assert sorted(read_values(log)) == list(range(log.start_offset, log.end_offset))
+    store.truncate_fully(PARTITION, offset)
+    append(log, 3)
+    assert sorted(read_values(log)) == list(range(offset, offset + 3))
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_a_batch_after_a_wide_gap_that_cannot_be_written(batches: int) -> None:
+    """A follower rolls first: the log then ends where its last segment begins."""
+    for step in range(1, 20):
+        files = FailingFiles()
+        _, log = filled_log(files, batches)
+        files.fails_at, files.error = files.operations + step, errno.ENOSPC
+        batch = batch_of()
+        batch[:8] = FAR.to_bytes(8, "big")
+        try:
+            log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=Origin.REPLICATION)
+        except StorageFault:
+            assert log.start_offset <= log.end_offset
+            assert log.segments.active.base_offset <= log.end_offset
+            log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=Origin.REPLICATION)
+            assert sorted(read_values(log)) == [*range(batches), FAR]
+        else:
+            assert step > 3
+            return
+    raise AssertionError("it does not end")
