@@ -13,10 +13,12 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Deadlines, Outcome
+from moldau.log import layout
+from moldau.log.segment import Segment
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
 from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
-from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS
+from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS, replay_log
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
 from moldau.wire.messages.create_topics import CreatableTopic
@@ -419,3 +421,45 @@ def test_a_deleted_topic_closes_its_shards() -> None:
 )
 def test_the_hash_is_javas(text: str, expected: int) -> None:
     assert java_hash(text) == expected
+
+
+def test_no_answer_is_given_while_a_request_is_decided() -> None:
+    """Whoever gets an answer may send the next request to the same shard at once, and that would be decided on a state
+    which lacks the records of the first."""
+    world = World(max_message_bytes="200")
+    order: list[str] = []
+    first = world.write("a" * 60)
+    first.then(lambda _: order.append(f"answered, {len(world.notebook.notes)} notes"))
+
+    def decide(notebook: Notebook) -> Outcome[str]:
+        order.append(f"decided on {len(notebook.notes)} notes")
+        return notebook.write("b" * 60)  # does not fit into the batch of the first, which is written at once
+
+    world.shards.submit("k", decide)
+    world.node.timers.run_soon()
+    assert order == ["decided on 1 notes", "answered, 2 notes"]
+
+
+def test_a_load_in_turns_follows_segments_that_are_replaced_meanwhile() -> None:
+    world = World()
+    log = world.partition.log
+    texts = [f"note {number}" for number in range(3 * LOAD_TURN_RECORDS)]
+    for first in range(0, len(texts), 500):
+        world.write(*texts[first : first + 500])
+        world.node.timers.run_soon()
+        log.roll(world.node.clock.now_ms())
+    again = Notebook()
+    steps = replay_log(world.partition, again)
+    next(steps)
+    assert len(again.notes) < len(texts)
+    # As the cleaner does: one segment in place of several, under the name of the first.
+    merged = [log.segments.at(place) for place in range(6)]
+    content = b"".join(segment.file.pread(segment.size, 0) for segment in merged)
+    for segment in merged:
+        segment.release()
+        world.node.files.unlink(segment.path + layout.LOG)
+    world.node.files.open(merged[0].path + layout.LOG, create=True).pwrite(content, 0)
+    log.segments.swap(0, 6, Segment(world.node.files, log.directory, merged[0].base_offset, len(content), 0))
+    for _ in steps:
+        pass
+    assert again.notes == texts
