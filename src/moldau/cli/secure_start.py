@@ -125,7 +125,7 @@ class SecureStart:
         while True:
             time.sleep(RENEWAL_CHECK_S)
             try:
-                self._directory.renew_if_due(self._hosts, datetime.now(UTC))
+                self._directory.renew_if_due(self._hosts, datetime.now(UTC), is_running=True)
             except SetupFailed as failed:
                 log.error("the node's certificate cannot be renewed: %s", failed)
 

@@ -44,7 +44,8 @@ class CheckpointFiles:
 
     def has(self, partition: TopicPartition) -> bool:
         """Return whether a file on disk has an offset of this partition."""
-        return any(partition in partitions for partitions in self._on_disk.values())
+        # A copy: a thread may write a file meanwhile.
+        return any(partition in partitions for partitions in list(self._on_disk.values()))
 
     def take_turn(self) -> int:
         """Return the place of a checkpoint among all writes; its offsets are collected from then on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 from contextlib import suppress
 from typing import Protocol
@@ -196,7 +197,12 @@ class DiskFiles:
         return os.path.exists(path)
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        try:
+            return stat.S_ISDIR(os.stat(path).st_mode)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageFault(path, error) from error
 
     def rename(self, source: str, target: str) -> None:
         try:

@@ -146,13 +146,14 @@ class Flushing:
         pending = self._unsynced or self.directory_changed or self._epochs.is_dirty
         if self.recovery_point == end_offset and not pending:
             return None
+        active = self._segments.active
+        active_file = active.file  # first: it may have to be opened, and that may fail
         order = self._write_order
         work = FlushWork(order, order.take(), self._files, self._directory, end_offset, generation)
         if self._epochs.is_dirty:
             work.checkpoints.append((layout.LEADER_EPOCH_CHECKPOINT, self._epochs.encode()))
             self._epochs.is_dirty = False
-        active = self._segments.active
-        work.active = active.file
+        work.active = active_file
         work.paths = [*self._unsynced, *active.txn_index.take_unsynced()]
         work.directory_changed, work.is_new = self.directory_changed, self._is_new
         self._unsynced, self.directory_changed, self._is_new = [], False, False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -110,8 +110,8 @@ class Log:
         """How often the log was truncated."""
         self.fault: Exception | None = None
         """Why the log refuses writes: the disk failed, or the log is closed or deleted. None if it accepts them."""
-        self._truncation_shortage: StorageFault | None = None
-        """The `fault` that `truncate_fully` set for lack of space or descriptors. Its next call repairs the log."""
+        self._unfinished_truncation: tuple[StorageFault, Callable[[], None]] | None = None
+        """The `fault` of a truncation that lacked space or descriptors, and what completes it."""
         self._deletions = Deletions(files)
         self._has_aborted: bool | None = None
         """Whether this log may have aborted transactions; None until a reader asks. Most logs have none, and then no
@@ -162,7 +162,7 @@ class Log:
         at all.
         """
         if self.fault is not None:
-            raise self.fault
+            self._complete_truncation()
         if origin is Origin.REPLICATION:
             return self._append_as_follower(batches, now_ms)
         fields = check_batch(batches, self.config, now_ms, origin)
@@ -578,10 +578,40 @@ class Log:
         except MalformedData as error:
             raise self._broken(error) from error
         except StorageFault as fault:
-            self.fault = fault
+            self._refuse_until_completed(fault, self._end_truncation)
             raise
         finally:
             self._after_truncation()
+        self._accept_again()
+
+    def _end_truncation(self) -> None:
+        """Complete a truncation that failed half-way. The log ends where it should, or later: a follower then truncates
+        it again."""
+        self.files.sync_directory(self.directory)
+        self.segments.active.file.sync()
+        self._after_truncation()
+        self._accept_again()
+
+    def _refuse_until_completed(self, fault: StorageFault, complete: Callable[[], None]) -> None:
+        """Refuse writes after a truncation that failed half-way. If it only lacked space or descriptors, the next write
+        or truncation completes it."""
+        if self.fault is None or self._is_truncation_unfinished():
+            self.fault = fault
+            self._unfinished_truncation = (fault, complete) if fault.is_shortage else None
+
+    def _is_truncation_unfinished(self) -> bool:
+        return self._unfinished_truncation is not None and self.fault is self._unfinished_truncation[0]
+
+    def _complete_truncation(self) -> None:
+        """Raise the fault, unless it is that of a truncation which can be completed now."""
+        if self._unfinished_truncation is None or not self._is_truncation_unfinished():
+            assert self.fault is not None
+            raise self.fault
+        self._unfinished_truncation[1]()
+
+    def _accept_again(self) -> None:
+        if self._is_truncation_unfinished():
+            self.fault = self._unfinished_truncation = None
 
     def truncate_fully(self, offset: int) -> None:
         """Remove all records and restart the log at `offset`: for a follower whose leader has no older records."""
@@ -599,14 +629,11 @@ class Log:
             self.segments.replace_all(Segment.create(self.files, self.directory, offset, created_ms))
         except StorageFault as fault:
             # The files of the segments are removed: what is appended to them would be lost.
-            if self.fault is None or self.fault is self._truncation_shortage:
-                self.fault = fault
-                self._truncation_shortage = fault if fault.is_shortage else None
+            self._refuse_until_completed(fault, partial(self.truncate_fully, offset))
             raise
-        if self.fault is self._truncation_shortage:
-            self.fault = self._truncation_shortage = None
         self.start_offset = self.end_offset = offset
         self._after_truncation()
+        self._accept_again()
 
     def _after_truncation(self) -> None:
         self.start_offset = min(self.start_offset, self.end_offset)
@@ -621,7 +648,7 @@ class Log:
         except MalformedData as error:
             raise self._broken(error) from error
         except StorageFault as fault:
-            self.fault = fault
+            self._refuse_until_completed(fault, self._end_truncation)
             raise
 
     def _broken(self, error: MalformedData) -> StorageFault:

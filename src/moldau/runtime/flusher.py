@@ -76,7 +76,10 @@ class LogFlusher:
                 try:
                     work = owner.log.begin_flush()
                 except StorageFault as fault:
-                    self._on_fault(fault)
+                    if fault.is_shortage:
+                        owner.flush_postponed(fault)
+                    else:
+                        self._on_fault(fault)
                     continue
                 if work is None:
                     durable.append(owner)  # the log cleaner has already flushed it

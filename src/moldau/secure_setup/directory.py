@@ -155,31 +155,28 @@ class SecureDirectory:
             raise _failed(error, self.path) from error
         return password
 
-    def renew_if_due(self, hosts: Iterable[str], now: datetime) -> bool:
+    def renew_if_due(self, hosts: Iterable[str], now: datetime, *, is_running: bool = False) -> bool:
         """Issue a new certificate if the present one expires soon or lacks one of the hosts; return whether it did.
 
-        The new one has all hosts of the old one, because a running node refuses a certificate that lacks some; only of
-        the machine's own names the oldest of many go.
+        The new one has all hosts of the old one, because a running node refuses a certificate that lacks some. Only at
+        a start, the oldest of the machine's own names go if there are many.
         """
         present = self._read(NODE)
         known, wanted = hosts_of(present), _all_hosts(hosts)
         if expires(present) - now >= RENEW_BEFORE and wanted <= known:
             return False
         authority = Authority(self.authority, self._read(AUTHORITY_KEY))
-        outdated = self._outdated_machine_names(_machine_name() - known)
+        new_name = _machine_name() - known
+        text = self.kept().get(KEPT_MACHINE_NAMES, "")
+        names = list(dict.fromkeys([*filter(None, text.split(",")), *new_name]))
+        outdated = () if is_running else names[:-MACHINE_NAMES_MAX]
         try:
-            self._write(NODE, issue(authority, wanted | (known - outdated), now))
+            self._write(NODE, issue(authority, wanted | (known - frozenset(outdated)), now))
         except OSError as error:
             raise _failed(error, self.path) from error
+        if new_name or outdated:
+            self.keep({KEPT_MACHINE_NAMES: ",".join(names[len(outdated) :])})
         return True
-
-    def _outdated_machine_names(self, new: frozenset[str]) -> frozenset[str]:
-        """Keep the new name of the machine, if there is one; return earlier names that are too many."""
-        text = self.kept().get(KEPT_MACHINE_NAMES, "")
-        names = list(dict.fromkeys([*filter(None, text.split(",")), *new]))
-        if new:
-            self.keep({KEPT_MACHINE_NAMES: ",".join(names[-MACHINE_NAMES_MAX:])})
-        return frozenset(names[:-MACHINE_NAMES_MAX])
 
     def _make_private_directory(self) -> None:
         self.path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)

@@ -72,20 +72,37 @@ def test_a_failed_truncation_refuses_writes(offset: int, error: int) -> None:
         assert log.end_offset >= offset
         assert all(files.exists(segment.log_path) for segment in log.segments)
         assert all(entry.start_offset < log.end_offset for entry in log.epochs.entries)
+        end_offset = log.end_offset
+        if error == errno.EMFILE:
+            append(log, 1)  # completes the truncation
+            assert sorted(read_values(log)) == list(range(end_offset + 1))
+            log.truncate_to(offset)
+            append(log, 1)
+            assert sorted(read_values(log)) == list(range(offset + 1))
+            log.flush()
+        else:
+            with pytest.raises(StorageFault):
+                append(log, 1)
+        check_after_restart(files, offset)
+
+
+def test_a_lack_of_descriptors_that_lasts_goes_on_to_refuse_writes() -> None:
+    for files, _, log in faults_of(lambda log: log.truncate_to(3), errno.EMFILE):
+        files.fails_at = files.operations + 1
         with pytest.raises(StorageFault):
             append(log, 1)
-        check_after_restart(files, offset)
+        append(log, 1)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("offset", [0, 2, 77])
 def test_a_failed_restart_of_a_log_refuses_writes(offset: int, error: int) -> None:
-    for files, store, log in faults_of(lambda log: log.truncate_fully(offset), error):
-        with pytest.raises(StorageFault):
-            append(log, 1)
-        if error == errno.EMFILE:
-            store.truncate_fully(PARTITION, offset)
-            append(log, 1)
+    for files, _, log in faults_of(lambda log: log.truncate_fully(offset), error):
+        if error == errno.EIO:
+            with pytest.raises(StorageFault):
+                append(log, 1)
+        else:
+            append(log, 1)  # completes the truncation
             assert sorted(read_values(log)) == [offset]
             log.flush()
         check_after_restart(files, offset)

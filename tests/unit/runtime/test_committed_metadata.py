@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from moldau.base.errors import MalformedData
 from moldau.metadata.apply import RECORDS_A_TURN
 from moldau.metadata.current import CurrentImage
@@ -28,6 +30,7 @@ class ShortLog:
         self.start_offset = 0
         self.snapshot: SnapshotId | None = None
         self.is_damaged = False
+        self.damaged_from = RECORDS_A_TURN + 1
         self._batches: list[memoryview] = []
 
     def adopt(self, end_offset: int) -> None:
@@ -43,7 +46,7 @@ class ShortLog:
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
         for number in range(snapshot.end_offset):
-            if self.is_damaged and number > RECORDS_A_TURN:
+            if self.is_damaged and number >= self.damaged_from:
                 raise MalformedData("a batch with a wrong CRC")
             yield topic(number)
 
@@ -100,3 +103,14 @@ def test_who_leads_before_the_snapshot_is_loaded_reads_it_whole() -> None:
     assert len(image.topics) == MANY + 1
     desk.timers.run_soon()
     assert desk.topics() == MANY, "the rest is not committed yet"
+
+
+def test_damage_at_the_beginning_reaches_the_caller() -> None:
+    """The driver of the quorum reports it: see `QuorumDriver._guarded`."""
+    desk = Desk()
+    desk.log.adopt(MANY)
+    desk.log.is_damaged, desk.log.damaged_from = True, 0
+    with pytest.raises(MalformedData):
+        desk.metadata.committed(MANY)
+    with pytest.raises(MalformedData):
+        desk.metadata.read(MANY)

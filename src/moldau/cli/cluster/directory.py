@@ -229,7 +229,7 @@ class ClusterDirectory:
         )
         write_private(path, properties_text(properties))
 
-    def secure(self, description: Description, security: Security) -> str | None:
+    def secure(self, description: Description, security: Security, *, is_running: bool = False) -> str | None:
         """Make keys and certificates, or renew them; return the password of the admin user if it is new."""
         from moldau.secure_setup.directory import SecureDirectory
         from moldau.secure_setup.problems import SetupFailed
@@ -239,7 +239,7 @@ class ClusterDirectory:
             if not secured.is_set_up:
                 controllers = [node.id for node in description.nodes if node.controller_port]
                 return secured.set_up(security.hosts(), [self.data_path(each) for each in controllers], now)
-            secured.renew_if_due(security.hosts(), now)
+            secured.renew_if_due(security.hosts(), now, is_running=is_running)
         except SetupFailed as failed:
             raise CommandFailed(f"--secure: {failed}") from failed
         return None
@@ -247,7 +247,7 @@ class ClusterDirectory:
     def renew_if_due(self, description: Description) -> None:
         """Renew the certificate of a secured cluster if it expires soon; running nodes notice the new file."""
         if description.is_secure:
-            self.secure(description, Security())
+            self.secure(description, Security(), is_running=True)
 
     def check_path(self) -> None:
         """Fail if the directory cannot hold nodes, whatever is in it."""

@@ -148,8 +148,8 @@ def read_log_dirs(
     cluster: Cluster, brokers: Iterable[int], topics: Mapping[str, TopicState], moving: Collection[TopicPartition]
 ) -> tuple[dict[int, list[LogDir]], dict[str, array[int]], dict[TopicPartition, dict[int, int]]]:
     """Return the directories of all brokers, the bytes of each partition, by topic, and those of each replica of moving
-    partitions. The bytes are -1 if one of the replicas is on a broker that does not answer. Raises KafkaError if the
-    user may not see them."""
+    partitions. The bytes are -1 if one of the replicas is on one of these brokers, and that one does not answer. Raises
+    KafkaError if the user may not see them."""
     log_dirs: dict[int, list[LogDir]] = {}
     moving_sizes: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in moving}
     sizes = {name: array("q", [0]) * len(topic.leaders) for name, topic in topics.items()}

@@ -31,6 +31,8 @@ _TOKEN: Final = (
 )
 REPLACEMENT: Final = '$1"x"'
 _CSV_EXPONENT: Final = r"[eE][+-]?+\p{Nd}{4}"
+_CSV_COMMA: Final = r"(?m)^(?![+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?$)[^\n]*,"
+"""A comma in a line that is not 1,234,567.89."""
 
 
 class Patterns(NamedTuple):
@@ -55,7 +57,7 @@ def _patterns(misread: str, csv_field: str) -> Patterns:
     )
 
 
-PATTERNS: Final = _patterns(_COMMA_OR_LONG_EXPONENT, f",|{_CSV_EXPONENT}")
+PATTERNS: Final = _patterns(_COMMA_OR_LONG_EXPONENT, f"{_CSV_COMMA}|{_CSV_EXPONENT}")
 PATTERNS_OF_OTHER_LOCALES: Final = _patterns(_LONG_EXPONENT, _CSV_EXPONENT)
 
 

@@ -39,7 +39,8 @@ def upserted_by(pipeline: Pipeline) -> dict[str, str]:
 
 def _table_name(sink: TableSink) -> str:
     """Return the path of a table on this machine, however it is written, and else its URL."""
-    return local_table(sink.path) or sink.path
+    local = local_table(sink.path)
+    return sink.path if local is None else os.path.normpath(local)
 
 
 def outputs_of(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:

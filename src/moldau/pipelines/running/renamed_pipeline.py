@@ -8,14 +8,17 @@ names the file, and its identity.json what each query read and wrote. This modul
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from moldau.pipelines.running.identity import IDENTITY, QueryIdentity, WrongCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json
 from moldau.pipelines.spec import Pipeline
+
+_LOOPBACK: Final = re.compile(r"^(?:127(?:\.\d+){3}|\[::1\])(?=:\d+$)")
 
 
 class WrittenBefore(NamedTuple):
@@ -48,7 +51,7 @@ def refuse_if_renamed(
     names = ", ".join(dict.fromkeys(one.query for one in written))
     outputs = ", ".join(dict.fromkeys(one.output for one in written))
     if former_name == pipeline.name:
-        before = f"this pipeline ran before with its checkpoints in {former.path}; {directory.path} has none"
+        before = f"this pipeline ran before with its checkpoints in {former.path}; {directory.path} has none of {names}"
         remedy = f"run with --state {former.path}"
     else:
         before = (
@@ -104,12 +107,15 @@ def _paths_beside(path: Path) -> list[Path]:
 
 
 def _may_be_same_cluster(recorded: str | None, bootstrap: str | None) -> bool:
-    """Return whether two lists of brokers have one in common, or one list is not known. One file may serve several
-    clusters: their topics only have the same names."""
+    """Return whether two lists of brokers have an address in common, or one list is not known. One file may serve
+    several clusters: their topics only have the same names."""
     if recorded is None or bootstrap is None:
         return True
-    former, now = ({broker.strip().lower() for broker in text.split(",")} for text in (recorded, bootstrap))
-    return not former.isdisjoint(now)
+    return not _addresses(recorded).isdisjoint(_addresses(bootstrap))
+
+
+def _addresses(bootstrap: str) -> set[str]:
+    return {_LOOPBACK.sub("localhost", broker.strip().lower()) for broker in bootstrap.split(",")}
 
 
 def _was_run_from(recorded_file: str | None, file: Path) -> bool:

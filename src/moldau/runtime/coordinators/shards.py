@@ -21,11 +21,13 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.coordinators.shard_replay import Machine
 from moldau.runtime.coordinators.topic import CACHED_HASHES_MAX, CACHED_LENGTH_MAX, CoordinatorTopic
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.wire.records import EndTxnMarker
 
 log = logging.getLogger("moldau.coordinator")
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
+_OVER: Final = object()
 RELOAD_DELAY_MS: Final = 1_000
 """The delay before a failed shard is loaded again: a disk problem rarely ends at once."""
 
@@ -155,10 +157,15 @@ class Shards(Generic[M]):
         steps = self._submit_each(decide)
 
         def run_turn() -> None:
-            for _ in steps:
+            try:
+                is_over = next(steps, _OVER) is _OVER
+            except Exception:  # else no later walk would begin
+                INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
+                is_over = True
+            if is_over:
+                done.complete(None)
+            else:
                 self._timers.soon(run_turn)
-                return
-            done.complete(None)
 
         run_turn()
         return done
@@ -173,6 +180,7 @@ class Shards(Generic[M]):
                     break  # an earlier outcome made the shard fail, or it was closed, so this machine is dropped
                 if outcome is not None:
                     _submit_or_warn(shard, outcome)
+            yield
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Open and close shards according to the leaders of the topic's partitions."""

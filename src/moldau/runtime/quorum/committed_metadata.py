@@ -82,8 +82,9 @@ class CommittedMetadata:
 
     def _publish(self) -> Steps[None]:
         while True:
+            latest = self._log.latest_snapshot()
             yield from self._load_snapshot()
-            if self._needs_snapshot():
+            if self._needs_snapshot() and self._log.latest_snapshot() != latest:
                 continue  # while one was loaded, a later one was fetched
             read_up_to = self._current.image.offset + 1
             if self._high_watermark <= read_up_to:

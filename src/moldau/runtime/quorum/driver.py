@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from moldau.base.clock import Clock, Timer, Timers
-from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.client.peers import Peers
@@ -42,7 +42,7 @@ class QuorumDriver:
         timers: Timers,
         flusher: Flusher,
         run_in_thread: RunInThread,
-        on_fault: Callable[[StorageFault], None] | None = None,
+        on_fault: Callable[[Exception], None] | None = None,
     ) -> None:
         """`on_fault` is called with storage faults in timers and responses, which have no caller to raise them to."""
         self._quorum = quorum
@@ -297,14 +297,14 @@ class QuorumDriver:
             self._guarded(self._quorum.poll)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step that has no caller to raise to; storage faults go to `on_fault`."""
+        """Run a step that has no caller to raise to; storage faults and damaged files go to `on_fault`."""
         try:
             step()
             self._process_output()
-        except StorageFault as fault:
+        except (StorageFault, MalformedData) as fault:
             self._report(fault)
 
-    def _report(self, fault: StorageFault) -> None:
+    def _report(self, fault: StorageFault | MalformedData) -> None:
         if self._on_fault is None:
             raise fault
         self._on_fault(fault)

@@ -229,7 +229,7 @@ class _Download:
         self._file: File = files.open(self._path, create=True)
         self._file.truncate(0)
         self.size = 0
-        self._is_complete = False
+        self._is_renamed = self._is_complete = False
 
     def append(self, chunk: bytes | bytearray | memoryview) -> None:
         write_all(self._file, chunk, self.size)
@@ -253,11 +253,12 @@ class _Download:
         check_snapshot(walk_batches(self._file, 0, self.size))
         self._file.sync()
         self._files.rename(self._path, self._path.removesuffix(PARTIAL))
+        self._is_renamed = True
         self._files.sync_directory(self._owner.log.directory)
         self._is_complete = True
 
     def abandon(self) -> None:
-        self._files.unlink(self._path.removesuffix(PARTIAL) if self._is_complete else self._path)
+        self._files.unlink(self._path.removesuffix(PARTIAL) if self._is_renamed else self._path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,9 +227,6 @@ def test_a_full_disk_names_the_table_and_leaves_nothing(tmp_path: Path) -> None:
 import resource, signal, sys, os
 import pyarrow as pa
 from moldau.base.errors import StorageFault
-from moldau.platforms.durable_files import directory_sync
-from moldau.base.errors import StorageFault
-from moldau.platforms.durable_files import directory_sync
 from moldau.spark.lake import BatchTag, append
 path, kind = sys.argv[1:]
 append(path, kind, pa.table({"v": [os.urandom(10)]}), BatchTag("q", 0))
