@@ -95,6 +95,11 @@ def test_in_another_locale_only_long_exponents_are_suspect(text: str, result: st
     ("field", "is_misread", "is_misread_in_german"),
     [
         ("1,5", True, False),
+        ("12.5\n1,5", True, False),
+        ("1,5\n1,234.5", True, False),
+        ("12,34", True, False),
+        ("-1,234,567.89", False, False),
+        ("1,234", False, False),
         ("1e9999", True, True),
         ("-1.5E+٩٩٩٩", True, True),
         ("12.5", False, False),

@@ -24,10 +24,13 @@ def prefix(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_table_on_this_machine_is_its_path(tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_table_on_this_machine_is_its_path(
+    tmp_path: Path, prefix: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "pipelines" / "lake.yaml"
     file.parent.mkdir()
-    file.write_text(SPEC.format(table=f"{prefix}{tmp_path}/lake/rows", format="parquet", mode=""))
+    file.write_text(SPEC.format(table=f"{prefix}{tmp_path}/lake/rows{end}", format="parquet", mode=""))
     for folder in (tmp_path, file.parent):
         monkeypatch.chdir(folder)
         assert outputs_of(load(file), ["rows"]) == ["table ../lake/rows"]

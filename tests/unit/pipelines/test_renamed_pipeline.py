@@ -114,7 +114,7 @@ def test_the_same_name_with_another_state_directory_is_told_where_its_state_is(f
     with pytest.raises(WrongCheckpoint) as refused:
         refuse_if_renamed(other, pipeline, identity.of_pipeline(pipeline), [], "pipeline.yaml")
     assert str(refused.value).startswith(
-        f"this pipeline ran before with its checkpoints in {former}; {other.path} has none, so rentals.dead-letters,"
+        f"this pipeline ran before with its checkpoints in {former}; {other.path} has none of rentals.dead-letters,"
     )
     assert f"; run with --state {former}, or run `" in str(refused.value)
 
