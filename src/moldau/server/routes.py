@@ -25,6 +25,9 @@ PRODUCE_DECODED_ON_LOOP_BYTES: Final = 1_100_000
 """The same for Produce, which is mostly records. Clients send up to a mebibyte by default."""
 PRODUCE_DECODED_ON_LOOP_ELEMENTS: Final = 128
 """Topics, and partitions of each: 128 of 128 take some 20 milliseconds."""
+PRODUCE_ELEMENTS_MAX: Final = 20_000
+"""The most topics and partitions of a Produce request. A partition without records takes six bytes, and a request may
+have a hundred megabytes. Clients stay below it: a batch has at least 68 bytes, and they send a mebibyte by default."""
 ELEMENTS_MAX: Final = 10_000
 """The most elements of one array in a request; integers, such as the partitions of a topic, may be 50,000. They are
 handled in turns, but the parts of the response are put together in one."""
@@ -74,13 +77,15 @@ def make_route(handler: Routed, version: int) -> Route:
     request = request_class(key)
     is_produce = key == ApiKey.PRODUCE
     elements_max = REQUEST_ELEMENTS_MAX if key in LONG_APIS else ELEMENTS_MAX
+    total_max = PRODUCE_ELEMENTS_MAX if is_produce else None
     return Route(
         key=key,
         name=APIS[key].name,
         answer=handler.answer,
         request=request,
         decode=decoder(request, version, PRODUCE_DECODED_ON_LOOP_ELEMENTS if is_produce else DECODED_ON_LOOP_ELEMENTS),
-        decode_long=lambda *frame: decoder(request, version, elements_max)(*frame),  # compiled when first needed
+        # Compiled when first needed.
+        decode_long=lambda *frame: decoder(request, version, elements_max, total_max)(*frame),
         frame=_pausing(framing.frame) if key in STRICT_FROM_VERSION else framing.frame,
         bytes_max=sys.maxsize if is_produce else _bytes_max(handler),
         decoded_on_loop_bytes=PRODUCE_DECODED_ON_LOOP_BYTES if is_produce else DECODED_ON_LOOP_BYTES,

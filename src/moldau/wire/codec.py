@@ -78,7 +78,7 @@ def malformed(cls: type[Message], version: int, error: Exception) -> MalformedDa
 
 
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
-_decoders: dict[tuple[type[Message], int, int], Decoder] = {}
+_decoders: dict[tuple[type[Message], int, int, int | None], Decoder] = {}
 _framers: dict[tuple[type[Message], int, bool], Framer] = {}
 
 
@@ -90,14 +90,17 @@ def encoder(cls: type[Message], version: int) -> Encoder:
     return encode_function
 
 
-def decoder(cls: type[Message], version: int, elements_max: int = REQUEST_ELEMENTS_MAX) -> Decoder:
+def decoder(
+    cls: type[Message], version: int, elements_max: int = REQUEST_ELEMENTS_MAX, total_max: int | None = None
+) -> Decoder:
     """Return the function that reads a message. That of a request raises TooManyElements if one of its arrays has more
-    than `elements_max`; integers, which are read at once, may be 50,000."""
-    decode_function = _decoders.get((cls, version, elements_max))
+    than `elements_max`, or all of them together more than `total_max`; integers, which are read at once, may be 50,000
+    and do not count."""
+    decode_function = _decoders.get((cls, version, elements_max, total_max))
     if decode_function is None:
         _check_version(cls, version)
-        source = decoder_source(cls, version, elements_max)
-        decode_function = _decoders[cls, version, elements_max] = _compile(source, "decode", cls, version)
+        source = decoder_source(cls, version, elements_max, total_max)
+        decode_function = _decoders[cls, version, elements_max, total_max] = _compile(source, "decode", cls, version)
     return decode_function
 
 

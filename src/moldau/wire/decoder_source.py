@@ -17,10 +17,14 @@ REQUEST_ELEMENTS_MAX = 50_000
 """Most elements of one array in a request: decoding each takes time, and decoding cannot be split into turns."""
 
 
-def decoder_source(cls: type[Message], version: int, elements_max: int) -> tuple[str, dict[str, Any]]:
+def decoder_source(
+    cls: type[Message], version: int, elements_max: int, total_max: int | None
+) -> tuple[str, dict[str, Any]]:
     is_request = cls.__name__.endswith("Request")
-    writer = DecoderWriter(version, version >= cls.FLEXIBLE, is_request, elements_max)
+    writer = DecoderWriter(version, version >= cls.FLEXIBLE, is_request, elements_max, total_max)
     writer.lines.append("def decode(b, p, end):")
+    if total_max is not None:
+        writer.line("total = 0")
     result = writer.write_struct(cls)
     writer.line(f"return {result}, p")
     return "\n".join(writer.lines), writer.names
@@ -29,10 +33,13 @@ def decoder_source(cls: type[Message], version: int, elements_max: int) -> tuple
 class DecoderWriter(SourceWriter):
     """Values of fixed size wait in `pending_fixed`, so that one call unpacks them, with the length that follows."""
 
-    def __init__(self, version: int, flexible: bool, is_request: bool, elements_max: int) -> None:
+    def __init__(
+        self, version: int, flexible: bool, is_request: bool, elements_max: int, total_max: int | None
+    ) -> None:
         super().__init__(version, flexible)
         self.is_request = is_request
         self.elements_max = elements_max
+        self.total_max = total_max
         self.pending_fixed: list[tuple[str, str]] = []
 
     def write_struct(self, cls: type[Message]) -> str:
@@ -142,6 +149,10 @@ class DecoderWriter(SourceWriter):
             elements_max = REQUEST_ELEMENTS_MAX if field.type_name in FIXED else self.elements_max
             message = f"{field.name} has more than {elements_max:,} elements"
             self.line(f"if {count} > {elements_max}: raise too_many({message!r})")
+            if self.total_max is not None and field.type_name not in FIXED:
+                self.line(f"total += {count}")
+                message = f"its arrays have more than {self.total_max:,} elements"
+                self.line(f"if total > {self.total_max}: raise too_many({message!r})")
         if field.struct is None and field.type_name in FIXED:
             self.line(f"{value} = list(integers({FIXED[field.type_name]!r}, {count}).unpack_from(b, p))")
             self.line(f"p += {count} * {min_bytes}")

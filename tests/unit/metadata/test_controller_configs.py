@@ -113,6 +113,19 @@ def test_append_and_subtract_change_lists(before: str | None, operation: int, va
     assert value_after == after
 
 
+def test_a_list_does_not_grow_beyond_what_can_be_set() -> None:
+    """Repeated items do not count, and their number does not make the work quadratic."""
+    name, replicas = "leader.replication.throttled.replicas", [f"{index}:1" for index in range(5_000)]
+    image, codes, _ = step(START, (TOPIC, [(name, SET, ",".join(replicas[:4_000]))]))
+    assert codes == [0]
+    image, codes, _ = step(image, (TOPIC, [(name, APPEND, ",".join(["7:1"] * 6_000))]))
+    assert codes == [0]
+    assert image.configs_of(*TOPIC)[name] == ",".join(replicas[:4_000])
+    _, codes, messages = step(image, (TOPIC, [(name, APPEND, ",".join(replicas))]))
+    assert codes == [ErrorCode.INVALID_CONFIG]
+    assert messages == [f"The value of {name} would be longer than 32,767 bytes."]
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from([SET, DELETE, APPEND, SUBTRACT]), st.sets(st.sampled_from(["compact", "delete"])))

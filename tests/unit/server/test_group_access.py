@@ -12,6 +12,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.security.acls.bindings import ResourceType
+from moldau.server.handlers.groups.consumer import NAMES_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -429,6 +430,17 @@ def assigned(node: CoordinatorNode, response: ConsumerGroupHeartbeatResponse) ->
     assert response.error_code == NONE, response.error_message
     assert response.assignment is not None
     return {names.get(each.topic_id, "?") for each in response.assignment.topic_partitions}
+
+
+@pytest.mark.parametrize("count", [NAMES_A_TURN, 3 * NAMES_A_TURN + 1])
+def test_each_of_many_subscribed_topics_must_be_allowed(node: CoordinatorNode, count: int) -> None:
+    allow_group(node, AclOperation.READ)
+    allow_topic(node, AclOperation.DESCRIBE)
+    names = [PUBLIC] * (count - 1)
+    denied = node.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(*names, SECRET), 1)
+    assert denied.error_code == TOPIC_DENIED
+    joined = node.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(*names, PUBLIC), 1)
+    assert assigned(node, joined) == {PUBLIC}
 
 
 @pytest.mark.parametrize("version", [0, 1])

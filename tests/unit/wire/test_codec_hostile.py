@@ -20,10 +20,10 @@ from random_messages import Filling, every_message, every_version, least_element
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
-from moldau.wire.codec import decode, encode
+from moldau.wire.codec import TooManyElements, decode, decoder, encode
 from moldau.wire.messages.fetch import FetchRequest
 from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
-from moldau.wire.messages.produce import ProduceRequest
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.wire.messages.vote import VoteRequest
 from moldau.wire.schema import Message, fields_of
 
@@ -231,3 +231,13 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert known.endswith(b"\0")
     unknown = known[:-1] + b"\x02" + b"\x63\x03abc" + b"\xff\xff\xff\xff\x0f\x00"
     assert decode(MetadataResponse, unknown, 9) == response
+
+
+def test_the_elements_of_all_arrays_together_are_limited() -> None:
+    """A Produce request has no other limit on topics times partitions."""
+    topics = [TopicProduceData(name=f"t{topic}", partition_data=[PartitionProduceData(0)] * 100) for topic in range(10)]
+    frame = memoryview(encoded(ProduceRequest(None, -1, 1, topics), 9))
+    decode_all = decoder(ProduceRequest, 9, elements_max=200, total_max=1_010)
+    assert len(decode_all(frame, 0, len(frame))[0].topic_data) == 10
+    with pytest.raises(TooManyElements, match="its arrays have more than 1,009 elements"):
+        decoder(ProduceRequest, 9, elements_max=200, total_max=1_009)(frame, 0, len(frame))

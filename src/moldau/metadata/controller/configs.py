@@ -22,6 +22,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.views import refuse_view_configs
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord
+from moldau.wire.decoder_source import STRING_BYTES_MAX
 from moldau.wire.messages import alter_configs, incremental_alter_configs
 from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from moldau.wire.messages.incremental_alter_configs import (
@@ -165,11 +166,16 @@ def _apply_operation(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {config.name} because its type is not LIST."
         )
     current = _list_value(configs, definition, key, broker_configs)
-    items = [item for item in value.split(",") if item]
+    items = dict.fromkeys(item for item in value.split(",") if item)
     if operation is Operation.APPEND:
-        configs[config.name] = ",".join([*current, *(item for item in items if item not in current)])
+        changed = ",".join(dict.fromkeys([*current, *items]))
     else:
-        configs[config.name] = ",".join(item for item in current if item not in items)
+        changed = ",".join(item for item in current if item not in items)
+    if len(changed.encode()) > STRING_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"The value of {config.name} would be longer than {STRING_BYTES_MAX:,} bytes."
+        )
+    configs[config.name] = changed
 
 
 def _definition(kind: int, name: str) -> ConfigDef | None:

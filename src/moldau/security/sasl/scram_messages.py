@@ -19,6 +19,8 @@ ITERATIONS_MAX: Final = 16384
 """Kafka's limits for new credentials; the lower one also holds for every login."""
 
 TOKEN_EXTENSION: Final = "tokenauth"
+MESSAGE_BYTES_MAX: Final = 16 << 10
+"""Names and nonces are short. Strangers send these messages, and reading half a megabyte takes a tenth of a second."""
 
 _HASHES: Final = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
 
@@ -149,6 +151,8 @@ def xor(left: bytes, right: bytes) -> bytes:
 
 
 def _match(pattern: re.Pattern[str], token: bytes) -> re.Match[str]:
+    if len(token) > MESSAGE_BYTES_MAX:
+        raise MalformedMessage("malformed SCRAM message: too long")
     match = pattern.fullmatch(bytes(token).decode("utf-8", "replace"))
     if match is None:
         raise MalformedMessage("malformed SCRAM message")

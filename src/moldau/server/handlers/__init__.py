@@ -142,7 +142,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         ListGroups(node.groups),
         DescribeGroups(node.groups, node.timers),
         DeleteGroups(node.groups, node.timers),
-        ConsumerGroupHeartbeat(node.groups),
+        ConsumerGroupHeartbeat(node.groups, node.timers),
         ConsumerGroupDescribe(node.groups, node.timers),
         AddPartitionsToTxn(current, node.transactions, node.timers),
         AddOffsetsToTxn(node.transactions, node.groups),

@@ -361,7 +361,7 @@ def _copy_records(request: ProduceRequest) -> None:
     """Copy the records, because the connection's buffer will contain other requests when they are appended."""
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if isinstance(data.records, memoryview):
+            if isinstance(data.records, memoryview) and len(data.records):
                 data.records = memoryview(bytearray(data.records))
 
 

@@ -173,6 +173,7 @@ def test_a_right_proof_with_another_nonce_or_channel_is_refused(without_proof: s
         b"n,,n=\xc4\x8d,r=x",
         b"n,,n=\xff,r=x",
         b"n,,n=ann,r=x,tokenauth=true",
+        b"n,,n=%b,r=x" % (b"a" * (16 << 10)),
     ],
 )
 def test_refused_first_messages(token: bytes) -> None:

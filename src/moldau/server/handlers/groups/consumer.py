@@ -5,14 +5,16 @@ Heartbeat v1: the client generates its own member id, and may subscribe by a reg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import MayUseTopic, Outcome, any_topic
@@ -22,7 +24,7 @@ from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
 from moldau.server.handlers.groups.listing import GROUPS_A_TURN
-from moldau.server.handlers.replies import reply_or_error, reply_when_ready, uneven_in_turns
+from moldau.server.handlers.replies import reply_or_error, reply_when_ready, run_steps, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (
@@ -35,6 +37,8 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
+NAMES_A_TURN: Final = 500
+"""Names of subscribed topics that are authorized in one turn of the loop."""
 TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
 """Kafka's words."""
 
@@ -44,17 +48,23 @@ class ConsumerGroupHeartbeat:
     versions = (0, 1)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, is_authorized: bool = False
     ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
         may_describe: MayUseTopic = any_topic
         if not caller.is_unrestricted:
-            denied_code = _denied_code(request, caller.access)
-            if denied_code is not None:
-                return ConsumerGroupHeartbeatResponse(error_code=denied_code)
+            if not caller.access.allows(GROUP_READ, request.group_id):
+                return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            names = request.subscribed_topic_names
+            if names and not is_authorized:
+                if len(names) > NAMES_A_TURN:
+                    return run_steps(self._timers, self._steps(request, caller, names))
+                if not all(caller.access.allows(TOPIC_DESCRIBE, name) for name in names):
+                    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)  # of the topics of a pattern
         try:
             reply = self._coordinator.submit(
@@ -64,13 +74,15 @@ class ConsumerGroupHeartbeat:
             return _heartbeat_error(error)
         return reply_when_ready(reply, _heartbeat_error) if isinstance(reply, Promise) else reply
 
-
-def _denied_code(request: ConsumerGroupHeartbeatRequest, access: Access) -> ErrorCode | None:
-    if not access.allows(GROUP_READ, request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    names = request.subscribed_topic_names or ()
-    is_allowed = all(access.allows(TOPIC_DESCRIBE, name) for name in names)
-    return None if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    def _steps(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, names: Sequence[str]
+    ) -> Steps[ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]]:
+        """Authorize many topics in turns."""
+        may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
+        allowed = yield from map_in_steps(TurnItems(NAMES_A_TURN), names, may_describe)
+        if not all(allowed):
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return self.answer(request, caller, is_authorized=True)
 
 
 def _heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
