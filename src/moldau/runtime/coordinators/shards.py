@@ -143,16 +143,12 @@ class Shards(Generic[M]):
     def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
         """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
         topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
-        self.submit_each_to_loaded(lambda machine: [decide(machine)])
-
-    def submit_each_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
-        """Submit many outcomes to every loaded machine, each of them separately: if one is refused as
-        too large, the others are still appended."""
-        finish(self._submit_each(decide))
+        finish(self._submit_each(lambda machine: [decide(machine)]))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Promise[None]:
-        """Like `submit_each_to_loaded`, but each None that `decide` yields ends the turn of the loop. The promise is
-        completed after the last outcome."""
+        """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
+        others are still appended. Each None that `decide` yields ends the turn of the loop. The promise is completed
+        after the last outcome."""
         done: Promise[None] = Promise()
         steps = self._submit_each(decide)
 
