@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator_node import CoordinatorNode
+import pytest
+from coordinator_node import PUBLIC, CoordinatorNode
 from operations import operations_of
 
 from moldau.base.errors import ErrorCode
@@ -13,12 +14,18 @@ from moldau.coordinator.transaction.transactions import EXPIRED_A_TURN
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
+from moldau.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.schema import Message
 
 LINES_A_TURN = 80_000
 """A turn of 20 ms executes some 200,000 lines."""
 IDS = 4_000
+TOPICS = 4_000
 EIGHT_DAYS_MS = 8 * 24 * 3_600_000
 """More than `transactional.id.expiration.ms`."""
 
@@ -31,6 +38,16 @@ def coordinator_of(node: CoordinatorNode) -> TransactionCoordinator:
 
 def begin(node: CoordinatorNode, api: ApiKey, request: Message, version: int) -> Any:
     return node._handlers[api].answer(request, Caller("PLAINTEXT", "test:1", "test", version))
+
+
+def turns_and_response(node: CoordinatorNode, api: ApiKey, request: Message, version: int) -> tuple[list[int], Any]:
+    """Return the lines of each turn until the request is answered, also those of the log, and the response."""
+    replies: list[Any] = []
+    turns = [operations_of(lambda: replies.append(begin(node, api, request, version)))]
+    timers = node.in_memory.timers
+    while not replies[0].done:
+        turns.append(operations_of(timers.run_one_soon if timers._soon else node.in_memory.flush))
+    return turns, replies[0].value()
 
 
 def fill(node: CoordinatorNode) -> None:
@@ -57,3 +74,46 @@ def test_transactional_ids_expire_in_turns() -> None:
     assert reply.value().error_code == ErrorCode.NONE
     left = [each for machine in coordinator.shards.machines() for each in machine.transactions]
     assert left == [f"id-{IDS - 1}"], "it was used meanwhile"
+
+
+# --- AddPartitionsToTxn -----------------------------------------------------------------------------------------
+
+
+def long_topics() -> list[AddPartitionsToTxnTopic]:
+    return [AddPartitionsToTxnTopic(PUBLIC, [0] * 25)] * TOPICS
+
+
+@pytest.mark.parametrize("epoch", [0, 7])
+def test_the_results_of_many_added_partitions_are_built_in_turns(epoch: int) -> None:
+    node = CoordinatorNode()
+    producer = node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
+    request = AddPartitionsToTxnRequest((), "tx", producer.producer_id, epoch, long_topics())
+    turns, response = turns_and_response(node, ApiKey.ADD_PARTITIONS_TO_TXN, request, 3)
+    assert max(turns) < LINES_A_TURN
+    assert len(turns) > 2 * TOPICS * 25 // 2_000
+    topics = response.results_by_topic_v3_and_below
+    assert [topic.name for topic in topics] == [PUBLIC] * TOPICS
+    codes = [each.partition_error_code for topic in topics for each in topic.results_by_partition]
+    assert codes == [ErrorCode.NONE if epoch == 0 else ErrorCode.PRODUCER_FENCED] * 25 * TOPICS
+
+
+def test_the_results_of_many_transactions_are_built_in_turns() -> None:
+    """Some add partitions and wait for the log, and some verify them."""
+    node = CoordinatorNode()
+    producer = node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
+    topics = long_topics()
+    transactions = [
+        AddPartitionsToTxnTransaction("tx", producer.producer_id, producer.producer_epoch, verify_only, each)
+        for verify_only, each in ((False, topics[:1]), (True, topics[: TOPICS // 2]), (False, topics[: TOPICS // 2]))
+    ]
+    request = AddPartitionsToTxnRequest(transactions)
+    turns, response = turns_and_response(node, ApiKey.ADD_PARTITIONS_TO_TXN, request, 5)
+    assert max(turns) < LINES_A_TURN
+    assert [len(each.topic_results) for each in response.results_by_transaction] == [1, TOPICS // 2, TOPICS // 2]
+    codes = {
+        each.partition_error_code
+        for result in response.results_by_transaction
+        for topic in result.topic_results
+        for each in topic.results_by_partition
+    }
+    assert codes == {ErrorCode.NONE}
