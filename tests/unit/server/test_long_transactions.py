@@ -20,6 +20,12 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from moldau.wire.schema import Message
 
 LINES_A_TURN = 80_000
@@ -117,3 +123,49 @@ def test_the_results_of_many_transactions_are_built_in_turns() -> None:
         for each in topic.results_by_partition
     }
     assert codes == {ErrorCode.NONE}
+
+
+# --- TxnOffsetCommit --------------------------------------------------------------------------------------------
+
+
+def long_commit(name: str, producer_id: int, epoch: int) -> TxnOffsetCommitRequest:
+    partitions = [TxnOffsetCommitRequestPartition(1, 5, -1, "")] * 25
+    topics = [TxnOffsetCommitRequestTopic(name, partitions)] * TOPICS
+    return TxnOffsetCommitRequest("tx", "g", producer_id, epoch, topics=topics)
+
+
+def codes_of_commit(response: TxnOffsetCommitResponse) -> set[int]:
+    assert len(response.topics) == TOPICS
+    assert all(len(topic.partitions) == 25 for topic in response.topics)
+    return {each.error_code for topic in response.topics for each in topic.partitions}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (PUBLIC, ErrorCode.INVALID_PRODUCER_ID_MAPPING)],
+)
+def test_offsets_that_cannot_be_committed_are_refused_in_turns(name: str, code: ErrorCode) -> None:
+    node = CoordinatorNode()
+    request = long_commit(name, 4_711, 0)
+    turns, response = turns_and_response(node, ApiKey.TXN_OFFSET_COMMIT, request, 5)
+    assert max(turns) < LINES_A_TURN
+    assert codes_of_commit(response) == {code}
+
+
+def test_no_offset_is_committed_if_the_only_topic_is_deleted_meanwhile() -> None:
+    node = CoordinatorNode()
+    producer = node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
+    request = long_commit(PUBLIC, producer.producer_id, producer.producer_epoch)
+    reply = begin(node, ApiKey.TXN_OFFSET_COMMIT, request, 5)
+    for _ in range(5):
+        node.in_memory.timers.run_one_soon()
+    before = node._written()[:2]
+    node.in_memory.delete_topic(PUBLIC)
+    turns = []
+    while not reply.done:
+        timers = node.in_memory.timers
+        turns.append(operations_of(timers.run_one_soon if timers._soon else node.in_memory.flush))
+    assert max(turns) < LINES_A_TURN
+    assert codes_of_commit(reply.value()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    node.run_until_idle()
+    assert node._written()[:2] == before, "nothing is in the log of the offsets"

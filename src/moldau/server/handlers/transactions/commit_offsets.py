@@ -9,7 +9,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems, finish, split
 from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome
@@ -116,26 +116,31 @@ class TxnOffsetCommit:
 
         draft = yield from draft_in_steps(request.topics, add)
         yield
-        return reply_or_error(
-            lambda: self._verify(request, client, may_read, draft),
-            lambda error: _error_response(request, error.code, client.version),
-        )
+        if draft.has_usable_partition and not (yield from self._is_any_usable(request, may_read)):
+            # The draft is from before a right was taken away, or a topic deleted.
+            draft = yield from draft_in_steps(request.topics, add)
+            yield
+        try:
+            response = self._verify(request, client, may_read, draft)
+        except KafkaError as error:
+            return self._error_in_turns(request, error.code, client.version)
+
+        def or_error(value: TxnOffsetCommitResponse | KafkaError) -> Response:
+            if isinstance(value, KafkaError):
+                return self._error_in_turns(request, value.code, client.version)
+            return value
+
+        return when_ready(response, or_error)
 
     def _verify(
         self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic, draft: Draft | None
     ) -> Response:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        requested = (
-            (topic.name, each.partition_index)
-            for topic in request.topics
-            if may_read(topic.name)
-            for each in topic.partitions
-        )
-        if not any(self._is_known(*each) for each in requested):
-            # No offset can be committed: the coordinator only returns the errors. Not by the draft, which may be from
-            # before a right was taken away.
-            return self._submit(request, client, may_read, None)
+        is_usable = finish(self._is_any_usable(request, may_read)) if draft is None else draft.has_usable_partition
+        if not is_usable:
+            # No offset can be committed: the coordinator only returns the errors.
+            return self._submit(request, client, may_read, draft)
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
@@ -175,9 +180,18 @@ class TxnOffsetCommit:
 
         return self._groups.submit(request.group_id, commit)
 
-    def _is_known(self, topic: str, index: int) -> bool:
-        topic_image = self._current.image.topics.get(topic)
-        return topic_image is not None and 0 <= index < len(topic_image.partitions)
+    def _is_any_usable(self, request: TxnOffsetCommitRequest, may_read: MayUseTopic) -> Steps[bool]:
+        """Return whether a partition exists and the client may use it."""
+        turn = TurnItems(PARTITIONS_A_TURN)
+        for topic in request.topics:
+            image = self._current.image.topics.get(topic.name) if may_read(topic.name) else None
+            count = 0 if image is None else len(image.partitions)
+            for some in split(topic.partitions, PARTITIONS_A_TURN) if count else ((),):
+                if any(0 <= each.partition_index < count for each in some):
+                    return True
+                if turn.ends_after(len(some)):
+                    yield
+        return False
 
 
 def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:
