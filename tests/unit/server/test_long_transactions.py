@@ -20,6 +20,7 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
+from moldau.wire.messages.list_transactions import ListTransactionsRequest
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -169,3 +170,50 @@ def test_no_offset_is_committed_if_the_only_topic_is_deleted_meanwhile() -> None
     assert codes_of_commit(reply.value()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     node.run_until_idle()
     assert node._written()[:2] == before, "nothing is in the log of the offsets"
+
+
+# --- ListTransactions -------------------------------------------------------------------------------------------
+
+
+def test_many_transactions_are_listed_in_turns() -> None:
+    node = CoordinatorNode()
+    fill(node)
+    request = ListTransactionsRequest(state_filters=["Empty", "Strange"])
+    turns, response = turns_and_response(node, ApiKey.LIST_TRANSACTIONS, request, 1)
+    assert max(turns) < LINES_A_TURN // 2
+    assert len(turns) > IDS // 1_000
+    assert response.unknown_state_filters == ("Strange",)
+    names = [each.transactional_id for each in response.transaction_states]
+    assert sorted(names) == sorted(f"id-{number}" for number in range(IDS))
+
+
+def test_a_list_leaves_out_a_transactional_id_that_is_removed_meanwhile() -> None:
+    node = CoordinatorNode()
+    fill(node)
+    reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(transactional_id_pattern="id-39.*"), 2)
+    gone = f"id-{IDS - 1}"
+    coordinator_of(node).shards.machine_of(gone).transactions.pop(gone)
+    node.run_until_idle()
+    names = {each.transactional_id for each in reply.value().transaction_states}
+    assert gone not in names
+    assert len(names) == 110, "39, 390 to 399 and 3900 to 3998"
+
+
+def test_a_list_waits_until_what_it_has_read_is_committed() -> None:
+    node = CoordinatorNode()
+    node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
+    initialized = begin(node, ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("new", 60_000), 5)
+    reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(), 1)
+    assert not initialized.done
+    assert not reply.done
+    node.run_until_idle()
+    assert {each.transactional_id for each in reply.value().transaction_states} == {"tx", "new"}
+
+
+def test_a_list_fails_if_a_shard_is_dropped_meanwhile() -> None:
+    node = CoordinatorNode()
+    fill(node)
+    reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(), 1)
+    coordinator_of(node).close()
+    node.run_until_idle()
+    assert reply.value().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -17,7 +17,7 @@ from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
-from moldau.base.steps import split
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.coordinator.machine import (
     NOTHING,
     Answer,
@@ -177,8 +177,9 @@ class Transactions:
         prepared = self.transactions[markers.transactional_id]
         return self._change(None, ending.complete(prepared, self._clock.now_ms()))
 
-    def listed(self, criteria: TransactionFilter) -> Outcome[list[ListedTransaction]]:
-        return Outcome(listing.list_transactions(self.transactions.values(), criteria, self._clock.now_ms()))
+    def listed(self, criteria: TransactionFilter, turn: TurnItems) -> Steps[list[ListedTransaction]]:
+        """List transactions in steps: each is as it was in its step, if it is not gone by then."""
+        return listing.list_transactions(self.transactions, criteria, self._clock.now_ms(), turn)
 
     def describe(self, transactional_id: str) -> Outcome[DescribedTransaction]:
         return Outcome(listing.describe(transactional_id, self.transactions.get(transactional_id)))

@@ -140,6 +140,18 @@ class Shards(Generic[M]):
         """Submit the same request to every machine. Raise KafkaError if a machine is not loaded."""
         return [local.shard.submit(decide, local.machine) for local in self._shards.values()]
 
+    def read_all(self, read: Callable[[M], Steps[R]]) -> Steps[list[R | Promise[R]]]:
+        """Read every machine in steps; what was read of it is its reply when all of that is committed. Raise KafkaError
+        if a machine is not loaded, or is dropped meanwhile."""
+        shards = list(self._shards.values())
+        for shard, _ in shards:
+            shard.check_ready()
+        replies = []
+        for shard, machine in shards:
+            found = yield from read(machine)
+            replies.append(shard.submit(Outcome, found))
+        return replies
+
     def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
         """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
         topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
