@@ -153,6 +153,20 @@ def test_offsets_that_cannot_be_committed_are_refused_in_turns(name: str, code: 
     assert codes_of_commit(response) == {code}
 
 
+def test_the_time_of_a_refusal_that_came_later_counts() -> None:
+    """For the quota `request_percentage`."""
+    node = CoordinatorNode()
+    reply = begin(node, ApiKey.TXN_OFFSET_COMMIT, long_commit(PUBLIC, 4_711, 0), 5)
+    timers = node.in_memory.timers
+    while not reply.handled.done:
+        timers.run_one_soon()
+    assert not reply.done, "the coordinator of the transaction is asked"
+    took_s = reply.took_s
+    node.run_until_idle()
+    assert codes_of_commit(reply.value()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert reply.took_s > took_s
+
+
 def test_no_offset_is_committed_if_the_only_topic_is_deleted_meanwhile() -> None:
     node = CoordinatorNode()
     producer = node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)

@@ -187,7 +187,7 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
     return long_reply
 
 
-def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Steps[R]]) -> Promise[R]:
+def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Steps[R | Promise[R]]]) -> Promise[R]:
     """Return the result of a request's last steps, which begin when a reply is there. Later requests of the same
     connection do not wait for it."""
     long_reply = LongReply()

@@ -9,7 +9,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
-from moldau.base.steps import Steps, TurnItems, finish, split
+from moldau.base.steps import Steps, TurnItems, finish, no_steps, split
 from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome
@@ -20,7 +20,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
-from moldau.server.handlers.replies import item_count, partitions_in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import item_count, partitions_in_turns, reply_or_error, run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
@@ -125,12 +125,12 @@ class TxnOffsetCommit:
         except KafkaError as error:
             return self._error_in_turns(request, error.code, client.version)
 
-        def or_error(value: TxnOffsetCommitResponse | KafkaError) -> Response:
+        def or_error(value: TxnOffsetCommitResponse | KafkaError) -> Steps[Response]:
             if isinstance(value, KafkaError):
-                return self._error_in_turns(request, value.code, client.version)
-            return value
+                return no_steps(self._error_in_turns(request, value.code, client.version))
+            return no_steps(value)
 
-        return when_ready(response, or_error)
+        return steps_when_ready(self._timers, response, or_error) if isinstance(response, Promise) else response
 
     def _verify(
         self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic, draft: Draft | None
