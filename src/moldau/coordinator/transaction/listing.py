@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from moldau.base.errors import ErrorCode
 from moldau.base.pattern import compile_pattern
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.coordinator.transaction.transaction import STATES_BY_TITLE, State, Transaction, partitions_by_topic
 from moldau.wire.messages.describe_transactions import TopicData
 from moldau.wire.messages.describe_transactions import TransactionState as DescribedTransaction
@@ -48,13 +49,19 @@ def filter_of(request: ListTransactionsRequest) -> TransactionFilter:
 
 
 def list_transactions(
-    transactions: Iterable[Transaction], criteria: TransactionFilter, now_ms: int
-) -> list[ListedTransaction]:
-    return [
-        ListedTransaction(transaction.transactional_id, transaction.producer_id, transaction.state.title)
-        for transaction in transactions
-        if criteria.takes(transaction, now_ms)
-    ]
+    transactions: Mapping[str, Transaction], criteria: TransactionFilter, now_ms: int, turn: TurnItems
+) -> Steps[list[ListedTransaction]]:
+    listed: list[ListedTransaction] = []
+    for some in split(list(transactions), turn.items_a_turn):
+        found = filter(None, map(transactions.get, some))  # those that were not removed in an earlier step
+        listed += [
+            ListedTransaction(each.transactional_id, each.producer_id, each.state.title)
+            for each in found
+            if criteria.takes(each, now_ms)
+        ]
+        if turn.ends_after(len(some)):
+            yield
+    return listed
 
 
 def describe(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:

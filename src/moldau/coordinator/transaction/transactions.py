@@ -17,6 +17,7 @@ from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.coordinator.machine import (
     NOTHING,
     Answer,
@@ -54,6 +55,8 @@ END_BUMPS_EPOCH_MIN_VERSION: Final = 5
 END_SPARE_BYTES: Final = 64
 """An upper bound of how much longer the record of the end is than the record of the transaction. Without this reserve
 the record of the end could be too large, and the transaction would never end."""
+EXPIRED_A_TURN: Final = 500
+"""Transactional ids whose expiration is checked in one turn of the loop."""
 ABORT_RETRY_MS: Final = 1_000
 """When to retry the abort of an expired transaction, if no producer id was available or the log refused the record."""
 
@@ -174,8 +177,9 @@ class Transactions:
         prepared = self.transactions[markers.transactional_id]
         return self._change(None, ending.complete(prepared, self._clock.now_ms()))
 
-    def listed(self, criteria: TransactionFilter) -> Outcome[list[ListedTransaction]]:
-        return Outcome(listing.list_transactions(self.transactions.values(), criteria, self._clock.now_ms()))
+    def listed(self, criteria: TransactionFilter, turn: TurnItems) -> Steps[list[ListedTransaction]]:
+        """List transactions in steps: each is as it was in its step, if it is not gone by then."""
+        return listing.list_transactions(self.transactions, criteria, self._clock.now_ms(), turn)
 
     def describe(self, transactional_id: str) -> Outcome[DescribedTransaction]:
         return Outcome(listing.describe(transactional_id, self.transactions.get(transactional_id)))
@@ -226,13 +230,21 @@ class Transactions:
 
     # --- deadlines ----------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int) -> Iterator[Outcome[None]]:
-        """Yield the removal of each transactional id that was not used for `id_expiration_ms`."""
+    def expire(self, now_ms: int) -> Iterator[Outcome[None] | None]:
+        """Yield the removal of transactional ids that were not used for `id_expiration_ms`, and None where a turn of
+        the loop ends. Each outcome must be submitted before the next one is asked for."""
         oldest_ms = now_ms - self._settings.id_expiration_ms
-        for transaction in list(self.transactions.values()):
-            is_idle = transaction.state is State.EMPTY or transaction.state in COMPLETED
-            if is_idle and transaction.last_update_ms <= oldest_ms:
-                yield Outcome(None, [tombstone_of(transaction)])
+        for some in split(list(self.transactions.values()), EXPIRED_A_TURN):
+            tombstones = [tombstone_of(each) for each in some if self._is_unused(each, oldest_ms)]
+            if tombstones:
+                yield Outcome(None, tombstones, is_divisible=True)
+            yield None
+
+    def _is_unused(self, transaction: Transaction, oldest_ms: int) -> bool:
+        """Whether the transaction is idle since `oldest_ms`, and neither changed nor removed in an earlier turn."""
+        is_idle = transaction.state is State.EMPTY or transaction.state in COMPLETED
+        is_current = self.transactions.get(transaction.transactional_id) is transaction
+        return is_current and is_idle and transaction.last_update_ms <= oldest_ms
 
     def waiting(self) -> Iterator[Promise[Any]]:
         """Return no promises: no request waits for another one; each is answered when its own records are committed."""

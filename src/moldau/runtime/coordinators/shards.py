@@ -140,19 +140,27 @@ class Shards(Generic[M]):
         """Submit the same request to every machine. Raise KafkaError if a machine is not loaded."""
         return [local.shard.submit(decide, local.machine) for local in self._shards.values()]
 
+    def read_all(self, read: Callable[[M], Steps[R]]) -> Steps[list[R | Promise[R]]]:
+        """Read every machine in steps; what was read of it is its reply when all of that is committed. Raise KafkaError
+        if a machine is not loaded, or is dropped meanwhile."""
+        shards = list(self._shards.values())
+        for shard, _ in shards:
+            shard.check_ready()
+        replies = []
+        for shard, machine in shards:
+            found = yield from read(machine)
+            replies.append(shard.submit(Outcome, found))
+        return replies
+
     def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
         """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
         topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
-        self.submit_each_to_loaded(lambda machine: [decide(machine)])
-
-    def submit_each_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None]]]) -> None:
-        """Submit many outcomes to every loaded machine, each of them separately: if one is refused as
-        too large, the others are still appended."""
-        finish(self._submit_each(decide))
+        finish(self._submit_each(lambda machine: [decide(machine)]))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Promise[None]:
-        """Like `submit_each_to_loaded`, but each None that `decide` yields ends the turn of the loop. The promise is
-        completed after the last outcome."""
+        """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
+        others are still appended. Each None that `decide` yields ends the turn of the loop. The promise is completed
+        after the last outcome."""
         done: Promise[None] = Promise()
         steps = self._submit_each(decide)
 

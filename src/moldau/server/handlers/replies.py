@@ -187,6 +187,15 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
     return long_reply
 
 
+def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Steps[R | Promise[R]]]) -> Promise[R]:
+    """Return the result of a request's last steps, which begin when a reply is there. Later requests of the same
+    connection do not wait for it."""
+    long_reply = LongReply()
+    long_reply.handled.complete(None)
+    reply.then(lambda value: pass_on(run_steps(timers, steps(value)), long_reply))
+    return long_reply
+
+
 def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps[R]:
     """Wait for the result of `work`, which is called in a thread. What it raises is raised here."""
     outcome: list[R] = []

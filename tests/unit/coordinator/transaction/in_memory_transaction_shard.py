@@ -127,7 +127,8 @@ class InMemoryTransactionShard:
 
     def expire(self) -> None:
         for outcome in self.machine.expire(self.clock.now_ms()):
-            self.execute(outcome)
+            if outcome is not None:
+                self.execute(outcome)
 
     # --- the log ------------------------------------------------------------------------------------------------
 

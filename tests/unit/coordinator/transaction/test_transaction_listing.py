@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from in_memory_transaction_shard import FIRST_PRODUCER_ID, T0, T1, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.steps import TurnItems, finish
+from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.listing import filter_of
 from moldau.wire.messages.describe_transactions import TopicData
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
@@ -28,8 +32,13 @@ def three() -> InMemoryTransactionShard:
     return shard
 
 
+def list_all(shard: InMemoryTransactionShard, request: ListTransactionsRequest) -> Any:
+    """Return the transactions, or the promise of them, as a shard would."""
+    return shard.execute(Outcome(finish(shard.machine.listed(filter_of(request), TurnItems(2)))))
+
+
 def ids(shard: InMemoryTransactionShard, request: ListTransactionsRequest) -> list[str]:
-    return [each.transactional_id for each in shard.execute(shard.machine.listed(filter_of(request)))]
+    return [each.transactional_id for each in list_all(shard, request)]
 
 
 ALL = ["orders-1", "orders-2", "clicks"]
@@ -65,7 +74,7 @@ def test_unknown_states_are_returned() -> None:
 
 def test_states_have_kafkas_names() -> None:
     shard = three()
-    listed = shard.execute(shard.machine.listed(filter_of(ListTransactionsRequest())))
+    listed = list_all(shard, ListTransactionsRequest())
     assert [(each.producer_id, each.transaction_state) for each in listed] == [
         (FIRST, "Ongoing"),
         (FIRST + 1, "CompleteCommit"),
@@ -104,7 +113,7 @@ def test_a_listing_waits_for_uncommitted_records() -> None:
     shard = three()
     shard.is_committing = False
     shard.init("new")
-    listed = shard.execute(shard.machine.listed(filter_of(ListTransactionsRequest())))
+    listed = list_all(shard, ListTransactionsRequest())
     assert not listed.done
     shard.commit()
     assert [each.transactional_id for each in listed.value()] == [*ALL, "new"]

@@ -7,6 +7,7 @@ verify what a client added before, or to add the partition it starts to write to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from moldau.base.clock import Timers
@@ -24,7 +25,14 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
-from moldau.server.handlers.replies import TimeLimit, combine_replies, reply_or_error, run_steps
+from moldau.server.handlers.replies import (
+    TimeLimit,
+    combine_replies,
+    item_count,
+    reply_or_error,
+    run_steps,
+    steps_when_ready,
+)
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -46,6 +54,8 @@ PARTITIONS_A_TURN: Final = 2_000
 COMMIT_WAIT_MS = 5_000
 """A shard whose log lost its in-sync replicas commits nothing: transactions of other shards in the same request must
 not wait for it."""
+CodeOf = Callable[[str, int], ErrorCode]
+"""Returns the error code of a partition, by its topic and index."""
 
 
 class AddPartitionsToTxn:
@@ -64,48 +74,48 @@ class AddPartitionsToTxn:
         if caller.version >= BROKERS_MIN_VERSION:
             if not caller.access.allows(CLUSTER_ACTION):
                 return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            limit = TimeLimit(
-                self._timers, COMMIT_WAIT_MS, lambda index: _timed_out_result(request.transactions[index])
-            )
-            return run_steps(self._timers, self._steps_of_all(request.transactions, caller, limit))
-        transaction = AddPartitionsToTxnTransaction(
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            False,
-            request.v3_and_below_topics,
-        )
+            limit = TimeLimit(self._timers, COMMIT_WAIT_MS, lambda _: _same(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            transactions, combine = request.transactions, _response_to_broker
+        else:
+            limit, combine = None, _response_to_client
+            transactions = [
+                AddPartitionsToTxnTransaction(
+                    request.v3_and_below_transactional_id,
+                    request.v3_and_below_producer_id,
+                    request.v3_and_below_producer_epoch,
+                    False,
+                    request.v3_and_below_topics,
+                )
+            ]
+        return run_steps(self._timers, self._response_steps(transactions, caller, combine, limit))
 
-        def steps() -> Steps[AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]]:
-            result = yield from self._steps(transaction, caller)
-            return combine_replies(
-                [result],
-                lambda results: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results),
-            )
-
-        return run_steps(self._timers, steps())
-
-    def _steps_of_all(
-        self, transactions: Sequence[AddPartitionsToTxnTransaction], caller: Caller, limit: TimeLimit
+    def _response_steps(
+        self,
+        transactions: Sequence[AddPartitionsToTxnTransaction],
+        caller: Caller,
+        combine: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
+        limit: TimeLimit | None,
     ) -> Steps[AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]]:
-        results = []
+        replies = []
         turn = TurnItems(TRANSACTIONS_A_TURN)
         for transaction in transactions:
-            results.append((yield from self._steps(transaction, caller)))
+            replies.append((yield from self._steps(transaction, caller)))
             if turn.ends_after(1):
                 yield
-        return combine_replies(
-            results, lambda results: AddPartitionsToTxnResponse(results_by_transaction=results), limit
-        )
+        results = partial(_results_steps, transactions, combine)
+        codes = combine_replies(replies, lambda codes: codes, limit)
+        if not isinstance(codes, Promise):
+            return (yield from results(codes))
+        if item_count(topic.partitions for each in transactions for topic in each.topics) <= PARTITIONS_A_TURN:
+            return codes.map(lambda codes: finish(results(codes)))
+        return steps_when_ready(self._timers, codes, results)
 
-    def _steps(
-        self, request: AddPartitionsToTxnTransaction, caller: Caller
-    ) -> Steps[AddPartitionsToTxnResult | Promise[AddPartitionsToTxnResult]]:
+    def _steps(self, request: AddPartitionsToTxnTransaction, caller: Caller) -> Steps[CodeOf | Promise[CodeOf]]:
+        """Add the partitions of a transaction, or verify them; return the error code of each."""
         version = caller.version
         is_from_client = version < BROKERS_MIN_VERSION
         if is_from_client and not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):
-            denied_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return (yield from _result_steps(request, lambda *_: denied_code))
+            return _same(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         access = caller.access if is_from_client else None
         checks: dict[str, tuple[ErrorCode, int]] = {}
         is_any_wrong = False
@@ -121,12 +131,12 @@ class AddPartitionsToTxn:
                     yield
         if is_any_wrong:
             # If one partition cannot be added, none is added.
-            return (yield from _result_steps(request, lambda topic, index: _code_of(checks[topic], index)))
+            return lambda topic, index: _code_of(checks[topic], index)
         return reply_or_error(
             lambda: self._coordinator.submit(
                 request.transactional_id, lambda transactions: _decide(transactions, request, list(partitions), version)
             ),
-            lambda error: _same_for_all(request, error_for_version(error.code, version)),
+            lambda error: _same(error_for_version(error.code, version)),
         )
 
     def _check_topic(self, name: str, access: Access | None) -> tuple[ErrorCode, int]:
@@ -145,21 +155,21 @@ def _decide(
     request: AddPartitionsToTxnTransaction,
     partitions: Sequence[TopicPartition],
     version: int,
-) -> Outcome[AddPartitionsToTxnResult]:
+) -> Outcome[CodeOf]:
     if request.verify_only:
         verified = transactions.verify_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, partitions
         )
         assert isinstance(verified.response, dict), "verification never waits"
         codes = verified.response
-        return Outcome(finish(_result_steps(request, lambda topic, index: codes[TopicPartition(topic, index)])))
+        return Outcome(lambda topic, index: codes[TopicPartition(topic, index)])
     client_transaction_version = TV_2 if version >= BROKERS_MIN_VERSION else TV_0
     added = transactions.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, partitions, client_transaction_version
     )
     assert isinstance(added.response, ErrorCode), "adding waits for the log only"
     return Outcome(
-        _same_for_all(request, error_for_version(added.response, version)),
+        _same(error_for_version(added.response, version)),
         added.records,
         added.answers,
         on_applied=added.on_applied,
@@ -173,33 +183,42 @@ def error_for_version(code: ErrorCode, version: int) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
 
 
-def _timed_out_result(request: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    return _same_for_all(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
 def _code_of(check: tuple[ErrorCode, int], index: int) -> ErrorCode:
     code, count = check
     return ErrorCode.OPERATION_NOT_ATTEMPTED if 0 <= index < count else code
 
 
-def _same_for_all(request: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
-    return finish(_result_steps(request, lambda *_: code))
+def _same(code: ErrorCode) -> CodeOf:
+    return lambda *_: code
 
 
-def _result_steps(
-    request: AddPartitionsToTxnTransaction, code_of: Callable[[str, int], ErrorCode]
-) -> Steps[AddPartitionsToTxnResult]:
-    """Return the result; `code_of` is called with the topic and the index of each partition."""
-    topics = []
+def _response_to_client(results: list[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _response_to_broker(results: list[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _results_steps(
+    transactions: Sequence[AddPartitionsToTxnTransaction],
+    combine: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
+    codes: Sequence[CodeOf],
+) -> Steps[AddPartitionsToTxnResponse]:
+    """Return the response to all transactions, with the codes of each."""
+    results = []
     turn = TurnItems(PARTITIONS_A_TURN)
-    for topic in request.topics:
-        results: list[AddPartitionsToTxnPartitionResult] = []
-        for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
-            results += [AddPartitionsToTxnPartitionResult(index, code_of(topic.name, index)) for index in some]
-            if turn.ends_after(len(some)):
-                yield
-        topics.append(AddPartitionsToTxnTopicResult(topic.name, results))
-    return AddPartitionsToTxnResult(request.transactional_id, topics)
+    for transaction, code_of in zip(transactions, codes, strict=True):
+        topics = []
+        for topic in transaction.topics:
+            partitions: list[AddPartitionsToTxnPartitionResult] = []
+            for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
+                partitions += [AddPartitionsToTxnPartitionResult(index, code_of(topic.name, index)) for index in some]
+                if turn.ends_after(len(some)):
+                    yield
+            topics.append(AddPartitionsToTxnTopicResult(topic.name, partitions))
+        results.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
+    return combine(results)
 
 
 class AddOffsetsToTxn:

@@ -9,7 +9,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems, finish, no_steps, split
 from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome
@@ -20,7 +20,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
-from moldau.server.handlers.replies import item_count, partitions_in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import item_count, partitions_in_turns, reply_or_error, run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
@@ -116,26 +116,31 @@ class TxnOffsetCommit:
 
         draft = yield from draft_in_steps(request.topics, add)
         yield
-        return reply_or_error(
-            lambda: self._verify(request, client, may_read, draft),
-            lambda error: _error_response(request, error.code, client.version),
-        )
+        if draft.has_usable_partition and not (yield from self._is_any_usable(request, may_read)):
+            # The draft is from before a right was taken away, or a topic deleted.
+            draft = yield from draft_in_steps(request.topics, add)
+            yield
+        try:
+            response = self._verify(request, client, may_read, draft)
+        except KafkaError as error:
+            return self._error_in_turns(request, error.code, client.version)
+
+        def or_error(value: TxnOffsetCommitResponse | KafkaError) -> Steps[Response]:
+            if isinstance(value, KafkaError):
+                return no_steps(self._error_in_turns(request, value.code, client.version))
+            return no_steps(value)
+
+        return steps_when_ready(self._timers, response, or_error) if isinstance(response, Promise) else response
 
     def _verify(
         self, request: TxnOffsetCommitRequest, client: Client, may_read: MayUseTopic, draft: Draft | None
     ) -> Response:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        requested = (
-            (topic.name, each.partition_index)
-            for topic in request.topics
-            if may_read(topic.name)
-            for each in topic.partitions
-        )
-        if not any(self._is_known(*each) for each in requested):
-            # No offset can be committed: the coordinator only returns the errors. Not by the draft, which may be from
-            # before a right was taken away.
-            return self._submit(request, client, may_read, None)
+        is_usable = finish(self._is_any_usable(request, may_read)) if draft is None else draft.has_usable_partition
+        if not is_usable:
+            # No offset can be committed: the coordinator only returns the errors.
+            return self._submit(request, client, may_read, draft)
         name = self._groups.topic.partition_of(request.group_id)
         partition = self._partitions.find(*name)
         transaction = InTransaction(
@@ -175,9 +180,18 @@ class TxnOffsetCommit:
 
         return self._groups.submit(request.group_id, commit)
 
-    def _is_known(self, topic: str, index: int) -> bool:
-        topic_image = self._current.image.topics.get(topic)
-        return topic_image is not None and 0 <= index < len(topic_image.partitions)
+    def _is_any_usable(self, request: TxnOffsetCommitRequest, may_read: MayUseTopic) -> Steps[bool]:
+        """Return whether a partition exists and the client may use it."""
+        turn = TurnItems(PARTITIONS_A_TURN)
+        for topic in request.topics:
+            image = self._current.image.topics.get(topic.name) if may_read(topic.name) else None
+            count = 0 if image is None else len(image.partitions)
+            for some in split(topic.partitions, PARTITIONS_A_TURN) if count else ((),):
+                if any(0 <= each.partition_index < count for each in some):
+                    return True
+                if turn.ends_after(len(some)):
+                    yield
+        return False
 
 
 def _error_response(request: TxnOffsetCommitRequest, code: ErrorCode, version: int) -> TxnOffsetCommitResponse:

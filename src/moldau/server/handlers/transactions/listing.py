@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
+from moldau.coordinator.transaction.transactions import Transactions
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_DESCRIBE, TRANSACTION_DESCRIBE
-from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error
+from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_transactions import (
@@ -21,10 +24,12 @@ from moldau.wire.messages.describe_transactions import (
     TransactionState,
 )
 from moldau.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from moldau.wire.messages.list_transactions import TransactionState as ListedTransaction
 
 MATCHED_CHARACTERS_MAX = 4_096
 """Characters of transactional ids that are matched in one iteration of the event loop. The slowest pattern takes
 10 µs for one character."""
+LISTED_A_TURN: Final = 1_000
 DESCRIBED_A_TURN: Final = 200
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
@@ -39,49 +44,55 @@ class ListTransactions:
         self._timers = timers
 
     def answer(self, request: ListTransactionsRequest, caller: Caller) -> Response:
-        return reply_or_error(lambda: self._list(filter_of(request), caller.access), _list_error)
+        try:
+            filters = filter_of(request)
+        except KafkaError as error:
+            return _list_error(error)
+        return run_steps(self._timers, self._steps(filters, caller.access))
 
-    def _list(self, filters: TransactionFilter, access: Access) -> Response:
-        all_but_pattern = filters._replace(pattern=None)
-        replies = self._coordinator.shards.submit_to_all(lambda transactions: transactions.listed(all_but_pattern))
-        response = combine_replies(
-            replies,
-            lambda replies: (
-                next((_list_error(each) for each in replies if isinstance(each, KafkaError)), None)
-                or ListTransactionsResponse(
-                    unknown_state_filters=filters.unknown_states,
-                    transaction_states=[
-                        each
-                        for of_shard in replies
-                        for each in of_shard
-                        if access.allows_quietly(TRANSACTION_DESCRIBE, each.transactional_id)
-                    ],
-                )
-            ),
-        )
-        if filters.pattern is None:
-            return response
-        return when_ready(response, lambda listed: self._match(filters.pattern, listed))
+    def _steps(self, filters: TransactionFilter, access: Access) -> Steps[Response]:
+        turn = TurnItems(LISTED_A_TURN)
+        try:
+            replies = yield from self._coordinator.shards.read_all(lambda each: _read(each, filters, access, turn))
+        except KafkaError as error:
+            return _list_error(error)
+        return combine_replies(replies, lambda parts: _list_response(parts, filters.unknown_states))
 
-    def _match(self, pattern: Any, listed: ListTransactionsResponse) -> Promise[ListTransactionsResponse]:
-        """Keep the transactions that match, some in each iteration of the event loop: a bad pattern is slow."""
-        remaining, matching = iter(listed.transaction_states), []
-        promise: Promise[ListTransactionsResponse] = Promise()
 
-        def match_some() -> None:
-            characters = 0
-            for transaction in remaining:
-                if pattern.fullmatch(transaction.transactional_id) is not None:
-                    matching.append(transaction)
-                characters += len(transaction.transactional_id)
-                if characters >= MATCHED_CHARACTERS_MAX:
-                    self._timers.soon(match_some)
-                    return
-            listed.transaction_states = matching
-            promise.complete(listed)
+def _read(
+    transactions: Transactions, filters: TransactionFilter, access: Access, turn: TurnItems
+) -> Steps[list[ListedTransaction]]:
+    """List the transactions of a shard that the client may describe."""
+    kept: list[ListedTransaction] = []
+    listed = yield from transactions.listed(filters._replace(pattern=None), turn)
+    for some in split(listed, LISTED_A_TURN) if listed else ((),):
+        kept += [each for each in some if access.allows_quietly(TRANSACTION_DESCRIBE, each.transactional_id)]
+        if turn.ends_after(len(some)):
+            yield
+    return kept if filters.pattern is None else (yield from _matching(filters.pattern, kept))
 
-        match_some()
-        return promise
+
+def _matching(pattern: Any, listed: Sequence[ListedTransaction]) -> Steps[list[ListedTransaction]]:
+    """Keep the transactions that match; a bad pattern is slow."""
+    matching = []
+    turn = TurnItems(MATCHED_CHARACTERS_MAX)
+    for transaction in listed:
+        if pattern.fullmatch(transaction.transactional_id) is not None:
+            matching.append(transaction)
+        if turn.ends_after(len(transaction.transactional_id)):
+            yield
+    return matching
+
+
+def _list_response(
+    parts: Sequence[list[ListedTransaction] | KafkaError], unknown_states: Sequence[str]
+) -> ListTransactionsResponse:
+    states: list[ListedTransaction] = []
+    for part in parts:
+        if isinstance(part, KafkaError):
+            return _list_error(part)
+        states += part
+    return ListTransactionsResponse(unknown_state_filters=unknown_states, transaction_states=states)
 
 
 def _list_error(error: KafkaError) -> ListTransactionsResponse:
