@@ -129,17 +129,16 @@ def _until_interrupted() -> Iterator[None]:
     Spark's own handler would call Java from inside that call. What the interrupted call logs or raises is no failure.
     """
     is_interrupted = False
+    py4j = logging.getLogger("py4j")
+    level = py4j.level
 
     def interrupt(number: int, frame: object) -> None:
         nonlocal is_interrupted
         is_interrupted = True
+        py4j.setLevel(logging.CRITICAL + 1)  # holds for its children too, which a filter would not
         raise KeyboardInterrupt
 
-    def is_of_failure(record: logging.LogRecord) -> bool:
-        return not is_interrupted
-
     before = signal.signal(signal.SIGINT, interrupt)
-    logging.getLogger().addFilter(is_of_failure)
     try:
         yield
     except (KeyboardInterrupt, Exception):
@@ -148,7 +147,7 @@ def _until_interrupted() -> Iterator[None]:
         click.echo("\nended")
     finally:
         signal.signal(signal.SIGINT, before)
-        logging.getLogger().removeFilter(is_of_failure)
+        py4j.setLevel(level)
 
 
 def _if_valid(chosen: Chosen) -> Pipeline | None:

@@ -1,0 +1,29 @@
+"""Ctrl-C in the middle of a call to Java: what the interrupted call logs is no failure."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+
+import pytest
+
+from moldau.cli.pipeline.dev import _until_interrupted
+
+
+def test_an_interrupted_call_logs_nothing(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("py4j.clientserver")
+    with _until_interrupted():
+        logger.error("a failure before")
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            logger.error("a broken connection")
+    logger.error("a failure afterwards")
+    assert [record.message for record in caplog.records] == ["a failure before", "a failure afterwards"]
+    assert capsys.readouterr().out == "\nended\n"
+
+
+def test_other_failures_are_raised() -> None:
+    with pytest.raises(ValueError, match="as asked"), _until_interrupted():
+        raise ValueError("as asked")
