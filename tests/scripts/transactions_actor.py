@@ -29,6 +29,7 @@ from script import Command
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
+from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.coordinator.transaction.listing import filter_of
 from moldau.coordinator.transaction.records import TransactionLogValue
@@ -169,7 +170,7 @@ class TransactionsActor(InMemoryTransactionShard):
     # --- the coordinator's state ----------------------------------------------------------------------------------
 
     def _say_list(self, command: Command) -> str:
-        found = self.execute(self.machine.listed(filter_of(ListTransactionsRequest())))
+        found = finish(self.machine.listed(filter_of(ListTransactionsRequest()), TurnItems(1_000)))
         return "\n".join(f"{each.transactional_id} {each.transaction_state}" for each in found) or "none"
 
     def _say_describe(self, command: Command) -> str:

@@ -8,11 +8,14 @@ import signal
 
 import pytest
 
-from moldau.cli.pipeline.dev import _until_interrupted
+from moldau.cli.pipeline.dev import LOGGERS_OF_CALLS, _until_interrupted
 
 
-def test_an_interrupted_call_logs_nothing(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("py4j.clientserver")
+@pytest.mark.parametrize("name", LOGGERS_OF_CALLS)
+def test_an_interrupted_call_logs_nothing(
+    name: str | None, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger(name)
     with _until_interrupted():
         logger.error("a failure before")
         try:

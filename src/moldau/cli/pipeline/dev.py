@@ -122,6 +122,10 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
                     answer_one(listener, desk.answer, LOOK_EVERY_S)
 
 
+LOGGERS_OF_CALLS: Final = (None, "py4j.clientserver", "py4j.java_gateway")
+"""Where py4j logs an interrupted call; None is the root. A filter does not hold for the loggers below."""
+
+
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
     """Let Ctrl-C end the block, also in the middle of a call to Java.
@@ -129,16 +133,19 @@ def _until_interrupted() -> Iterator[None]:
     Spark's own handler would call Java from inside that call. What the interrupted call logs or raises is no failure.
     """
     is_interrupted = False
-    py4j = logging.getLogger("py4j")
-    level = py4j.level
 
     def interrupt(number: int, frame: object) -> None:
         nonlocal is_interrupted
         is_interrupted = True
-        py4j.setLevel(logging.CRITICAL + 1)  # holds for its children too, which a filter would not
         raise KeyboardInterrupt
 
+    def is_of_failure(record: logging.LogRecord) -> bool:
+        return not is_interrupted
+
     before = signal.signal(signal.SIGINT, interrupt)
+    loggers = [logging.getLogger(name) for name in LOGGERS_OF_CALLS]
+    for logger in loggers:
+        logger.addFilter(is_of_failure)
     try:
         yield
     except (KeyboardInterrupt, Exception):
@@ -147,7 +154,8 @@ def _until_interrupted() -> Iterator[None]:
         click.echo("\nended")
     finally:
         signal.signal(signal.SIGINT, before)
-        py4j.setLevel(level)
+        for logger in loggers:
+            logger.removeFilter(is_of_failure)
 
 
 def _if_valid(chosen: Chosen) -> Pipeline | None:
