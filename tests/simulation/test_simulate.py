@@ -42,7 +42,7 @@ def test_a_world_that_cannot_be_made_names_its_seed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_killed_process_ends_the_runs() -> None:
-    results = run_seeds("groups", range(20), "small", jobs=1)
+    results = run_seeds("groups", range(1_000), "small", jobs=1)  # more than it can run before it is killed
     assert not isinstance(next(results), str)
     (process,) = multiprocessing.active_children()
     process.kill()

@@ -7,6 +7,10 @@ from typing import Final
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with a dash and a partition number the directory name still fits into 255 bytes."""
 
+STRING_BYTES_MAX: Final = 32_767
+"""Longest string in a request, as in Kafka. Flexible versions allow longer ones, but older versions could not return
+them."""
+
 HEADER_TAGS_MAX: Final = 64
 """Tagged fields in a request header. Clients send only a few, and a count from a client is never trusted."""
 

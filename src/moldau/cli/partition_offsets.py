@@ -40,18 +40,13 @@ def partitions_of(topic: TopicMetadata, only: Sequence[int]) -> list[Partition]:
     return [(topic.topic, number) for number in sorted(only or topic.partitions)]
 
 
-def bounds(admin: Any, partitions: Sequence[Partition], read_committed: bool = False) -> Bounds:
+def bounds(
+    admin: Any, partitions: Sequence[Partition], read_committed: bool = False, skipped: Collection[str] = ()
+) -> Bounds:
+    """Return the bounds of each partition, except those that fail with an error whose name is in `skipped`."""
     spec = admin_api().OffsetSpec
-    starts = _list_offsets(admin, partitions, spec.earliest(), read_committed)
-    ends = _list_offsets(admin, partitions, spec.latest(), read_committed)
-    return {partition: (starts[partition], ends[partition]) for partition in partitions}
-
-
-def bounds_of_existing(admin: Any, partitions: Sequence[Partition]) -> Bounds:
-    """Do the same, but leave out the partitions of topics that were deleted meanwhile."""
-    spec = admin_api().OffsetSpec
-    starts = _list_offsets(admin, partitions, spec.earliest(), False, DELETED_MEANWHILE)
-    ends = _list_offsets(admin, list(starts), spec.latest(), False, DELETED_MEANWHILE)
+    starts = _list_offsets(admin, partitions, spec.earliest(), read_committed, skipped)
+    ends = _list_offsets(admin, list(starts), spec.latest(), read_committed, skipped)
     return {partition: (starts[partition], end) for partition, end in ends.items()}
 
 

@@ -595,22 +595,27 @@ class Log:
     def _refuse_until_completed(self, fault: StorageFault, complete: Callable[[], None]) -> None:
         """Refuse writes after a truncation that failed half-way. If it only lacked space or descriptors, the next write
         or truncation completes it."""
-        if self.fault is None or self._is_truncation_unfinished():
+        if self.fault is None or self._truncation_to_complete() is not None:
             self.fault = fault
             self._unfinished_truncation = (fault, complete) if fault.is_shortage else None
 
-    def _is_truncation_unfinished(self) -> bool:
-        return self._unfinished_truncation is not None and self.fault is self._unfinished_truncation[0]
+    def _truncation_to_complete(self) -> Callable[[], None] | None:
+        """Return what completes an unfinished truncation, unless the disk has failed since."""
+        if self._unfinished_truncation is None:
+            return None
+        fault, complete = self._unfinished_truncation
+        return complete if fault is self.fault else None
 
     def _complete_truncation(self) -> None:
         """Raise the fault, unless it is that of a truncation which can be completed now."""
-        if self._unfinished_truncation is None or not self._is_truncation_unfinished():
+        complete = self._truncation_to_complete()
+        if complete is None:
             assert self.fault is not None
             raise self.fault
-        self._unfinished_truncation[1]()
+        complete()
 
     def _accept_again(self) -> None:
-        if self._is_truncation_unfinished():
+        if self._truncation_to_complete() is not None:
             self.fault = self._unfinished_truncation = None
 
     def truncate_fully(self, offset: int) -> None:

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from moldau.base.limits import STRING_BYTES_MAX
 from moldau.wire.schema import Field, Message, fields_of
 from moldau.wire.source_writer import FIXED, SourceWriter
 
 UUID_BYTES = 16
-STRING_BYTES_MAX = 32_767
-"""Longest string in a request, as in Kafka. Flexible versions allow longer ones, but older versions could not return
-them."""
 REQUEST_ELEMENTS_MAX = 50_000
 """Most elements of one array in a request: decoding each takes time, and decoding cannot be split into turns."""
 

@@ -114,3 +114,15 @@ def test_damage_at_the_beginning_reaches_the_caller() -> None:
         desk.metadata.committed(MANY)
     with pytest.raises(MalformedData):
         desk.metadata.read(MANY)
+
+
+@pytest.mark.parametrize("snapshot", [None, SnapshotId(3, 1)])
+def test_records_that_neither_the_log_nor_a_snapshot_has_are_not_skipped(snapshot: SnapshotId | None) -> None:
+    desk = Desk()
+    desk.log.adopt(5)
+    desk.log.append(5)
+    desk.log.snapshot = snapshot
+    with pytest.raises(MalformedData, match="begins at offset 5, and no snapshot reaches that far"):
+        desk.metadata.committed(6)
+    with pytest.raises(MalformedData):
+        desk.metadata.read(6)

@@ -73,7 +73,7 @@ def test_transactional_ids_expire_in_turns() -> None:
     turns = [operations_of(coordinator.expire)]
     assert operations_of(coordinator.expire) < 20, "a second expiration does not begin before the first has ended"
     reply = begin(node, ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(f"id-{IDS - 1}", 60_000), 5)
-    while not coordinator._expiration.done:
+    while coordinator.shards._turns is not None:
         turns.append(operations_of(node.in_memory.timers.run_one_soon))
     assert max(turns) < LINES_A_TURN
     assert len(turns) > IDS // EXPIRED_A_TURN

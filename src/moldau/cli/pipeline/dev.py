@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.2
 DEV_ROWS: Final = 5
+LOGGERS_OF_CALLS: Final = (None, "py4j.clientserver", "py4j.java_gateway")
+"""Where py4j logs an interrupted call; None is the root. A filter does not hold for the loggers below."""
 
 
 def complete_steps(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -120,10 +122,6 @@ def dev(chosen: Chosen, rows: int, case_names: tuple[str, ...]) -> None:
                     pause.wait(LOOK_EVERY_S)
                 else:
                     answer_one(listener, desk.answer, LOOK_EVERY_S)
-
-
-LOGGERS_OF_CALLS: Final = (None, "py4j.clientserver", "py4j.java_gateway")
-"""Where py4j logs an interrupted call; None is the root. A filter does not hold for the loggers below."""
 
 
 @contextmanager

@@ -105,7 +105,8 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     """
     metadata = broker.metadata()
     topics = [t for name, t in sorted(metadata.topics.items()) if internal or not is_internal(name)]
-    bounds = partition_offsets.bounds_of_existing(broker.admin, partition_offsets.partitions_with_leader(topics))
+    with_leader = partition_offsets.partitions_with_leader(topics)
+    bounds = partition_offsets.bounds(broker.admin, with_leader, skipped=partition_offsets.DELETED_MEANWHILE)
     sizes = topic_sizes(broker, metadata)
     rows = [
         (

@@ -15,6 +15,7 @@ from moldau.base.broker_configs import broker_config, broker_value, check_dynami
 from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS, check_client_metrics_configs
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import STRING_BYTES_MAX
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_configs import TOPIC_CONFIGS, check_topic_configs, topic_config_values
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
@@ -22,7 +23,6 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.views import refuse_view_configs
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord
-from moldau.wire.decoder_source import STRING_BYTES_MAX
 from moldau.wire.messages import alter_configs, incremental_alter_configs
 from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from moldau.wire.messages.incremental_alter_configs import (

@@ -52,8 +52,6 @@ class GroupCoordinator:
             clock,
             timers,
         )
-        self._expiration: Promise[None] = Promise()
-        self._expiration.complete(None)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -96,9 +94,8 @@ class GroupCoordinator:
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups, in turns of the loop; nothing if the last removal is still going
         on."""
-        if self._expiration.done:
-            now_ms = self._clock.now_ms()
-            self._expiration = self.shards.submit_in_turns(lambda groups: groups.expire(now_ms))
+        now_ms = self._clock.now_ms()
+        self.shards.submit_in_turns(lambda groups: groups.expire(now_ms))
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; members look for another coordinator then."""

@@ -69,6 +69,8 @@ class Shards(Generic[M]):
         self._found: dict[str, LocalShard[M]] = {}
         """The shards of keys that were looked up since the image or the shards changed."""
         self._found_in = topic.current.image
+        self._turns: Steps[None] | None = None
+        """What `submit_in_turns` has not submitted yet."""
 
     def machines(self) -> Iterator[M]:
         """Yield all machines of this node, also those that are still loading."""
@@ -157,26 +159,25 @@ class Shards(Generic[M]):
         topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
         finish(self._submit_each(lambda machine: [decide(machine)]))
 
-    def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Promise[None]:
+    def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
-        others are still appended. Each None that `decide` yields ends the turn of the loop. The promise is completed
-        after the last outcome."""
-        done: Promise[None] = Promise()
-        steps = self._submit_each(decide)
+        others are still appended. Each None that `decide` yields ends the turn of the loop. Do nothing while the
+        outcomes of an earlier call are still submitted."""
+        if self._turns is None:
+            self._turns = self._submit_each(decide)
+            self._run_turn()
 
-        def run_turn() -> None:
-            try:
-                is_over = next(steps, _OVER) is _OVER
-            except Exception:  # else no later walk would begin
-                INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
-                is_over = True
-            if is_over:
-                done.complete(None)
-            else:
-                self._timers.soon(run_turn)
-
-        run_turn()
-        return done
+    def _run_turn(self) -> None:
+        assert self._turns is not None
+        is_over = True
+        try:
+            is_over = next(self._turns, _OVER) is _OVER
+        except Exception:  # else no later call would submit anything
+            INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
+        if is_over:
+            self._turns = None
+        else:
+            self._timers.soon(self._run_turn)
 
     def _submit_each(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Steps[None]:
         # A copy, because requests that complete during `submit` run callbacks, which may open or close shards.

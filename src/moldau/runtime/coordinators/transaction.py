@@ -59,8 +59,6 @@ class TransactionCoordinator:
         self._partitions = partitions
         self._markers = MarkerSender(current, brokers, timers, self._on_markers_written, self._is_ours)
         self.shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
-        self._expiration: Promise[None] = Promise()
-        self._expiration.complete(None)
 
     def _machine(self, partition: Partition) -> Transactions:
         return Transactions(
@@ -119,9 +117,8 @@ class TransactionCoordinator:
     def expire(self) -> None:
         """Remove transactional ids that were not used for their expiration time, in turns of the loop; nothing if the
         last removal is still going on."""
-        if self._expiration.done:
-            now_ms = self._clock.now_ms()
-            self._expiration = self.shards.submit_in_turns(lambda machine: machine.expire(now_ms))
+        now_ms = self._clock.now_ms()
+        self.shards.submit_in_turns(lambda machine: machine.expire(now_ms))
 
     def close(self) -> None:
         """Fail all waiting requests because the node stops; producers look for another coordinator then."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from moldau.base.clock import Timers
+from moldau.base.errors import MalformedData
 from moldau.base.steps import Steps, finish
 from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
@@ -82,10 +83,7 @@ class CommittedMetadata:
 
     def _publish(self) -> Steps[None]:
         while True:
-            latest = self._log.latest_snapshot()
             yield from self._load_snapshot()
-            if self._needs_snapshot() and self._log.latest_snapshot() != latest:
-                continue  # while one was loaded, a later one was fetched
             read_up_to = self._current.image.offset + 1
             if self._high_watermark <= read_up_to:
                 return
@@ -115,17 +113,17 @@ class CommittedMetadata:
             offset, epoch = header.last_offset, header.leader_epoch
         return (yield from apply_in_steps(image, _records(batches), offset, epoch))
 
-    def _needs_snapshot(self) -> bool:
-        """Return whether the log no longer has the records right after the current image, but a snapshot."""
-        return self._log.latest_snapshot() is not None and self._log.start_offset > self._current.image.offset + 1
-
     def _load_snapshot(self) -> Steps[None]:
-        latest = self._log.latest_snapshot()
-        if latest is None or not self._needs_snapshot():
-            return
-        records = (decode_record(value) for value in self._log.read_snapshot(latest))
-        image, _ = yield from apply_in_steps(MetadataImage(), records, latest.end_offset - 1, latest.epoch)
-        self._current.publish(image, changes_between(self._current.image, image))
+        """Publish the latest snapshot if the log no longer has the records right after the current image; then again,
+        if a later one was fetched meanwhile. Raise MalformedData if no snapshot has these records."""
+        while self._log.start_offset > self._current.image.offset + 1:
+            latest = self._log.latest_snapshot()
+            if latest is None or latest.end_offset <= self._current.image.offset + 1:
+                start = self._log.start_offset
+                raise MalformedData(f"the metadata log begins at offset {start}, and no snapshot reaches that far")
+            records = (decode_record(value) for value in self._log.read_snapshot(latest))
+            image, _ = yield from apply_in_steps(MetadataImage(), records, latest.end_offset - 1, latest.epoch)
+            self._current.publish(image, changes_between(self._current.image, image))
 
 
 def _records(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterator[MetadataRecord]:

@@ -21,11 +21,9 @@ from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.runtime.controller.channel import AskController
-from moldau.server.conversation import LongReply
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response_in_steps
-from moldau.server.handlers.replies import run_steps
-from moldau.server.late_replies import pass_on
+from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message
@@ -89,10 +87,7 @@ class ForwardedHandler:
         reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
         # Encoded in a thread: the response may name all partitions of the cluster, or have all configs of thousands of
         # topics. Later requests of the connection are handled meanwhile.
-        long_reply = LongReply()
-        long_reply.handled.complete(None)
-        reply.then(lambda response: pass_on(run_steps(self._timers, whole_response(response)), long_reply))
-        return long_reply
+        return steps_when_ready(self._timers, reply, whole_response)
 
 
 def forwarded_handlers(

@@ -192,11 +192,9 @@ def _problem_of_rest(records: memoryview, position: int) -> MalformedData | None
     if (magic := records[position + MAGIC_POSITION]) != MAGIC:
         return malformed(base_offset, _other_format(magic))
     size: int = LENGTH_PREFIX.size + batch_length
-    return (
-        malformed(base_offset, f"claims to have {size} bytes, less than its header")
-        if size < BATCH_HEADER_BYTES
-        else None
-    )
+    if size < BATCH_HEADER_BYTES:
+        return malformed(base_offset, f"claims to have {size} bytes, less than its header")
+    return None
 
 
 def _other_format(magic: int) -> str:
