@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from moldau.assembly.registration import broker_registration
 from moldau.assembly.views import views_of
@@ -349,9 +350,9 @@ class BrokerSide:
         serving.complete(None)
 
     def _start_chores(self) -> None:
-        settings, logs, world = self._settings, self.housekeeping, self._world
-        every = self._chores.every
-        every(settings.log_retention_check_interval_ms, lambda: logs.retain(world.run_in_thread, world.on_fault))
+        settings, logs, world, every = self._settings, self.housekeeping, self._world, self._chores.every
+        in_thread = world.run_in_thread, world.on_fault
+        every(settings.log_retention_check_interval_ms, partial(logs.retain, *in_thread))
         every(OPEN_RETRY_MS, self._retry_opening)
         # The default is "never", and yet flush.ms of a topic holds.
         every(min(settings.log_flush_scheduler_interval_ms, 1000), logs.flush_by_time)
@@ -363,8 +364,7 @@ class BrokerSide:
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
-        checkpoint_ms = settings.replica_high_watermark_checkpoint_interval_ms
-        every(checkpoint_ms, lambda: logs.write_checkpoints(world.run_in_thread, world.on_fault))
+        every(settings.replica_high_watermark_checkpoint_interval_ms, partial(logs.write_checkpoints, *in_thread))
         self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
 

@@ -50,12 +50,16 @@ class LoopWatch:
             self.on_very_long(what, took_s)
 
 
-def name_of(call: Callable[..., object]) -> str:
-    """Return a name for a log line, such as `Shard._write`."""
+def name_of(call: object) -> str:
+    """Return a name of a function or generator for a log line, such as `Shard._write`. If a call has a text as its
+    first argument, that is its purpose: `Housekeeping._next_step (purge)`."""
+    purpose = ""
     while isinstance(call, partial):
+        if call.args and isinstance(call.args[0], str):
+            purpose = f" ({call.args[0]})"
         call = call.func
     name: str = getattr(call, "__qualname__", type(call).__qualname__)
-    return name.replace(".<locals>", "")
+    return name.replace(".<locals>", "") + purpose
 
 
 def _ignore(what: str, took_s: float) -> None:

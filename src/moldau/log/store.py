@@ -28,7 +28,7 @@ from moldau.log.recovery import RecoveryReport, open_log
 from moldau.log.segments import Segments
 
 LOGS_A_STEP: Final = 500
-"""Logs whose offsets are collected for checkpoints in one turn of the loop."""
+"""Logs whose offsets or deleted files are collected in one turn of the loop."""
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
 
@@ -282,7 +282,7 @@ class LogStore:
         return finish(self.collect_deletable(now_ms))
 
     def collect_deletable(self, now_ms: int) -> Steps[Callable[[], None] | None]:
-        """Like `take_deletable`, some hundred logs in each step.
+        """Like `take_deletable`, some hundred logs or deleted directories in each step.
 
         The function is thread-safe. The next start removes what it does not reach.
         """
@@ -291,13 +291,15 @@ class LogStore:
             paths += log.take_deletable(now_ms)
             if not number % LOGS_A_STEP:
                 yield
-        directories = [directory for due_ms, _, directory in self._deletable if due_ms <= now_ms]
-        # If the clock was set back, a directory waits at most its delay from now on.
-        self._deletable = [
-            (min(due_ms, now_ms + delay_ms), delay_ms, directory)
-            for due_ms, delay_ms, directory in self._deletable
-            if due_ms > now_ms
-        ]
+        directories: list[str] = []
+        deletable, self._deletable = self._deletable, []
+        for number, (due_ms, delay_ms, directory) in enumerate(deletable, 1):
+            if due_ms <= now_ms:
+                directories.append(directory)
+            else:  # if the clock was set back, a directory waits at most its delay from now on
+                self._deletable.append((min(due_ms, now_ms + delay_ms), delay_ms, directory))
+            if not number % LOGS_A_STEP:
+                yield
         return partial(self._remove, paths, directories) if paths or directories else None
 
     def _remove(self, paths: Iterable[str], directories: Iterable[str]) -> None:

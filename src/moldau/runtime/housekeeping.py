@@ -135,7 +135,7 @@ class Housekeeping:
                 raise
             on_fault(fault)
         else:
-            self._timers.soon(lambda: self._next_step(name, steps, on_fault))
+            self._timers.soon(partial(self._next_step, name, steps, on_fault))
 
     def delete_expired(self, partition: Partition) -> int:
         """Delete the expired segments of a partition, as many as fit in a turn. Return as how many of the
@@ -145,16 +145,19 @@ class Housekeeping:
         """
         if self._is_cleaning(partition):
             return 0
+        deleted, end_ms = 0, self._clock.monotonic_ms() + TURN_MS
+        is_over = False
         try:
-            deleted = partition.delete_expired(self._clock.now_ms(), DELETED_A_TURN)
+            while not is_over and partition.delete_expired(self._clock.now_ms(), at_most=1):
+                deleted += 1
+                is_over = deleted >= DELETED_A_TURN or self._clock.monotonic_ms() >= end_ms
         except StorageFault as fault:
             if not fault.is_shortage:
                 raise
             self._shortages(f"{partition.name}: expired segments are not deleted, retried later", fault)
-            return 0
         if deleted:
             log.info("%s: %d segments deleted by retention", partition.name, deleted)
-        return deleted * RETAINED_A_TURN // DELETED_A_TURN
+        return RETAINED_A_TURN if is_over else deleted * RETAINED_A_TURN // DELETED_A_TURN
 
     def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Remove the files whose deletion delay is over."""

@@ -14,6 +14,7 @@ from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.steps import finish
 from moldau.log import layout
 from moldau.log.checkpoints import (
     decode_entries,
@@ -25,7 +26,7 @@ from moldau.log.checkpoints import (
 from moldau.log.config import LogConfig
 from moldau.log.files import DiskFiles
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store import LOGS_A_STEP, LogStore
 from moldau.testing.files import MemoryFiles
 
 LONG_NAME = TopicPartition("x" * 249, 12)
@@ -513,3 +514,25 @@ def test_what_was_cut_does_not_come_back_with_a_crash() -> None:
         assert found is not None
         assert read_values(found).get(3) in (None, b"another")
         assert found.end_offset in (3, 4)
+
+
+def test_many_deleted_partitions_are_looked_at_in_steps() -> None:
+    files = MemoryFiles()
+    store = LogStore(files, "data")
+    store.load(lambda _: LogConfig(), NOW_MS)
+    partitions = [TopicPartition("t", index) for index in range(2 * LOGS_A_STEP + 1)]
+    for number, partition in enumerate(partitions):
+        store.create(partition, TOPIC_ID, LogConfig(file_delete_delay_ms=1_000), NOW_MS)
+        if number:
+            store.delete(partition, number.to_bytes(16, "big"), NOW_MS)
+    steps = store.collect_deletable(NOW_MS + 500)
+    assert sum(1 for _ in steps) == 2, "of the deleted ones; one log is left"
+    steps = store.collect_deletable(NOW_MS + 1_000)
+    next(steps)
+    store.delete(partitions[0], bytes(16), NOW_MS)  # between two steps
+    remove = finish(steps)
+    assert remove is not None
+    remove()
+    assert [name[:4] for name in files.names("data") if name.endswith("-delete")] == ["t-0."]
+    purge(store, NOW_MS + 1_000)
+    assert not [name for name in files.names("data") if name.endswith("-delete")]

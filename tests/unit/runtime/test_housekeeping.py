@@ -88,6 +88,28 @@ def test_a_turn_of_retention_ends_early_on_a_slow_disk(node: InMemoryNode, monke
     assert len(looked_at) == 6
 
 
+def test_a_turn_of_retention_ends_within_a_partition_if_each_segment_takes_long(
+    node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.create_topic("a", retention_ms="1000")
+    rolled(node, "a", 6)
+    log = node.partition("a").log
+    node.clock.move(2000)
+    delete = Partition.delete_expired
+
+    def slow(partition: Partition, now_ms: int, at_most: int) -> int:
+        node.clock.move(TURN_MS // 2 + 1)
+        return delete(partition, now_ms, at_most)
+
+    monkeypatch.setattr(Partition, "delete_expired", slow)
+    timers = FakeTimers()
+    chores(node, timers).retain(at_once, pytest.fail)
+    left = [len(log.segments)]
+    while timers.run_one_soon():
+        left.append(len(log.segments))
+    assert left[:4] == [5, 3, 1, 1]
+
+
 def test_a_stop_ends_a_pass_of_retention(node: InMemoryNode) -> None:
     node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
     timers = FakeTimers()

@@ -26,6 +26,7 @@ def test_long_calls_are_counted_and_the_longest_is_named() -> None:
 
 def test_a_call_has_the_name_of_its_function() -> None:
     assert name_of(partial(partial(LoopWatch.note, 1), 2)) == "LoopWatch.note"
+    assert name_of(partial(LoopWatch.note, "purge", 2)) == "LoopWatch.note (purge)"
     assert name_of(lambda: None) == "test_a_call_has_the_name_of_its_function.<lambda>"
 
 

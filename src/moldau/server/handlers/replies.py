@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, split
@@ -106,6 +107,7 @@ def uneven_in_turns(
             is_over = turn.ends_after(count)
         return combine_replies(replies, combine)
 
+    steps.__qualname__ = name_of(handle)
     return run_steps(timers, steps())
 
 
@@ -137,6 +139,7 @@ def partitions_in_turns(
             results.append(of_topic)
         return combine(results)
 
+    steps.__qualname__ = name_of(handle)
     return run_steps(timers, steps())
 
 
@@ -183,6 +186,7 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
         else:
             go_on(awaited)
 
+    next_turn.__qualname__ = name_of(steps)  # for the watch of the loop
     go_on(awaited)
     return long_reply
 
