@@ -21,9 +21,9 @@ from moldau.base.loop_watch import LONG_CALL_S, LoopWatch
 
 log = logging.getLogger("moldau.node")
 
-THRESHOLDS: Final = (5_000, 3, 1)
+THRESHOLDS: Final = (2_000, 3, 1)
 """New objects before a collection of these; collections of new objects before one of those that survived one; how many
-of these before a full one. So a full collection looks at some 60,000 objects."""
+of these before a full one. So a full collection looks at some 20,000 objects."""
 LOOK_AGAIN_S: Final = 3600.0
 FEW_OBJECTS: Final = 200_000
 """Fewer frozen objects are never looked at again: they take less than 100 MB, garbage or not."""

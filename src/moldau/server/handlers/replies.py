@@ -82,6 +82,7 @@ def in_turns(
             replies += [handle(item) for item in items[first : first + items_a_turn]]
         return combine_replies(replies, combine, limit)
 
+    steps.__qualname__ = name_of(handle)
     return run_steps(timers, steps())
 
 
