@@ -73,21 +73,28 @@ class Conversions:
             for member in group.members.values()
             if member.member_id not in leaving_ids
         ]
-        return self._downgrade(group, staying, must_rebalance=True)
+        return self._downgrade(group, staying, must_rebalance=True)[1]
 
     def downgrade_on_replace(
         self, group: ConsumerGroup, left: ConsumerMember, joining: ConsumerMember, is_target_due: bool
-    ) -> Conversion | None:
-        """Return the conversion if the static member `left`, the last one with the consumer protocol, comes back as the
-        classic member `joining`; else None. It gets the target of `left`, unless others may still own a part of it."""
+    ) -> tuple[ClassicGroup, Conversion] | None:
+        """Return the classic group, for reading only, and the conversion to it if the static member `left`, the last
+        one with the consumer protocol, comes back as the classic member `joining`; else None. It gets the target of
+        `left`, unless others may still own a part of it."""
         is_last = not left.is_classic and group.classic_member_count == len(group.members) - 1
         if not is_last or not self._may_downgrade(len(group.members)):
             return None
         others = [each for each in group.members.values() if each.member_id != left.member_id]
-        must_rebalance = is_target_due or not all(each.is_reconciled_to(group.assignment_epoch) for each in others)
+        must_rebalance = is_target_due or not all(self._is_settled(group, other) for other in others)
         inherited = _owned_partitions(left) if must_rebalance else group.target_of(left.member_id)
         staying = [*((other, _owned_partitions(other)) for other in others), (joining, inherited)]
         return self._downgrade(group, staying, must_rebalance)
+
+    def _is_settled(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """Whether the member has what it should have, and knows. If its SyncGroup has not come yet, it was told a
+        protocol that need not be the one of the classic group."""
+        is_syncing = ("sync", group.group_id, member.member_id) in self._state.deadlines
+        return member.is_reconciled_to(group.assignment_epoch) and not is_syncing
 
     def _may_downgrade(self, members: int) -> bool:
         settings = self._state.settings
@@ -95,14 +102,14 @@ class Conversions:
 
     def _downgrade(
         self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, PartitionsByTopicId]], must_rebalance: bool
-    ) -> Conversion:
+    ) -> tuple[ClassicGroup, Conversion]:
         now_ms = self._state.clock.now_ms()
         converted = classic_group_of(group.group_id, group.epoch, staying, self._state.current.image, now_ms)
         if must_rebalance:
             # Without a leader in the log, the next coordinator also knows that the group must rebalance.
             converted.leader = None
         record = converted.record({member.member_id: member.assignment for member in converted.members.values()})
-        return Conversion(
+        return converted, Conversion(
             [*group.tombstones(), record], on_applied=lambda: self._start_classic_group(converted, must_rebalance)
         )
 
