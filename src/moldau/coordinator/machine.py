@@ -58,7 +58,8 @@ class Outcome(Generic[R]):
     records: Sequence[CoordinatorRecord] = ()
     """Appended all or none, unless `is_divisible`."""
     answers: Sequence[Answer] = ()
-    """Responses to other requests that waited; sent when the records are committed."""
+    """Responses to other requests that waited; sent when the records are committed. `on_applied` may add some. If the
+    log refuses the records, those that are already here get that error."""
     on_refused: OnRefused | None = None
     """Called if the log refuses the records, for example as too large. Without it, the client gets that error."""
     on_applied: Callable[[], None] | None = None

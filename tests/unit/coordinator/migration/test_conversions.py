@@ -178,17 +178,34 @@ def test_a_member_waiting_for_a_rebalance_gets_its_id_again(shard: InMemoryGroup
     assert response.member_id in consumer_group(shard).members
 
 
-def test_after_a_refused_upgrade_the_members_join_again(shard: InMemoryGroupShard) -> None:
+def test_a_refused_upgrade_leaves_waiting_members_alone(shard: InMemoryGroupShard) -> None:
     first, old = classic(shard), OLD._replace(version=3)
     waiting = shard.submit(lambda groups: groups.join(join_request(""), old))
-    assert not waiting.done
     shard.refuses_next_records = True
     with pytest.raises(KafkaError):
         enter(shard)
-    assert waiting.value().code is ErrorCode.RECORD_LIST_TOO_LARGE
-    second = next(member_id for member_id in classic_group(shard).members if member_id != first)
-    joined = [shard.submit(lambda groups, name=name: groups.join(join_request(name), old)) for name in (second, first)]
-    assert [response.value().error_code for response in joined] == [ErrorCode.NONE] * 2
+    assert not waiting.done
+    joined = shard.submit(lambda groups: groups.join(join_request(first), old))
+    assert [response.value().error_code for response in (joined, waiting)] == [ErrorCode.NONE] * 2
+
+
+def test_after_a_refused_upgrade_a_static_member_that_waited_longer_than_its_session_times_out(
+    shard: InMemoryGroupShard,
+) -> None:
+    first, second = (shard.submit(lambda groups, i=i: groups.join(join_request("", i), OLD)) for i in ("one", "two"))
+    shard.advance(0)
+    shard.submit(lambda groups: groups.sync(sync_request(1, first.value().member_id), OLD))
+    shard.submit(lambda groups: groups.sync(sync_request(1, second.value().member_id), OLD))
+    shard.submit(lambda groups: groups.join(join_request(first.value().member_id), OLD))
+    for _ in range(2):
+        shard.advance(5_000)
+        shard.submit(lambda groups: groups.heartbeat(HeartbeatRequest("g", 1, second.value().member_id), OLD))
+    shard.refuses_next_records = True
+    with pytest.raises(KafkaError):
+        enter(shard)
+    assert len(classic_group(shard).members) == 2
+    shard.advance(60_000)
+    assert not classic_group(shard).members
 
 
 def test_after_a_refused_upgrade_by_its_own_id_a_classic_member_still_times_out(shard: InMemoryGroupShard) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_join, answer_sync
+from moldau.coordinator.group.classic.rebalance import Effects, Rebalance
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, PartitionsByTopicId
 from moldau.coordinator.group.consumer.migration import Conversion
@@ -40,10 +40,13 @@ class Conversions:
             converted = consumer_group_of(group, self._state.current.image)
         except MalformedData as error:
             raise _upgrade_error(group, str(error)) from error
-        records = [*group.tombstones(), *records_of(converted)]
-        return converted, Conversion(
-            records, _rejoin_answers(group), lambda: self._cancel_deadlines(group), lambda: _forget_waiting(group)
-        )
+        answers: list[Answer] = []
+
+        def end_classic_rebalance() -> None:
+            self._cancel_deadlines(group)
+            answers.extend(_rejoin_answers(group))
+
+        return converted, Conversion([*group.tombstones(), *records_of(converted)], answers, end_classic_rebalance)
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._state.settings
@@ -144,14 +147,6 @@ def _rejoin_answers(group: ClassicGroup) -> list[Answer]:
         if member.syncing is not None:
             answers.append(Answer(member.syncing, SyncGroupResponse(error_code=code)))
     return answers
-
-
-def _forget_waiting(group: ClassicGroup) -> None:
-    """The requests of `_rejoin_answers` got an error because the upgrade was refused: the members must join again."""
-    answered = Effects()
-    for member in group.members.values():
-        answer_join(group, member, JoinGroupResponse(), answered)
-        answer_sync(member, SyncGroupResponse(), answered)
 
 
 def _upgrade_error(group: ClassicGroup, reason: str) -> KafkaError:
