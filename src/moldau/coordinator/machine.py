@@ -61,7 +61,8 @@ class Outcome(Generic[R]):
     """Responses to other requests that waited; sent when the records are committed. `on_applied` may add some. If the
     log refuses the records, those that are already here get that error."""
     on_refused: OnRefused | None = None
-    """Called if the log refuses the records, for example as too large. Without it, the client gets that error."""
+    """Called if the log refuses the records, for example as too large. Without it, the client gets that error. Its
+    outcome has the records and answers instead; the response object stays, but may be changed."""
     on_applied: Callable[[], None] | None = None
     """Updates the soft state. Called right after the records were applied; not called if the log refused them."""
     is_divisible: bool = False
@@ -74,7 +75,7 @@ class Outcome(Generic[R]):
     """The bytes of the records' keys and values, if they are encoded already."""
 
 
-OnRefused = Callable[[KafkaError], Outcome[None]]
+OnRefused = Callable[[KafkaError], Outcome[Any]]
 NOTHING: Outcome[None] = Outcome(None)
 
 

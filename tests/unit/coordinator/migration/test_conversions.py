@@ -262,6 +262,25 @@ def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_larg
     assert not consumer_group(shard).members
 
 
+@pytest.mark.parametrize("topic", ["a", "b"])
+def test_the_last_consumer_comes_back_as_classic_though_the_classic_group_would_be_too_large(
+    shard: InMemoryGroupShard, topic: str
+) -> None:
+    request = ConsumerGroupHeartbeatRequest("g", "new", 0, "one", None, 30_000, ["a"])
+    request.topic_partitions = []
+    shard.heartbeat(request)
+    shard.refuses_next_records = True
+    returned = join_request("", "one", write(Subscription([topic]), 3))
+    joined = shard.submit(lambda groups: groups.join(returned, OLD)).value()
+    assert list(consumer_group(shard).members) == [joined.member_id]
+    assert ("session", "g", joined.member_id) in shard.groups.deadlines
+    shard.check_replay()
+    sync = SyncGroupRequest("g", joined.generation_id, joined.member_id, "one", "consumer", joined.protocol_name)
+    synced = shard.submit(lambda groups: groups.sync(sync, OLD)).value()
+    share, _ = read(Assignment, synced.assignment)
+    assert [each.topic for each in share.assigned_partitions] == [topic]
+
+
 def test_partitions_of_a_topic_in_many_entries_are_collected_only_once(shard: InMemoryGroupShard) -> None:
     """A copy for every entry would take minutes."""
     many = [TopicPartitions("a", range(first, first + 50_000)) for first in range(0, 1_800_000, 50_000)]

@@ -61,17 +61,36 @@ class ClassicMembers:
         left, change = self._new_change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns, may_describe)
-        if left is not None:
-            is_target_due = change.epoch > group.assignment_epoch
-            downgraded = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
-            if downgraded is not None:
-                converted, conversion = downgraded
-                response = _join_response(member_id, converted.generation, converted.protocol_name)
-                return self._removal.outcome_of_downgrade(group, conversion, response)
+        response = JoinGroupResponse(protocol_type=PROTOCOL_TYPE, member_id=member_id)
+        outcome = None if left is None else self._downgrade(change, left, subscription, response)
+        return outcome or self._join(change, subscription, response)
+
+    def _downgrade(
+        self, change: Change, left: ConsumerMember, subscription: Subscription, response: JoinGroupResponse
+    ) -> Outcome[JoinGroupResponse] | None:
+        """Make the group a classic one if `left`, which comes back as a classic member, was its last consumer; else
+        return None. If the classic group is too large for one record, the group stays a consumer group."""
+        group, is_target_due = change.group, change.epoch > change.group.assignment_epoch
+        downgraded = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
+        if downgraded is None:
+            return None
+        converted, conversion = downgraded
+        response.generation_id, response.protocol_name = converted.generation, converted.protocol_name
+        outcome = self._removal.outcome_of_downgrade(group, conversion, response)
+        outcome.on_refused = lambda _: self._join(change, subscription, response)
+        return outcome
+
+    def _join(
+        self, change: Change, subscription: Subscription, response: JoinGroupResponse
+    ) -> Outcome[JoinGroupResponse]:
+        """Complete the change and the response, which has the member's own first protocol."""
         change.update_target()
         is_reassigned = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
         self._expect_sync(change, is_reassigned)
-        response = _join_response(member_id, change.member.member_epoch, request.protocols[0].name)
+        classic = change.member.classic_member_metadata
+        assert classic is not None
+        response.generation_id = change.member.member_epoch
+        response.protocol_name = classic.supported_protocols[0].name
         return Outcome(response, change.records, on_refused=mark_topics_resolved(change))
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
@@ -183,12 +202,6 @@ def _with_request(
         classic_member_metadata=ClassicMemberMetadata(
             request.session_timeout_ms, [ClassicProtocol(*protocol) for protocol in protocols_of(request)]
         ),
-    )
-
-
-def _join_response(member_id: str, generation: int, protocol_name: str | None) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        generation_id=generation, protocol_type=PROTOCOL_TYPE, protocol_name=protocol_name, member_id=member_id
     )
 
 
