@@ -272,7 +272,7 @@ class ClassicGroup:
             return None
         try:
             subscriptions = [member.metadata_of(self.protocol_name) for member in self.members.values()]
-            return frozenset().union(*(subscribed_topics(subscription) for subscription in subscriptions))
+            return frozenset(subscribed_topics(subscriptions))
         except MalformedData:
             return None  # clients may use the type `consumer` with metadata of their own format
 
