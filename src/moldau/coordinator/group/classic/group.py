@@ -159,7 +159,7 @@ class ClassicGroup:
         return member
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+        self, member_id: str, instance_id: str | None, epoch: int, request_version: int, in_transaction: bool = False
     ) -> PartitionCheck | None:
         if epoch < 0 and self.is_empty:
             return None

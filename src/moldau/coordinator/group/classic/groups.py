@@ -119,7 +119,7 @@ class ClassicGroups:
             member_id = group.static_members.get(identity.group_instance_id, "")
         try:
             if member_id in group.pending_members:
-                self._rebalance.expect_no_heartbeat(group, member_id)
+                self._rebalance.cancel_session_timeout(group, member_id)
                 group.remove(member_id)
             else:
                 member = group.check_member(member_id, identity.group_instance_id)

@@ -25,7 +25,7 @@ DOWNGRADE_POLICIES: Final = ("downgrade", "bidirectional")
 
 
 class Conversions:
-    """The Migration of a shard."""
+    """Implements `consumer.migration.Migration` for the groups of a shard."""
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
@@ -61,7 +61,7 @@ class Conversions:
         for key in (("join", group.group_id), ("sync", group.group_id)):
             self._state.deadlines.cancel(key)
         for member_id in group.pending_members:
-            self._rebalance.expect_no_heartbeat(group, member_id)
+            self._rebalance.cancel_session_timeout(group, member_id)
 
     # --- to a classic group -------------------------------------------------------------------------------------
 
@@ -79,17 +79,17 @@ class Conversions:
         return self._downgrade(group, staying, must_rebalance=True)[1]
 
     def downgrade_on_replace(
-        self, group: ConsumerGroup, left: ConsumerMember, joining: ConsumerMember, is_target_due: bool
+        self, group: ConsumerGroup, replaced: ConsumerMember, joining: ConsumerMember, is_target_due: bool
     ) -> tuple[ClassicGroup, Conversion] | None:
-        """Return the classic group, for reading only, and the conversion to it if the static member `left`, the last
-        one with the consumer protocol, comes back as the classic member `joining`; else None. It gets the target of
-        `left`, unless others may still own a part of it."""
-        is_last = not left.is_classic and group.classic_member_count == len(group.members) - 1
+        """Return the classic group, for reading only, and the conversion to it if the static member `replaced`, the
+        last one with the consumer protocol, comes back as the classic member `joining`; else None. It gets the target
+        of `replaced`, unless others may still own a part of it."""
+        is_last = not replaced.is_classic and group.classic_member_count == len(group.members) - 1
         if not is_last or not self._may_downgrade(len(group.members)):
             return None
-        others = [each for each in group.members.values() if each.member_id != left.member_id]
+        others = [each for each in group.members.values() if each.member_id != replaced.member_id]
         must_rebalance = is_target_due or not all(self._is_settled(group, other) for other in others)
-        inherited = _owned_partitions(left) if must_rebalance else group.target_of(left.member_id)
+        inherited = _owned_partitions(replaced) if must_rebalance else group.target_of(replaced.member_id)
         staying = [*((other, _owned_partitions(other)) for other in others), (joining, inherited)]
         return self._downgrade(group, staying, must_rebalance)
 

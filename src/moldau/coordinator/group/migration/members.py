@@ -58,20 +58,20 @@ class ClassicMembers:
         ):
             # The id is not stored: a client that joins with an unknown member id is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-        left, change = self._new_change(group, request, member_id, subscription)
+        replaced, change = self._new_change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns, may_describe)
         response = JoinGroupResponse(protocol_type=PROTOCOL_TYPE, member_id=member_id)
-        outcome = None if left is None else self._downgrade(change, left, subscription, response)
+        outcome = None if replaced is None else self._downgrade(change, replaced, subscription, response)
         return outcome or self._join(change, subscription, response)
 
     def _downgrade(
-        self, change: Change, left: ConsumerMember, subscription: Subscription, response: JoinGroupResponse
+        self, change: Change, replaced: ConsumerMember, subscription: Subscription, response: JoinGroupResponse
     ) -> Outcome[JoinGroupResponse] | None:
-        """Make the group a classic one if `left`, which comes back as a classic member, was its last consumer; else
+        """Make the group a classic one if `replaced`, which comes back as a classic member, was its last consumer; else
         return None. If the classic group is too large for one record, the group stays a consumer group."""
         group, is_target_due = change.group, change.epoch > change.group.assignment_epoch
-        downgraded = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
+        downgraded = self._conversions.downgrade_on_replace(group, replaced, change.member, is_target_due)
         if downgraded is None:
             return None
         converted, conversion = downgraded
