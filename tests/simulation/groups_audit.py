@@ -286,7 +286,7 @@ def shown_group(machine: Groups, group_id: str) -> Any:
         subscriptions = group.subscriptions
         return (
             group.state_name, group.epoch, group.assignment_epoch, group.metadata_hash, group.members, group.targets,
-            group.owners, group.static_members, group.assignor_counts, subscriptions.names, subscriptions.patterns,
+            group.owners, group.static_members, group.assignor_counts, subscriptions.name_sets, subscriptions.patterns,
             subscriptions.resolved, subscriptions.topics,
         )  # fmt: skip
     return "nothing but offsets" if group_id in machine.state.offsets else None

@@ -58,9 +58,11 @@ class Outcome(Generic[R]):
     records: Sequence[CoordinatorRecord] = ()
     """Appended all or none, unless `is_divisible`."""
     answers: Sequence[Answer] = ()
-    """Responses to other requests that waited; sent when the records are committed."""
+    """Responses to other requests that waited; sent when the records are committed. `on_applied` may add some. If the
+    log refuses the records, those that are already here get that error."""
     on_refused: OnRefused | None = None
-    """Called if the log refuses the records, for example as too large. Without it, the client gets that error."""
+    """Called if the log refuses the records, for example as too large. Without it, the client gets that error. Its
+    outcome has the records and answers instead; the response object stays, but may be changed."""
     on_applied: Callable[[], None] | None = None
     """Updates the soft state. Called right after the records were applied; not called if the log refused them."""
     is_divisible: bool = False
@@ -73,7 +75,7 @@ class Outcome(Generic[R]):
     """The bytes of the records' keys and values, if they are encoded already."""
 
 
-OnRefused = Callable[[KafkaError], Outcome[None]]
+OnRefused = Callable[[KafkaError], Outcome[Any]]
 NOTHING: Outcome[None] = Outcome(None)
 
 

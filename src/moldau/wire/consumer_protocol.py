@@ -7,7 +7,7 @@ classic and the consumer protocol. Two bytes of version, then the body; a newer 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from moldau.base.buffers import Buffer
@@ -18,6 +18,8 @@ from moldau.wire.schema import Message
 PROTOCOL_TYPE: Final = "consumer"
 NEVER_FLEXIBLE: Final = 2**15
 _VERSION: Final = struct.Struct(">h")
+_LENGTH_BYTES: Final = 4
+"""The length before the user data."""
 M = TypeVar("M", bound=Message)
 
 
@@ -91,10 +93,18 @@ def write(message: Subscription | Assignment, version: int) -> bytes:
     return bytes(out)
 
 
-def subscribed_topics(subscription: Buffer) -> frozenset[str]:
+def subscribed_topics(subscriptions: Iterable[bytes]) -> set[str]:
     """Return only the topic names. The bytes are read as version 0, with whose fields every version begins. Raise
-    MalformedData if they are not that."""
-    if len(subscription) < _VERSION.size:
-        raise MalformedData("Subscription without its version")
-    message, _ = decode_from(Subscription, subscription, 0, _VERSION.size)
-    return frozenset(message.topics)
+    MalformedData if they are not that. Topics that many members share are decoded once: in order, subscriptions that
+    begin with the same topics follow each other."""
+    names: set[str] = set()
+    last_topics: bytes | None = None
+    for subscription in sorted(subscriptions):
+        if last_topics is not None and subscription.startswith(last_topics, _VERSION.size):
+            continue
+        if len(subscription) < _VERSION.size:
+            raise MalformedData("Subscription without its version")
+        message, end = decode_from(Subscription, subscription, 0, _VERSION.size)
+        names.update(message.topics)
+        last_topics = subscription[_VERSION.size : end - _LENGTH_BYTES - len(message.user_data or b"")]
+    return names

@@ -144,6 +144,26 @@ def test_waiting_requests_are_answered_when_the_record_is_committed() -> None:
     assert other.value() == "your turn"
 
 
+def test_answers_that_on_applied_adds_are_given_on_commit_and_not_if_the_log_refuses() -> None:
+    world = World(flush_messages="1", max_message_bytes="500")
+    other: Promise[str] = Promise()
+
+    def write(text: str) -> Any:
+        answers: list[Answer] = []
+        record = CoordinatorRecord(Note(text), None)
+        outcome = Outcome("wrote", [record], answers, on_applied=lambda: answers.append(Answer(other, "your turn")))
+        return world.shards.submit("k", lambda _: outcome)
+
+    with pytest.raises(KafkaError):
+        write("x" * 500)
+    assert not other.done
+    write("a")
+    world.node.timers.run_soon()
+    assert not other.done
+    world.node.flush()
+    assert other.value() == "your turn"
+
+
 def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
     world = World(max_message_bytes="500")
     with pytest.raises(KafkaError) as refused:

@@ -43,7 +43,7 @@ class Group(Protocol):
         ...
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+        self, member_id: str, instance_id: str | None, epoch: int, request_version: int, in_transaction: bool = False
     ) -> PartitionCheck | None:
         """Raise KafkaError if this member may not commit; `epoch` is the generation or the member epoch.
 

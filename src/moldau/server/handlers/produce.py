@@ -101,11 +101,11 @@ class Produce:
             caller.access.allows(TRANSACTION_WRITE, request.transactional_id)  # for the audit log
             return _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
-        def writable_name(topic: TopicProduceData, version: int) -> str | None:
+        def writable_name_of(topic: TopicProduceData, version: int) -> str | None:
             name = self._topic_name(topic, version)
             return name if name is not None and caller.access.allows_quietly(TOPIC_WRITE, name) else None
 
-        write = transactional_write(request, caller.version, writable_name, self._partitions)
+        write = transactional_write(request, caller.version, writable_name_of, self._partitions)
         verified = None if write is None else self._gate.verify(write)
         if write is None or verified is None:
             return self._produce(request, caller, write)

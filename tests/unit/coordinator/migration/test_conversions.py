@@ -178,17 +178,34 @@ def test_a_member_waiting_for_a_rebalance_gets_its_id_again(shard: InMemoryGroup
     assert response.member_id in consumer_group(shard).members
 
 
-def test_after_a_refused_upgrade_the_members_join_again(shard: InMemoryGroupShard) -> None:
+def test_a_refused_upgrade_leaves_waiting_members_alone(shard: InMemoryGroupShard) -> None:
     first, old = classic(shard), OLD._replace(version=3)
     waiting = shard.submit(lambda groups: groups.join(join_request(""), old))
-    assert not waiting.done
     shard.refuses_next_records = True
     with pytest.raises(KafkaError):
         enter(shard)
-    assert waiting.value().code is ErrorCode.RECORD_LIST_TOO_LARGE
-    second = next(member_id for member_id in classic_group(shard).members if member_id != first)
-    joined = [shard.submit(lambda groups, name=name: groups.join(join_request(name), old)) for name in (second, first)]
-    assert [response.value().error_code for response in joined] == [ErrorCode.NONE] * 2
+    assert not waiting.done
+    joined = shard.submit(lambda groups: groups.join(join_request(first), old))
+    assert [response.value().error_code for response in (joined, waiting)] == [ErrorCode.NONE] * 2
+
+
+def test_after_a_refused_upgrade_a_static_member_that_waited_longer_than_its_session_times_out(
+    shard: InMemoryGroupShard,
+) -> None:
+    first, second = (shard.submit(lambda groups, i=i: groups.join(join_request("", i), OLD)) for i in ("one", "two"))
+    shard.advance(0)
+    shard.submit(lambda groups: groups.sync(sync_request(1, first.value().member_id), OLD))
+    shard.submit(lambda groups: groups.sync(sync_request(1, second.value().member_id), OLD))
+    shard.submit(lambda groups: groups.join(join_request(first.value().member_id), OLD))
+    for _ in range(2):
+        shard.advance(5_000)
+        shard.submit(lambda groups: groups.heartbeat(HeartbeatRequest("g", 1, second.value().member_id), OLD))
+    shard.refuses_next_records = True
+    with pytest.raises(KafkaError):
+        enter(shard)
+    assert len(classic_group(shard).members) == 2
+    shard.advance(60_000)
+    assert not classic_group(shard).members
 
 
 def test_after_a_refused_upgrade_by_its_own_id_a_classic_member_still_times_out(shard: InMemoryGroupShard) -> None:
@@ -243,6 +260,25 @@ def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_larg
     shard.check_replay()
     shard.advance(10_000)
     assert not consumer_group(shard).members
+
+
+@pytest.mark.parametrize("topic", ["a", "b"])
+def test_the_last_consumer_comes_back_as_classic_though_the_classic_group_would_be_too_large(
+    shard: InMemoryGroupShard, topic: str
+) -> None:
+    request = ConsumerGroupHeartbeatRequest("g", "new", 0, "one", None, 30_000, ["a"])
+    request.topic_partitions = []
+    shard.heartbeat(request)
+    shard.refuses_next_records = True
+    returned = join_request("", "one", write(Subscription([topic]), 3))
+    joined = shard.submit(lambda groups: groups.join(returned, OLD)).value()
+    assert list(consumer_group(shard).members) == [joined.member_id]
+    assert ("session", "g", joined.member_id) in shard.groups.deadlines
+    shard.check_replay()
+    sync = SyncGroupRequest("g", joined.generation_id, joined.member_id, "one", "consumer", joined.protocol_name)
+    synced = shard.submit(lambda groups: groups.sync(sync, OLD)).value()
+    share, _ = read(Assignment, synced.assignment)
+    assert [each.topic for each in share.assigned_partitions] == [topic]
 
 
 def test_partitions_of_a_topic_in_many_entries_are_collected_only_once(shard: InMemoryGroupShard) -> None:

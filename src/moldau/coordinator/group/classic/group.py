@@ -159,7 +159,7 @@ class ClassicGroup:
         return member
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+        self, member_id: str, instance_id: str | None, epoch: int, request_version: int, in_transaction: bool = False
     ) -> PartitionCheck | None:
         if epoch < 0 and self.is_empty:
             return None
@@ -272,7 +272,7 @@ class ClassicGroup:
             return None
         try:
             subscriptions = [member.metadata_of(self.protocol_name) for member in self.members.values()]
-            return frozenset().union(*(subscribed_topics(subscription) for subscription in subscriptions))
+            return frozenset(subscribed_topics(subscriptions))
         except MalformedData:
             return None  # clients may use the type `consumer` with metadata of their own format
 

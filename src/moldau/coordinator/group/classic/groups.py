@@ -50,14 +50,15 @@ class ClassicGroups:
         member = group.check_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if group.state is State.PREPARING_REBALANCE:
+            # Before the check of the protocol: a member that joined a consumer group was told its own protocol.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         for requested, current in (
             (request.protocol_type, group.protocol_type_or_none),
             (request.protocol_name, group.protocol_name),
         ):
             if requested is not None and current is not None and requested != current:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is State.PREPARING_REBALANCE:
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalance.on_sync(group, member.member_id)
         if group.state is State.STABLE:
             return Outcome(_sync_response(group, member.assignment))
@@ -118,7 +119,7 @@ class ClassicGroups:
             member_id = group.static_members.get(identity.group_instance_id, "")
         try:
             if member_id in group.pending_members:
-                self._rebalance.expect_no_heartbeat(group, member_id)
+                self._rebalance.cancel_session_timeout(group, member_id)
                 group.remove(member_id)
             else:
                 member = group.check_member(member_id, identity.group_instance_id)

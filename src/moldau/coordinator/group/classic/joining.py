@@ -160,7 +160,7 @@ class Joining:
             return self._add(group, request, client, member_id, waiting, effects)
         old_leader = group.leader
         self._fence(group, group.members[old_member_id], effects)
-        self._rebalance.expect_no_heartbeat(group, old_member_id)
+        self._rebalance.cancel_session_timeout(group, old_member_id)
         member = group.rename(old_member_id, member_id)
         self._wait(group, member, request, client, waiting, effects)
         self._rebalance.expect_heartbeat(group, member_id, member.session_timeout_ms)

@@ -48,12 +48,12 @@ class Rebalance:
         )
 
     def extend_session(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """The same for a member of a group that was classic before, too: its deadline only moves."""
+        """Restart the session timeout. An existing deadline is only moved: its action looks the group up again."""
         state, member_id, within_ms = self._state, member.member_id, member.session_timeout_ms
         if not state.deadlines.postpone(("session", group.group_id, member_id), state.clock.monotonic_ms() + within_ms):
             self.expect_heartbeat(group, member_id, within_ms)
 
-    def expect_no_heartbeat(self, group: ClassicGroup, member_id: str) -> None:
+    def cancel_session_timeout(self, group: ClassicGroup, member_id: str) -> None:
         self._state.deadlines.cancel(("session", group.group_id, member_id))
 
     def _schedule(
@@ -75,6 +75,7 @@ class Rebalance:
         member = group.members.get(member_id)
         is_waiting = member is not None and (member.joining is not None or member.syncing is not None)
         if member is None or (is_waiting and not member.is_new):
+            # A member sends no heartbeats while its request waits. The response restarts its session timeout.
             return effects
         self.expel(group, member, effects)
         self.after_loss(group, effects)
@@ -83,7 +84,7 @@ class Rebalance:
     # --- members join and leave ---------------------------------------------------------------------------------
 
     def expel(self, group: ClassicGroup, member: ClassicMember, effects: Effects) -> None:
-        self.expect_no_heartbeat(group, member.member_id)
+        self.cancel_session_timeout(group, member.member_id)
         answer_join(group, member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), effects)
         answer_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID), effects)
         group.remove(member.member_id)
@@ -108,7 +109,7 @@ class Rebalance:
         """Start a rebalance: all members must join again."""
         if group.state is State.COMPLETING_REBALANCE:
             self.fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
-        self.expect_no_sync(group)
+        self.cancel_sync_timeout(group)
         is_first = group.state is State.EMPTY
         group.become(State.PREPARING_REBALANCE, self._state.clock.now_ms())
         if is_first:
@@ -152,7 +153,8 @@ class Rebalance:
         return effects
 
     def _complete_join(self, group: ClassicGroup, effects: Effects) -> None:
-        """Begin a generation with the members that joined. Static members stay until their session times out."""
+        """Begin a generation with the members that joined. Static members stay until their session or the
+        sync phase times out."""
         self._state.deadlines.cancel(("join", group.group_id))
         group.new_member_added = False
         late = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
@@ -194,9 +196,10 @@ class Rebalance:
         """Note that the member has sent its SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
-            self.expect_no_sync(group)
+            self.cancel_sync_timeout(group)
 
-    def expect_no_sync(self, group: ClassicGroup) -> None:
+    def cancel_sync_timeout(self, group: ClassicGroup) -> None:
+        """Wait for no further SyncGroup of this generation."""
         group.pending_sync.clear()
         self._state.deadlines.cancel(("sync", group.group_id))
 

@@ -35,6 +35,7 @@ class Change:
         self._state = state
         self.group = group
         self.before = before
+        """The member before the request. A static member that came back already has its new member id here."""
         self.member = before
         self.replaced_member_id: str | None = None
         """The former member id of a static member that came back."""
@@ -49,13 +50,13 @@ class Change:
     def has_subscription_changed(self) -> bool:
         return not self.member.has_same_subscription(self.before)
 
-    def replace_static_member(self, left: ConsumerMember) -> None:
-        """Give the metadata and assignments of `left`, a static member that came back, to its new member id."""
+    def replace_static_member(self, replaced: ConsumerMember) -> None:
+        """Give the metadata and assignments of `replaced`, a static member that came back, to its new member id."""
         group_id = self.group.group_id
-        self.replaced_member_id = left.member_id
-        self.records += records.member_tombstones(group_id, left.member_id)
+        self.replaced_member_id = replaced.member_id
+        self.records += records.member_tombstones(group_id, replaced.member_id)
         self.records.append(records.member_metadata(group_id, self.before))
-        target = self.group.target_of(left.member_id)
+        target = self.group.target_of(replaced.member_id)
         self.records.append(records.member_target(group_id, self.before.member_id, target))
         self.records.append(records.member_assignment(group_id, self.before))
 
@@ -135,7 +136,7 @@ class Change:
         return preferred_assignor(counts, self._state.settings.consumer_assignors)
 
     def reconcile(self, owned: Owned | None) -> bool:
-        """Move the member one step towards its target. Return whether its assignment or epoch changed."""
+        """Move the member one step towards its target. Return whether this changed it, which needs a record."""
         if self.member.is_reconciled_to(self.assignment_epoch) and not self.has_subscription_changed:
             return False
         nobody_or_self = (None, self.member.member_id)

@@ -75,7 +75,7 @@ class ConsumerGroup:
         return topic in self.subscriptions.topics
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int, in_transaction: bool = False
+        self, member_id: str, instance_id: str | None, epoch: int, request_version: int, in_transaction: bool = False
     ) -> PartitionCheck | None:
         """A member that does not know its new epoch yet may commit with an older one, for partitions that it already
         had in that epoch (KIP-1251)."""
@@ -84,7 +84,7 @@ class ConsumerGroup:
         if in_transaction and epoch == NO_EPOCH and not member_id and instance_id is None:
             return None
         member = self.member(member_id)
-        if not in_transaction and not member.is_classic and version < COMMIT_VERSION_MIN:
+        if not in_transaction and not member.is_classic and request_version < COMMIT_VERSION_MIN:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "members of consumer groups need OffsetCommit 9 or later")
         if epoch == member.member_epoch:
             return None

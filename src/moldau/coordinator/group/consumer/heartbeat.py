@@ -115,8 +115,7 @@ class ConsumerGroups:
             # Not before: if the log refuses the records, a classic member with this id keeps its own session.
             on_applied = partial(self._on_created, conversion, change, is_reassigned)
         response = self._response(request, change)
-        on_refused = _on_refused(conversion, mark_topics_resolved(change))
-        return Outcome(response, change.records, conversion.answers, on_refused, on_applied)
+        return Outcome(response, change.records, conversion.answers, mark_topics_resolved(change), on_applied)
 
     def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, Conversion]:
         """Return the consumer group. If a new one or a conversion is needed, return the future group and the
@@ -235,21 +234,6 @@ def mark_topics_resolved(change: Change) -> OnRefused | None:
         raise error
 
     return undo
-
-
-def _on_refused(conversion: Conversion, undo: OnRefused | None) -> OnRefused | None:
-    """Return a callback that also tells the conversion that the log refused its records."""
-    forget_waiting = conversion.on_refused
-    if forget_waiting is None:
-        return undo
-
-    def refused(error: KafkaError) -> Outcome[None]:
-        forget_waiting()
-        if undo is not None:
-            undo(error)
-        raise error
-
-    return refused
 
 
 def _with_request(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:

@@ -23,10 +23,9 @@ class Conversion:
 
     records: Sequence[CoordinatorRecord]
     answers: Sequence[Answer] = ()
+    """Added by `on_applied`: if the log refuses the records, the members' requests go on waiting."""
     on_applied: Callable[[], None] | None = None
     """See `Outcome.on_applied`."""
-    on_refused: Callable[[], None] | None = None
-    """Called if the log refuses the records. The answers get the error then."""
 
 
 NO_CONVERSION = Conversion(())

@@ -34,7 +34,7 @@ class ResolvedPattern(NamedTuple):
 
 class Subscriptions:
     def __init__(self, group_id: str = "", subscribed_groups: SubscribedGroups | None = None) -> None:
-        self.names: dict[frozenset[str], int] = {}
+        self.name_sets: dict[frozenset[str], int] = {}
         """The number of members that subscribe to each set of names."""
         self.patterns: dict[str, int] = {}
         """The number of members that use each pattern."""
@@ -47,20 +47,20 @@ class Subscriptions:
     def copy(self) -> Subscriptions:
         """Return a copy to try a change on. It does not update the shard's `SubscribedGroups`."""
         other = Subscriptions()
-        other.names = dict(self.names)
+        other.name_sets = dict(self.name_sets)
         other.patterns = dict(self.patterns)
         other.resolved = dict(self.resolved)
         other.topics = dict(self.topics)
         return other
 
     def add(self, member: ConsumerMember) -> None:
-        if member.topic_names and add_to_count(self.names, member.topic_names, 1) == 1:
+        if member.topic_names and add_to_count(self.name_sets, member.topic_names, 1) == 1:
             self._count_topics(member.topic_names, 1)
         if member.pattern:
             add_to_count(self.patterns, member.pattern, 1)
 
     def remove(self, member: ConsumerMember) -> None:
-        if member.topic_names and add_to_count(self.names, member.topic_names, -1) == 0:
+        if member.topic_names and add_to_count(self.name_sets, member.topic_names, -1) == 0:
             self._count_topics(member.topic_names, -1)
         if member.pattern:
             add_to_count(self.patterns, member.pattern, -1)
@@ -87,9 +87,9 @@ class Subscriptions:
         """Drop everything: the group is deleted."""
         for pattern in list(self.resolved):
             self.set_resolved(pattern, None)
-        for names in self.names:
+        for names in self.name_sets:
             self._count_topics(names, -1)
-        self.names = {}
+        self.name_sets = {}
         self.patterns = {}
 
     def topic_names(self, member: ConsumerMember) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_join, answer_sync
+from moldau.coordinator.group.classic.rebalance import Effects, Rebalance
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, PartitionsByTopicId
 from moldau.coordinator.group.consumer.migration import Conversion
@@ -25,7 +25,7 @@ DOWNGRADE_POLICIES: Final = ("downgrade", "bidirectional")
 
 
 class Conversions:
-    """The Migration of a shard."""
+    """Implements `consumer.migration.Migration` for the groups of a shard."""
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
@@ -40,10 +40,13 @@ class Conversions:
             converted = consumer_group_of(group, self._state.current.image)
         except MalformedData as error:
             raise _upgrade_error(group, str(error)) from error
-        records = [*group.tombstones(), *records_of(converted)]
-        return converted, Conversion(
-            records, _rejoin_answers(group), lambda: self._cancel_deadlines(group), lambda: _forget_waiting(group)
-        )
+        answers: list[Answer] = []
+
+        def end_classic_rebalance() -> None:
+            self._cancel_deadlines(group)
+            answers.extend(_rejoin_answers(group))
+
+        return converted, Conversion([*group.tombstones(), *records_of(converted)], answers, end_classic_rebalance)
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         settings = self._state.settings
@@ -58,7 +61,7 @@ class Conversions:
         for key in (("join", group.group_id), ("sync", group.group_id)):
             self._state.deadlines.cancel(key)
         for member_id in group.pending_members:
-            self._rebalance.expect_no_heartbeat(group, member_id)
+            self._rebalance.cancel_session_timeout(group, member_id)
 
     # --- to a classic group -------------------------------------------------------------------------------------
 
@@ -73,21 +76,28 @@ class Conversions:
             for member in group.members.values()
             if member.member_id not in leaving_ids
         ]
-        return self._downgrade(group, staying, must_rebalance=True)
+        return self._downgrade(group, staying, must_rebalance=True)[1]
 
     def downgrade_on_replace(
-        self, group: ConsumerGroup, left: ConsumerMember, joining: ConsumerMember, is_target_due: bool
-    ) -> Conversion | None:
-        """Return the conversion if the static member `left`, the last one with the consumer protocol, comes back as the
-        classic member `joining`; else None. It gets the target of `left`, unless others may still own a part of it."""
-        is_last = not left.is_classic and group.classic_member_count == len(group.members) - 1
+        self, group: ConsumerGroup, replaced: ConsumerMember, joining: ConsumerMember, is_target_due: bool
+    ) -> tuple[ClassicGroup, Conversion] | None:
+        """Return the classic group, for reading only, and the conversion to it if the static member `replaced`, the
+        last one with the consumer protocol, comes back as the classic member `joining`; else None. It gets the target
+        of `replaced`, unless others may still own a part of it."""
+        is_last = not replaced.is_classic and group.classic_member_count == len(group.members) - 1
         if not is_last or not self._may_downgrade(len(group.members)):
             return None
-        others = [each for each in group.members.values() if each.member_id != left.member_id]
-        must_rebalance = is_target_due or not all(each.is_reconciled_to(group.assignment_epoch) for each in others)
-        inherited = _owned_partitions(left) if must_rebalance else group.target_of(left.member_id)
+        others = [each for each in group.members.values() if each.member_id != replaced.member_id]
+        must_rebalance = is_target_due or not all(self._is_settled(group, other) for other in others)
+        inherited = _owned_partitions(replaced) if must_rebalance else group.target_of(replaced.member_id)
         staying = [*((other, _owned_partitions(other)) for other in others), (joining, inherited)]
         return self._downgrade(group, staying, must_rebalance)
+
+    def _is_settled(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """Whether the member has what it should have, and knows. If its SyncGroup has not come yet, it was told a
+        protocol that need not be the one of the classic group."""
+        is_syncing = ("sync", group.group_id, member.member_id) in self._state.deadlines
+        return member.is_reconciled_to(group.assignment_epoch) and not is_syncing
 
     def _may_downgrade(self, members: int) -> bool:
         settings = self._state.settings
@@ -95,14 +105,14 @@ class Conversions:
 
     def _downgrade(
         self, group: ConsumerGroup, staying: Sequence[tuple[ConsumerMember, PartitionsByTopicId]], must_rebalance: bool
-    ) -> Conversion:
+    ) -> tuple[ClassicGroup, Conversion]:
         now_ms = self._state.clock.now_ms()
         converted = classic_group_of(group.group_id, group.epoch, staying, self._state.current.image, now_ms)
         if must_rebalance:
             # Without a leader in the log, the next coordinator also knows that the group must rebalance.
             converted.leader = None
         record = converted.record({member.member_id: member.assignment for member in converted.members.values()})
-        return Conversion(
+        return converted, Conversion(
             [*group.tombstones(), record], on_applied=lambda: self._start_classic_group(converted, must_rebalance)
         )
 
@@ -137,14 +147,6 @@ def _rejoin_answers(group: ClassicGroup) -> list[Answer]:
         if member.syncing is not None:
             answers.append(Answer(member.syncing, SyncGroupResponse(error_code=code)))
     return answers
-
-
-def _forget_waiting(group: ClassicGroup) -> None:
-    """The requests of `_rejoin_answers` got an error because the upgrade was refused: the members must join again."""
-    answered = Effects()
-    for member in group.members.values():
-        answer_join(group, member, JoinGroupResponse(), answered)
-        answer_sync(member, SyncGroupResponse(), answered)
 
 
 def _upgrade_error(group: ClassicGroup, reason: str) -> KafkaError:

@@ -58,22 +58,40 @@ class ClassicMembers:
         ):
             # The id is not stored: a client that joins with an unknown member id is a new member.
             return Outcome(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-        left, change = self._new_change(group, request, member_id, subscription)
+        replaced, change = self._new_change(group, request, member_id, subscription)
         change.update_member(_with_request(change.before, request, client, subscription))
         change.resolve_topics(self._patterns, may_describe)
-        if left is not None:
-            is_target_due = change.epoch > group.assignment_epoch
-            conversion = self._conversions.downgrade_on_replace(group, left, change.member, is_target_due)
-            if conversion is not None:
-                return self._removal.outcome_of_downgrade(group, conversion, _join_response(change.member, group.epoch))
+        response = JoinGroupResponse(protocol_type=PROTOCOL_TYPE, member_id=member_id)
+        outcome = None if replaced is None else self._downgrade(change, replaced, subscription, response)
+        return outcome or self._join(change, subscription, response)
+
+    def _downgrade(
+        self, change: Change, replaced: ConsumerMember, subscription: Subscription, response: JoinGroupResponse
+    ) -> Outcome[JoinGroupResponse] | None:
+        """Make the group a classic one if `replaced`, which comes back as a classic member, was its last consumer; else
+        return None. If the classic group is too large for one record, the group stays a consumer group."""
+        group, is_target_due = change.group, change.epoch > change.group.assignment_epoch
+        downgraded = self._conversions.downgrade_on_replace(group, replaced, change.member, is_target_due)
+        if downgraded is None:
+            return None
+        converted, conversion = downgraded
+        response.generation_id, response.protocol_name = converted.generation, converted.protocol_name
+        outcome = self._removal.outcome_of_downgrade(group, conversion, response)
+        outcome.on_refused = lambda _: self._join(change, subscription, response)
+        return outcome
+
+    def _join(
+        self, change: Change, subscription: Subscription, response: JoinGroupResponse
+    ) -> Outcome[JoinGroupResponse]:
+        """Complete the change and the response, which has the member's own first protocol."""
         change.update_target()
         is_reassigned = change.reconcile(by_topic_id(subscription.owned_partitions, self._state.current.image))
         self._expect_sync(change, is_reassigned)
-        return Outcome(
-            _join_response(change.member, change.member.member_epoch),
-            change.records,
-            on_refused=mark_topics_resolved(change),
-        )
+        classic = change.member.classic_member_metadata
+        assert classic is not None
+        response.generation_id = change.member.member_epoch
+        response.protocol_name = classic.supported_protocols[0].name
+        return Outcome(response, change.records, on_refused=mark_topics_resolved(change))
 
     def _check_protocols(self, group: ConsumerGroup, request: JoinGroupRequest) -> None:
         """Raise KafkaError unless all classic members share a protocol: the group may become a classic one."""
@@ -115,8 +133,10 @@ class ClassicMembers:
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
         check_protocol_present(request, client)
         member, classic = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-        protocol = classic.supported_protocols[0]
-        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (None, protocol.name):
+        protocols = classic.supported_protocols
+        # Not only the first, which JoinGroup returns: a member that joined before an upgrade has the classic group's.
+        known_names = (None, *(protocol.name for protocol in protocols))
+        if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in known_names:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         # A member that must revoke partitions has already joined again: it gets what it keeps.
         if member.member_epoch < group.assignment_epoch and member.state is not MemberState.UNREVOKED:
@@ -124,7 +144,7 @@ class ClassicMembers:
         self._state.deadlines.cancel(("sync", group.group_id, member.member_id))
         self._removal.extend_session(group.group_id, member)
         response = SyncGroupResponse(protocol_type=request.protocol_type, protocol_name=request.protocol_name)
-        response.assignment = write_assignment(member.assigned, self._state.current.image, protocol.metadata)
+        response.assignment = write_assignment(member.assigned, self._state.current.image, protocols[0].metadata)
         return Outcome(response)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> Outcome[HeartbeatResponse]:
@@ -182,17 +202,6 @@ def _with_request(
         classic_member_metadata=ClassicMemberMetadata(
             request.session_timeout_ms, [ClassicProtocol(*protocol) for protocol in protocols_of(request)]
         ),
-    )
-
-
-def _join_response(member: ConsumerMember, generation: int) -> JoinGroupResponse:
-    classic = member.classic_member_metadata
-    assert classic is not None
-    return JoinGroupResponse(
-        generation_id=generation,
-        protocol_type=PROTOCOL_TYPE,
-        protocol_name=classic.supported_protocols[0].name,
-        member_id=member.member_id,
     )
 
 

@@ -10,7 +10,7 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
-from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
+from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader
 from moldau.wire.messages.produce import ProduceRequest, TopicProduceData
 
 ADDS_PARTITIONS_MIN_VERSION: Final = 12
@@ -23,20 +23,21 @@ COORDINATOR_UNREACHABLE: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Older producers would give up on these errors. They get NOT_ENOUGH_REPLICAS instead, which every producer retries
-without a Metadata request."""
+"""A producer gets NOT_ENOUGH_REPLICAS instead of these errors: every version of the producer retries it, without a
+Metadata request."""
 
 
 def transactional_write(
     request: ProduceRequest,
     version: int,
-    name_of: Callable[[TopicProduceData, int], str | None],
+    writable_name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> TransactionalWrite | None:
-    """Return what the request writes in a transaction; None if there is nothing. Partitions that are not on this node
+    """Return what the request writes in a transaction; None if there is nothing. `writable_name_of` returns the name of
+    a topic, None if it is unknown or the client may not write to it. Such topics, partitions that are not on this node
     and batches that cannot be read are skipped: the append refuses them."""
     assert request.transactional_id is not None
-    batches = list(_batches(request, version, name_of, partitions))
+    batches = list(_batches(request, version, writable_name_of, partitions))
     if not batches:
         return None
     producers = {(producer_id, epoch) for _, producer_id, epoch, _ in batches}
@@ -55,7 +56,8 @@ def transactional_write(
 
 
 def check_append(gate: TransactionGate, write: TransactionalWrite, partition: Partition) -> None:
-    """Raise KafkaError, with a code that the producer knows, if the partition's records must not be appended."""
+    """Raise KafkaError, with a code that the producer knows, if the partition's records must not be appended. Only
+    newer producers, which add partitions by writing to them, know CONCURRENT_TRANSACTIONS."""
     try:
         gate.check(write, partition)
     except KafkaError as error:
@@ -71,17 +73,17 @@ def check_append(gate: TransactionGate, write: TransactionalWrite, partition: Pa
 def _batches(
     request: ProduceRequest,
     version: int,
-    name_of: Callable[[TopicProduceData, int], str | None],
+    writable_name_of: Callable[[TopicProduceData, int], str | None],
     partitions: Partitions,
 ) -> Iterator[tuple[Partition, int, int, int]]:
     """Yield (partition, producer id, epoch, first sequence) of each batch that is part of a transaction."""
     for topic in request.topic_data:
-        name = name_of(topic, version)
+        name = writable_name_of(topic, version)
         for data in topic.partition_data:
             partition = None if name is None else partitions.find(name, data.index)
             records = data.records
             if partition is None or not isinstance(records, memoryview) or len(records) < BATCH_HEADER_BYTES:
                 continue
-            fields = BATCH_HEADER.unpack_from(records)
-            if fields[5] & TRANSACTIONAL_BIT:
-                yield partition, *fields[9:12]
+            header = BatchHeader._make(BATCH_HEADER.unpack_from(records))
+            if header.attributes & TRANSACTIONAL_BIT:
+                yield partition, header.producer_id, header.producer_epoch, header.base_sequence
