@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import resource
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ def parser(description: str, rounds: int) -> argparse.ArgumentParser:
         "--rounds", type=_positive, default=rounds, help=f"rounds after the warm-up (default {rounds})"
     )
     options.add_argument(
-        "--scale", type=float, default=1.0, help="how much work; 1.0 is some seconds for each turn (default)"
+        "--scale", type=_above_zero, default=1.0, help="how much work; 1.0 is some seconds for each turn (default)"
     )
     options.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
     options.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
@@ -57,7 +59,7 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("\nstopped; brokers and temporary directories are gone", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except (NotStarted, BrokerRefused) as error:
+    except (NotStarted, BrokerRefused, ssl.SSLError) as error:
         sys.exit(f"bench: {error}")
 
 
@@ -65,3 +67,9 @@ def _positive(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return int(text)
+
+
+def _above_zero(text: str) -> float:
+    if not 0 < float(text) < math.inf:
+        raise argparse.ArgumentTypeError("must be a number above 0")
+    return float(text)

@@ -57,8 +57,8 @@ Connect = Callable[[int], Connection]
 """Opens a connection with a buffer of that size."""
 
 
-Sides = Mapping[str, SecuredListeners]
-"""The listeners of each server, by its name."""
+ListenersByServer = Mapping[str, SecuredListeners]
+"""By the name of the server."""
 
 
 def connects(listeners: SecuredListeners) -> tuple[Connect, Connect]:
@@ -69,13 +69,13 @@ def connects(listeners: SecuredListeners) -> tuple[Connect, Connect]:
     )
 
 
-def workloads(sides: Sides, scale: float) -> Iterator[Versus]:
-    yield produce(sides, 100, 100, max(10, int(10_000 * scale)), 0.7)
-    yield produce(sides, 100, KIB, max(10, int(4_000 * scale)), 0.5)
-    yield fetch(sides, MIB, int(2 * GIB * scale), 0.2)
+def workloads(listeners: ListenersByServer, scale: float) -> Iterator[Versus]:
+    yield produce(listeners, 100, 100, max(10, int(10_000 * scale)), 0.7)
+    yield produce(listeners, 100, KIB, max(10, int(4_000 * scale)), 0.5)
+    yield fetch(listeners, MIB, max(MIB, int(2 * GIB * scale)), 0.2)
 
 
-def produce(sides: Sides, records: int, value_bytes: int, requests: int, wanted: float) -> Versus:
+def produce(listeners: ListenersByServer, records: int, value_bytes: int, requests: int, wanted: float) -> Versus:
     batch = record_batch(records, value_bytes)
     size = f"{value_bytes // KIB}KiB" if value_bytes >= KIB else f"{value_bytes}B"
 
@@ -92,13 +92,13 @@ def produce(sides: Sides, records: int, value_bytes: int, requests: int, wanted:
 
             return turn
 
-        without, with_tls = map(turn_of, connects(sides[server.name]))
+        without, with_tls = map(turn_of, connects(listeners[server.name]))
         return without, with_tls
 
     return Versus(Quantity(f"produce {records}x{size}", "MB/s"), prepare, wanted)
 
 
-def fetch(sides: Sides, partition_bytes: int, total_bytes: int, wanted: float) -> Versus:
+def fetch(listeners: ListenersByServer, partition_bytes: int, total_bytes: int, wanted: float) -> Versus:
     batch = record_batch(FILLED_RECORDS, FILLED_VALUE_BYTES)
 
     def prepare(server: Server, cleanup: ExitStack) -> tuple[Turn, Turn]:
@@ -117,7 +117,7 @@ def fetch(sides: Sides, partition_bytes: int, total_bytes: int, wanted: float) -
 
             return turn
 
-        without, with_tls = map(turn_of, connects(sides[server.name]))
+        without, with_tls = map(turn_of, connects(listeners[server.name]))
         return without, with_tls
 
     return Versus(Quantity(f"fetch {partition_bytes // MIB} MiB", "MB/s", work_unit="MB"), prepare, wanted)
@@ -132,21 +132,34 @@ def encrypted(compared: Sequence[Compared]) -> list[Result]:
     return list(by_workload.values())
 
 
+def json_parts(compared: Sequence[Compared]) -> dict[str, tuple[list[Result], str]]:
+    """The parts of the numbers as JSON, each with what it is compared with."""
+    by_system: dict[str, list[Result]] = {}
+    for each in compared:
+        by_system.setdefault(each.system, []).append(each.result)
+    sides = {f"{WITH} against {WITHOUT}, {system}": (results, WITHOUT) for system, results in by_system.items()}
+    return {**sides, "with TLS": (encrypted(compared), KAFKA)}
+
+
 def main() -> None:
     parser = options.parser(__doc__ or "", rounds=ROUNDS)
     parser.add_argument("--kafka-libs", type=Path, metavar="DIR", help="Apache Kafka's jars, to measure it beside ours")
     arguments = parser.parse_args()
     libs: Path | None = arguments.kafka_libs
+    if arguments.plot and not libs:
+        parser.error("--plot draws ratios to Kafka: give its jars with --kafka-libs")
     with ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-bench-")))
-        sides = {name: SecuredListeners(directory) for name in (MOLDAU, *([KAFKA] if libs else []))}
+        listeners = {name: SecuredListeners(directory) for name in (MOLDAU, *([KAFKA] if libs else []))}
         chosen = [
-            each for each in workloads(sides, arguments.scale) if options.is_wanted(each.quantity.name, arguments.only)
+            each
+            for each in workloads(listeners, arguments.scale)
+            if options.is_wanted(each.quantity.name, arguments.only)
         ]
-        ours = cleanup.enter_context(MoldauProcess(settings=sides[MOLDAU].settings, listen=None)).start()
-        servers = [Server(MOLDAU, sides[MOLDAU].addresses[PLAINTEXT], ours.pid)]
+        ours = cleanup.enter_context(MoldauProcess(settings=listeners[MOLDAU].settings, listen=None)).start()
+        servers = [Server(MOLDAU, listeners[MOLDAU].addresses[PLAINTEXT], ours.pid)]
         if libs:
-            servers.append(cleanup.enter_context(KafkaProcess(libs, sides[KAFKA].settings)).start())
+            servers.append(cleanup.enter_context(KafkaProcess(libs, listeners[KAFKA].settings)).start())
         progress = cleanup.enter_context(Progress(2 * len(servers) * len(chosen) * (arguments.rounds + 1)))
         compared = [found for each in chosen for found in compare(each, servers, arguments.rounds, progress)]
     tables = [versus.table(compared)]
@@ -157,8 +170,9 @@ def main() -> None:
     if arguments.markdown:
         write_markdown(arguments.markdown, tables)
     if arguments.json:
-        numbers = {f"{WITH} against {WITHOUT}, {each.system}": ([each.result], WITHOUT) for each in compared}
-        write_json(arguments.json, {**numbers, "with TLS": (encrypted(compared), KAFKA)})
+        write_json(arguments.json, json_parts(compared))
+    if arguments.plot:
+        beside.plot(arguments.plot, "TLS in Moldau beside Apache Kafka", encrypted(compared))
 
 
 if __name__ == "__main__":

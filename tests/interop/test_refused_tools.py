@@ -1,5 +1,5 @@
-"""Tools of a user who may not: one sentence and status 1, instead of waiting for ever. And what `moldau user add` says
-where everybody may do everything."""
+"""Tools run by a user without the rights: they print one sentence and end with status 1, instead of waiting for ever.
+And what `moldau user add` says where everybody may do everything."""
 
 from __future__ import annotations
 

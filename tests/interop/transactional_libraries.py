@@ -1,7 +1,8 @@
 """Transactional producers of three libraries behind one interface, and the matching consumers.
 
 It has `Writer` (transactions), `Input` (reads committed records for a group), and `LIBRARIES`: by library name its
-Writer, its Input and its errors. Errors are passed on unchanged. It contains no assertions about behaviour.
+Writer, its Input and its errors. What a library tells to try again is tried again, and a call that kafka-python does
+not end raises its KafkaTimeoutError; other errors are passed on. It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Found(NamedTuple):
 
 
 class Input(Protocol):
-    """Reads committed records for a group and never commits itself. With `member` it joins the group, else it assigns
-    itself all partitions."""
+    """Reads committed records for a group and never commits itself. Constructed with `member=True` it joins the group,
+    else it assigns itself all partitions."""
 
     def poll(self) -> list[Found]: ...
 
@@ -107,10 +108,12 @@ class ConfluentWriter(Writer):
     def send_offsets(self, places: Places, group: str, source: Any = None) -> None:
         consumer = source.consumer if source else Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         offsets = [TopicPartition(*place, offset) for place, offset in places.items()]
-        member = consumer.consumer_group_metadata()
-        self.patiently(lambda try_s: self.producer.send_offsets_to_transaction(offsets, member, try_s))
-        if not source:
-            consumer.close()
+        try:
+            member = consumer.consumer_group_metadata()
+            self.patiently(lambda try_s: self.producer.send_offsets_to_transaction(offsets, member, try_s))
+        finally:
+            if not source:
+                consumer.close()
 
     def commit(self) -> None:
         self.patiently(self.producer.commit_transaction)
@@ -162,7 +165,11 @@ class KafkaPythonWriter(Writer):
         )
         self.sent: list[Any] = []
         self.is_stuck = False
-        self.within_time(self.producer.init_transactions)
+        try:
+            self.within_time(self.producer.init_transactions)
+        except BaseException:
+            self.close()
+            raise
 
     def within_time(self, call: Callable[..., None], *arguments: Any) -> None:
         if self.is_stuck:
@@ -262,6 +269,24 @@ class Loop:
     def run(self, call: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(call, PATIENCE_S), self.loop).result()
 
+    def start(self, client: Callable[[], Any]) -> Any:
+        """Make a client and start it. If it cannot start, this loop ends too."""
+
+        async def start() -> Any:
+            made = client()
+            try:
+                await made.start()
+            except BaseException:
+                await made.stop()
+                raise
+            return made
+
+        try:
+            return self.run(start())
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
@@ -272,15 +297,11 @@ class AioKafkaWriter(Writer):
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self.loop = Loop()
         self.sent: list[Any] = []
-
-        async def start() -> Any:
-            producer = aiokafka.AIOKafkaProducer(
+        self.producer = self.loop.start(
+            lambda: aiokafka.AIOKafkaProducer(
                 bootstrap_servers=bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
             )
-            await producer.start()
-            return producer
-
-        self.producer = self.loop.run(start())
+        )
 
     def begin(self) -> None:
         self.loop.run(self.producer.begin_transaction())
@@ -326,7 +347,7 @@ class AioKafkaInput:
         self.loop = Loop()
         self.places = [aiokafka.TopicPartition(topic, index) for index in range(partitions)]
 
-        async def start() -> Any:
+        def client() -> Any:
             consumer = aiokafka.AIOKafkaConsumer(
                 bootstrap_servers=bootstrap,
                 group_id=group,
@@ -336,10 +357,9 @@ class AioKafkaInput:
                 fetch_max_wait_ms=100,
             )
             consumer.assign(self.places)
-            await consumer.start()
             return consumer
 
-        self.consumer = self.loop.run(start())
+        self.consumer = self.loop.start(client)
 
     def poll(self) -> list[Found]:
         polled = self.loop.run(self.consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=BATCH))

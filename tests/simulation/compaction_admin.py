@@ -59,7 +59,7 @@ REFUSED = {
 class TableAdmin(AdminClient):
     def __init__(self, world: CompactionWorld, name: str, rng: Random) -> None:
         super().__init__(world, name, rng)
-        self._ends = world.ends
+        self._processes_ended = world.processes_ended
         self.is_settled = False
         self.trimmed: set[str] = set()
         """Tables whose records were deleted at the end."""
@@ -144,7 +144,7 @@ class TableAdmin(AdminClient):
             self.trimmed.add(name)
         state = self.world.newest_image().topics[name].partitions[index]
         if offset > ledger.deleted.below:
-            ledger.deleted = Deleted(offset, max(epoch, state.leader_epoch), self._ends())
+            ledger.deleted = Deleted(offset, max(epoch, state.leader_epoch), self._processes_ended())
         for node_id in state.isr:
             machine = self.world.machines[node_id]
             if machine.process is None or machine.starts != starts.get(node_id):

@@ -84,7 +84,7 @@ class TableReader(CommittedReader):
 
     def __init__(self, world: CompactionWorld, name: str, topic: str, rng: Random) -> None:
         self._retention_ms = world.delete_retention_ms
-        self._ends = world.ends
+        self._processes_ended = world.processes_ended
         self._readings: dict[tuple[Uuid, int], Reading] = {}
         self._starts: dict[tuple[Uuid, int], tuple[int, int]] = {}
         """The log start offset, and the leader epoch in which it was returned."""
@@ -129,7 +129,11 @@ class TableReader(CommittedReader):
             self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, in epoch {epoch} at {known}")
         self._starts[key] = (start_offset, epoch)
         deleted = self._deleted[place.partition]
-        if start_offset < deleted.below and epoch >= deleted.epoch and self._ends() == deleted.ends:
+        if (
+            start_offset < deleted.below
+            and epoch >= deleted.epoch
+            and self._processes_ended() == deleted.processes_ended
+        ):
             self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, {deleted} was promised")
 
     # --- the records ----------------------------------------------------------------------------------------------
@@ -171,9 +175,9 @@ class TableReader(CommittedReader):
         self.world.trace(f"{self.name} has read {ledger.name}: {reading.count} records up to {place.position}")
         for key, last in ledger.last_of_each_key(min(reading.until, ledger.end)).items():
             seen = reading.last.get(key, -1)
-            if last < reading.start or seen >= last or (seen < 0 and ledger.is_deleted_from(last)):
+            if last < reading.start or seen >= last or (seen < 0 and ledger.has_tombstone_from(last)):
                 continue
-            if is_strict or not ledger.is_deleted_from(last):
+            if is_strict or not ledger.has_tombstone_from(last):
                 self.world.violated(
                     f"{self.name} has read all of {ledger.name} and saw {key!r} last at {seen}, it is at {last}"
                 )

@@ -14,7 +14,7 @@ from moldau.wire.batch import BatchHeader
 from moldau.wire.records import Record, decode_records
 
 
-class Kept(NamedTuple):
+class Content(NamedTuple):
     """What must not change of a record."""
 
     key: bytes | None
@@ -28,14 +28,14 @@ class Deleted(NamedTuple):
     below: int
     epoch: int
     """Epoch of the leader."""
-    ends: int
+    processes_ended: int
     """How many processes had ended by then: the log start offset is written to disk only now and then."""
 
 
 class CompactedLedger(TransactionalLedger):
     def __init__(self, name: str, complain: Complain) -> None:
         super().__init__(name, complain)
-        self._kept: dict[int, Kept] = {}
+        self._contents: dict[int, Content] = {}
         """By offset, without markers."""
         self._of_key: dict[bytes, list[int]] = {}
         """The offsets of each key, ascending."""
@@ -55,7 +55,7 @@ class CompactedLedger(TransactionalLedger):
                 self._compare(who, record)
 
     def _compare(self, who: str, record: Record) -> None:
-        expected, shown = self._kept.get(record.offset), _kept(record)
+        expected, shown = self._contents.get(record.offset), _content_of(record)
         if expected != shown:
             self._complain(f"{who} shows {self.name} at {record.offset} as {shown}, it was {expected}")
 
@@ -64,7 +64,7 @@ class CompactedLedger(TransactionalLedger):
         if header.is_control:
             return
         for record in decode_records(batch, header):
-            self._kept[record.offset] = _kept(record)
+            self._contents[record.offset] = _content_of(record)
             if record.key is not None:
                 self._of_key.setdefault(record.key, []).append(record.offset)
 
@@ -75,14 +75,14 @@ class CompactedLedger(TransactionalLedger):
         return {offset for part in self.parts if not part.is_committed for offset in part.offsets}
 
     def has(self, record: Record) -> bool:
-        return self._kept.get(record.offset) == _kept(record)
+        return self._contents.get(record.offset) == _content_of(record)
 
     def is_tombstone(self, offset: int) -> bool:
-        kept = self._kept.get(offset)
-        return kept is not None and kept.is_tombstone
+        content = self._contents.get(offset)
+        return content is not None and content.is_tombstone
 
     def key_at(self, offset: int) -> bytes | None:
-        return self._kept[offset].key
+        return self._contents[offset].key
 
     def last_of_each_key(self, below: int) -> dict[bytes, int]:
         """Return the last committed record of each key below an offset."""
@@ -96,7 +96,7 @@ class CompactedLedger(TransactionalLedger):
 
     def is_followed(self, offset: int, remaining: Container[int] | None = None, below: int | None = None) -> bool:
         """Whether a later committed record of the same key is below an offset and among those that are left."""
-        key = self._kept[offset].key
+        key = self._contents[offset].key
         assert key is not None
         hidden = self.hidden()
         return any(
@@ -105,11 +105,14 @@ class CompactedLedger(TransactionalLedger):
             if (remaining is None or each in remaining) and (below is None or each < below)
         )
 
-    def is_deleted_from(self, offset: int) -> bool:
-        """Whether this record or a later one of its key is a tombstone: then all of them may be removed one day."""
-        key = self._kept[offset].key
+    def has_tombstone_from(self, offset: int) -> bool:
+        """Whether this record or a later committed one of its key is a tombstone: all may be removed one day."""
+        key = self._contents[offset].key
         assert key is not None
-        return any(each >= offset and self._kept[each].is_tombstone for each in self._of_key[key])
+        hidden = self.hidden()
+        return any(
+            each >= offset and each not in hidden and self._contents[each].is_tombstone for each in self._of_key[key]
+        )
 
     def judge_remaining(
         self, who: str, before: Container[int], remaining: Container[int], start_offset: int, cleaned_up_to: int
@@ -120,10 +123,10 @@ class CompactedLedger(TransactionalLedger):
         for key, last in self.last_of_each_key(cleaned_up_to).items():
             if last < start_offset or last in remaining or self.is_followed(last, remaining):
                 continue
-            if last not in before and (self.is_deleted_from(last) or self.is_followed(last)):
+            if last not in before and (self.has_tombstone_from(last) or self.is_followed(last)):
                 continue
             if not self.is_tombstone(last):
-                self._complain(f"{who} has lost {self._kept[last]} of {self.name} at {last}, the last of its key")
+                self._complain(f"{who} has lost {self._contents[last]} of {self.name} at {last}, the last of its key")
                 continue
             older = [each for each in self._of_key[key] if each < last and each in remaining]
             if set(older) - self.hidden():
@@ -132,5 +135,5 @@ class CompactedLedger(TransactionalLedger):
                 )
 
 
-def _kept(record: Record) -> Kept:
-    return Kept(record.key, name_of(record), record.value is None)
+def _content_of(record: Record) -> Content:
+    return Content(record.key, name_of(record), record.value is None)

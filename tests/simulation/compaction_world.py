@@ -99,7 +99,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             return CompactedLedger(f"{topic}-{partition}", self.violated)
         return super().new_ledger(topic, partition)
 
-    def ends(self) -> int:
+    def processes_ended(self) -> int:
         """Return how many processes have ended so far."""
         return sum(machine.starts + (machine.process is None) for machine in self.machines.values())
 

@@ -14,6 +14,7 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.transaction import adding, ending, initializing
 from moldau.coordinator.transaction.transaction import State, check_producer
 from moldau.coordinator.transaction.transactions import Transactions
+from moldau.log.cleaning import clean
 from moldau.log.cleaning.compaction_rules import CompactionRules
 from moldau.log.cleaning.key_map import KeyMap
 from moldau.log.cleaning.transactions import TransactionTracker
@@ -26,6 +27,7 @@ from moldau.runtime.cleaning import cleaner as log_cleaner
 from moldau.runtime.coordinators.marker_sender import MarkerSender
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
+from moldau.wire.records import decode_records
 
 Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
@@ -203,6 +205,19 @@ def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
     patch.setattr(TransactionTracker, "on_data_batch", lambda *_: False)
 
 
+def aborted_tombstones_delete(patch: Patch) -> None:
+    original = clean._batches_with_keys
+
+    def with_aborted_tombstones(piece: Any, first_dirty_offset: int, transactions: TransactionTracker) -> Any:
+        has_keys = original(piece, first_dirty_offset, transactions)
+        is_data = (piece.last_offsets >= first_dirty_offset) & ~piece.is_control
+        for index in (is_data & ~has_keys).nonzero()[0].tolist():
+            has_keys[index] = all(record.value is None for record in decode_records(piece.batch(index)))
+        return has_keys
+
+    patch.setattr(clean, "_batches_with_keys", with_aborted_tombstones)
+
+
 TRANSACTION_DEFECTS: dict[Defect, int] = {
     an_end_is_told_before_it_is_committed: 1,
     who_comes_back_leaves_its_transaction_open: 0,
@@ -227,5 +242,6 @@ COMPACTION_DEFECTS: dict[Defect, int] = {
     tombstones_go_at_once: 0,
     what_is_not_decided_is_cleaned: 0,
     what_was_aborted_takes_the_place_of_what_was_not: 0,
+    aborted_tombstones_delete: 13,
 }
 """Each defect with a seed that is known to show it soon."""

@@ -80,6 +80,8 @@ _DURATION: Final = re.compile(r"(?:\d+(?:ms|[dhms]))+")
 _DURATION_PART: Final = re.compile(r"(\d+)(ms|[dhms])")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?")
 OFFSET_MAX: Final = 2**63 - 1
+DIGITS_MAX: Final = len(str(OFFSET_MAX))
+"""`int` raises a ValueError of its own for more than 4,300 digits."""
 
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
@@ -128,7 +130,7 @@ def _parse_offset_end(text: str) -> Position:
 def _parse_number(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit()):
         raise BadOffset(f"{text!r} is not an offset; use start, end, N, +N, -N, N1:N2 or @TIME")
-    if int(digits) > OFFSET_MAX:
+    if len(digits) > DIGITS_MAX or int(digits) > OFFSET_MAX:
         raise BadOffset(f"{text!r} is larger than any offset")
     return int(digits)
 
@@ -155,7 +157,10 @@ def _parse_bounds(begin: str, end: str, now_ms: int) -> OffsetRange:
     if _DURATION.fullmatch(end):
         if begin_position.anchor is not Anchor.TIME:
             raise BadOffset(f"{end!r} is a duration, and there is no time before it to count from")
-        return OffsetRange(begin_position, Position(Anchor.TIME, begin_position.value + _duration_ms(end)))
+        end_ms = begin_position.value + _duration_ms(end)
+        if end_ms > OFFSET_MAX:
+            raise BadOffset(f"{end!r} is too long")
+        return OffsetRange(begin_position, Position(Anchor.TIME, end_ms))
     return OffsetRange(begin_position, parse_moment(end, now_ms))
 
 
@@ -192,7 +197,10 @@ def parse_duration(text: str) -> int:
 
 
 def _duration_ms(text: str) -> int:
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text))
+    parts = _DURATION_PART.findall(text)
+    if not all(len(number) <= DIGITS_MAX for number, _ in parts):
+        raise BadOffset(f"{text!r} is too long")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
 
 
 def resolve(position: Position, bounds: PartitionBounds) -> int:

@@ -1,6 +1,6 @@
-"""Requests that only one broker can answer: the directories of its replicas, and its own configs.
+"""Directories of replicas, and changes of configs, sent to the node that accepts them.
 
-Each is sent over the connection to that broker. For requests to the cluster as a whole see cluster_admin.py.
+For other requests to the cluster as a whole see cluster_admin.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.client.cluster import by_topic
 from moldau.client.cluster_admin import ClusterAdmin, raise_refusal
 from moldau.client.cluster_values import Replica, ReplicaLogDir
@@ -22,7 +22,7 @@ BROKER: Final = 4
 SET: Final = 0
 DELETE: Final = 1
 
-Changes = Mapping[str, str | None]
+ConfigChanges = Mapping[str, str | None]
 """Configs to set; None removes one."""
 
 
@@ -75,19 +75,26 @@ def move_replicas(admin: ClusterAdmin, target_dirs: Mapping[Replica, str]) -> di
     return results
 
 
-def alter_broker_configs(admin: ClusterAdmin, brokers: Iterable[int], changes: Changes) -> None:
-    """Make the same changes for each broker. A broker accepts only its own; a controller accepts those of all."""
+def alter_broker_configs(admin: ClusterAdmin, brokers: Iterable[int], changes: ConfigChanges) -> None:
+    """Make the same changes for each broker, then raise the first error. A broker accepts only its own; a controller
+    accepts those of all."""
     by_controller = isinstance(admin.cluster, Controllers)
+    errors: list[Exception] = []
     for broker in brokers:
-        _alter_configs(admin, {(BROKER, str(broker)): changes}, None if by_controller else broker)
+        try:
+            _alter_configs(admin, {(BROKER, str(broker)): changes}, None if by_controller else broker)
+        except (KafkaError, OSError, MalformedData) as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
-def alter_topic_configs(admin: ClusterAdmin, changes: Mapping[str, Changes]) -> None:
+def alter_topic_configs(admin: ClusterAdmin, changes: Mapping[str, ConfigChanges]) -> None:
     if changes:
         _alter_configs(admin, {(TOPIC, name): topic_changes for name, topic_changes in changes.items()}, None)
 
 
-def _alter_configs(admin: ClusterAdmin, changes: Mapping[tuple[int, str], Changes], broker: int | None) -> None:
+def _alter_configs(admin: ClusterAdmin, changes: Mapping[tuple[int, str], ConfigChanges], broker: int | None) -> None:
     api = incremental_alter_configs
     resources = [
         api.AlterConfigsResource(

@@ -6,7 +6,7 @@ Names and labels come from clients: they are data of strangers, and there may be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,8 @@ from moldau.console.metrics_text import Sample
 from moldau.metrics.clients import PREFIX
 
 VALUES_MAX: Final = 20_000
+BROKER_VALUES_MAX: Final = 20_000
+"""A broker keeps no more."""
 CHARACTERS_MAX: Final = 8_000_000
 """Of the names and labels of all values."""
 MISSING_MAX: Final = 1000
@@ -84,37 +86,60 @@ class Telemetry(NamedTuple):
     """Whether clients pushed more than is kept here."""
 
 
-def telemetry_of(samples: Iterable[Sample], brokers: int = 1) -> Telemetry:
-    """Return the clients that pushed these values to one of so many brokers, as many as fit into its share of the
-    limits."""
-    identities: dict[str, dict[str, str]] = {}
-    values: dict[str, list[Measured]] = {}
-    count = characters = 0
+def telemetry_of(samples: Iterable[Sample], broker_count: int = 1) -> Telemetry:
+    """Return the clients that pushed these values to one of so many brokers: whole clients, as many as fit into its
+    share of the limits. Those that pushed the most are left out."""
+    pushed: dict[str, _Pushed] = {}
     is_cut = False
+    count = 0
     for name, labels, value in samples:
         instance_id = labels.get(INSTANCE_ID)
         if not instance_id:
             continue
         count += 1
-        characters += len(name) + sum(len(key) + len(text) for key, text in labels.items())
-        if count > VALUES_MAX // brokers or characters > CHARACTERS_MAX // brokers:
+        if count > BROKER_VALUES_MAX:
             is_cut = True
             break
-        identities.setdefault(instance_id, {key: labels.get(key, "") for key in IDENTITY})
+        client = pushed.get(instance_id)
+        if client is None:
+            client = pushed[instance_id] = _Pushed({key: labels.get(key, "") for key in IDENTITY})
         own = tuple(label for label in labels.items() if label[0] not in IDENTITY)
-        values.setdefault(instance_id, []).append(Measured(name.removeprefix(PREFIX), own, value))
-    return Telemetry({key: _client(identities[key], values[key]) for key in values}, is_cut)
+        client.values.append(Measured(name.removeprefix(PREFIX), own, value))
+        client.characters += len(name) + sum(len(key) + len(text) for key, text in labels.items())
+    fitting = _fitting(pushed, VALUES_MAX // broker_count, CHARACTERS_MAX // broker_count)
+    clients = {key: client.client() for key, client in pushed.items() if key in fitting}
+    return Telemetry(clients, is_cut or len(clients) < len(pushed))
 
 
-def _client(identity: Mapping[str, str], values: list[Measured]) -> PushingClient:
-    return PushingClient(
-        identity[INSTANCE_ID],
-        identity[CLIENT_ID],
-        identity[SOFTWARE_NAME],
-        identity[SOFTWARE_VERSION],
-        identity[SOURCE_ADDRESS],
-        tuple(values),
-    )
+@dataclass(slots=True)
+class _Pushed:
+    """What is read of one client: `/metrics` goes by the names of metrics, not by clients."""
+
+    identity: Mapping[str, str]
+    values: list[Measured] = field(default_factory=list)
+    characters: int = 0
+
+    def client(self) -> PushingClient:
+        return PushingClient(
+            self.identity[INSTANCE_ID],
+            self.identity[CLIENT_ID],
+            self.identity[SOFTWARE_NAME],
+            self.identity[SOFTWARE_VERSION],
+            self.identity[SOURCE_ADDRESS],
+            tuple(self.values),
+        )
+
+
+def _fitting(pushed: Mapping[str, _Pushed], values_max: int, characters_max: int) -> set[str]:
+    fitting: set[str] = set()
+    values = characters = 0
+    for instance_id, client in sorted(pushed.items(), key=lambda item: item[1].characters):
+        values += len(client.values)
+        characters += client.characters
+        if values > values_max or characters > characters_max:
+            break
+        fitting.add(instance_id)
+    return fitting
 
 
 class LastPushes:

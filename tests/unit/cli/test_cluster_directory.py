@@ -197,8 +197,9 @@ def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
     assert tail.read_lines() == ["twö", ""]
 
 
-def test_a_foreign_description_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "cluster.json").write_text('{"nodes": 3}')
+@pytest.mark.parametrize("content", ['{"nodes": 3}', '{"cluster_id": "c", "nodes": [], "overrides": {}}'])
+def test_a_foreign_description_is_reported(tmp_path: Path, content: str) -> None:
+    (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(CommandFailed, match="not a valid cluster description"):
         ClusterDirectory(tmp_path).description()
 

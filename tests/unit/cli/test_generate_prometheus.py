@@ -47,7 +47,10 @@ def test_the_addresses_are_those_in_the_settings_of_the_nodes(tmp_path: Path) ->
     set_metrics_listener(directory, 1, "metrics.listener=localhost:9404")
     set_metrics_listener(directory, 2, "metrics.listener = :9405")
     set_metrics_listener(directory, 3, "")
-    assert targets(generate("--cluster", str(directory.path))) == ["localhost:9404", "127.0.0.1:9405"]
+    result = generate("--cluster", str(directory.path))
+    assert targets(result) == ["localhost:9404", "127.0.0.1:9405"]
+    left_out = "moldau: left out, without a fixed port in metrics.listener: node 3\n"
+    assert result.stderr == left_out
 
 
 def test_nodes_without_metrics_are_refused_with_the_file_to_edit(tmp_path: Path) -> None:
@@ -80,9 +83,9 @@ def test_intervals_of_prometheus(interval: str) -> None:
     assert targets(generate("localhost:9404", "--interval", interval)) == ["localhost:9404"]
 
 
-@pytest.mark.parametrize("interval", ["1s1m", "1m1m", "500ms1s", "", "15", "9999999h"])
+@pytest.mark.parametrize("interval", ["1s1m", "1m1m", "500ms1s", "", "15", "9999999h", "0s", "0h00m0s0ms"])
 def test_other_intervals_are_refused(interval: str) -> None:
-    assert "is not a time" in generate("localhost:9404", "--interval", interval).stderr
+    assert "is not a time above 0" in generate("localhost:9404", "--interval", interval).stderr
 
 
 @pytest.mark.parametrize("address", ["localhost:99999", "localhost:65536", "localhost:0", "localhost"])

@@ -56,7 +56,7 @@ def test_times_before_1970_are_refused_because_list_offsets_gives_them_other_mea
     assert parse_target("@1970-01-01", NOW_MS) == Target(Kind.TIME, 0)
 
 
-@pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 30])
+@pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 5000])
 def test_invalid_targets(text: str) -> None:
     with pytest.raises(BadOffset):
         parse_target(text, NOW_MS)
@@ -87,7 +87,7 @@ def test_a_target_is_resolved_inside_the_log(target: Target, committed: int | No
 def test_topics_with_and_without_partitions() -> None:
     assert parse_topic("orders") == ("orders", [])
     assert parse_topic("orders:0,3") == ("orders", [0, 3])
-    for wrong in ("orders:", "orders:a", ":0", "orders:0,", "orders:-1"):
+    for wrong in ("orders:", "orders:a", ":0", "orders:0,", "orders:-1", "orders:" + "9" * 5000):
         with pytest.raises(BadOffset):
             parse_topic(wrong)
 

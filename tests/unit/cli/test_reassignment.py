@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from typing import cast
 
 import pytest
 
@@ -23,9 +24,22 @@ from moldau.cli.kafka.reassignment.plan import (
     plan_json,
 )
 from moldau.cli.kafka.reassignment.proposal import chosen_racks, place_replicas, propose
-from moldau.cli.kafka.reassignment.throttles import Move, proposed_moves, throttled_replicas
+from moldau.cli.kafka.reassignment.throttles import Move, clear_throttles, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica, ReplicaLogDir
+from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.cluster_values import (
+    BrokerNode,
+    DescribedCluster,
+    PartitionReplicas,
+    Reassignment,
+    Replica,
+    ReplicaLogDir,
+)
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 SERVER = ["--bootstrap-server", "localhost:1"]
@@ -130,6 +144,36 @@ class TestThrottles:
                 "follower.replication.throttled.replicas": "0:3",
             }
         }
+
+
+class ClusterWithAStoppedBroker:
+    """Stands for a ClusterAdmin: broker 2 does not answer, the others accept what they are asked."""
+
+    cluster = None
+
+    def __init__(self) -> None:
+        self.changed: list[tuple[int | None, str]] = []
+
+    def described(self) -> DescribedCluster:
+        nodes = {broker: BrokerNode(broker, "localhost", 9092, None, False) for broker in (1, 3)}
+        return DescribedCluster("cluster", 1, nodes)
+
+    def ask(
+        self, key: ApiKey, request: IncrementalAlterConfigsRequest, response_type: object, broker: int | None = None
+    ) -> IncrementalAlterConfigsResponse:
+        if broker == 2:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "There is no node 2 in the cluster")
+        (resource,) = request.resources
+        self.changed.append((broker, resource.resource_name))
+        return IncrementalAlterConfigsResponse()
+
+
+def test_a_stopped_broker_keeps_no_other_throttles() -> None:
+    plan = parse_plan('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}')
+    admin = ClusterWithAStoppedBroker()
+    with pytest.raises(KafkaError, match="There is no node 2"):
+        clear_throttles(cast(ClusterAdmin, admin), plan)
+    assert admin.changed == [(1, "1"), (3, "3"), (None, "t")]
 
 
 class TestLines:

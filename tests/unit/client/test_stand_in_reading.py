@@ -11,6 +11,7 @@ from moldau.base.errors import ErrorCode
 from moldau.client.stand_in.consumer import Consumer
 from moldau.client.stand_in.values import KafkaException, TopicPartition
 from moldau.wire.apis import ApiKey
+from moldau.wire.records import Record, build_batch
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -33,6 +34,20 @@ def test_a_partition_without_a_leader_blocks_no_other(brokers: FakeBrokers, offs
     assert values(reader) == [b"1"]
     brokers.topics["t"] = {0: 2, 1: 1}
     assert values(reader) == [b"0"]
+
+
+def test_a_message_has_the_leader_epoch_of_its_batch(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    batches = {
+        0: build_batch([Record(0, 0, None, b"")], base_offset=0),
+        1: build_batch([Record(1, 0, None, b"")], base_offset=1, leader_epoch=5),
+    }
+    brokers.handlers[ApiKey.FETCH] = lambda _, request: fetch_response(
+        request, lambda each: memoryview(bytes(batches[each.fetch_offset]))
+    )
+    reader = consumer(1, offset=0)
+    read = [message for message in (reader.poll(1), reader.poll(1)) if message is not None]
+    assert [each.leader_epoch() for each in read] == [None, 5]
 
 
 def test_a_deleted_topic_blocks_no_other(brokers: FakeBrokers) -> None:

@@ -98,17 +98,32 @@ def test_series_without_a_client_are_left_out() -> None:
     )
 
 
-def test_as_much_is_kept_as_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = pushed("shop", *(Point(f"m{number}", (), 1.0, False) for number in range(10)))
-    assert not read(client).is_cut
-    monkeypatch.setattr(telemetry, "VALUES_MAX", 9)
-    cut = read(client)
-    assert (len(cut.clients["one"].values), cut.is_cut) == (9, True)
-    samples = list(parse(lines_of("".join(collect([client]))), (), PREFIX))
-    assert len(telemetry_of(samples, brokers=3).clients["one"].values) == 3, "each broker has its share"
+def test_whole_clients_are_kept_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/metrics` goes by the names of metrics: those of consumers come before those of producers."""
+    consumers = [
+        pushed(
+            "billing", *(latency(1.0, str(node), "consumer") for node in range(count)), instance_id=f"consumer-{count}"
+        )
+        for count in (5, 4)
+    ]
+    clients = [*consumers, pushed("shop", *(latency(1.0, str(node)) for node in range(3)), instance_id="producer-3")]
+    samples = list(parse(lines_of("".join(collect(clients))), (), PREFIX))
+
+    def kept(broker_count: int = 1) -> tuple[dict[str, int], bool]:
+        clients, is_cut = telemetry_of(samples, broker_count)
+        return {key: len(client.values) for key, client in clients.items()}, is_cut
+
+    assert kept() == ({"consumer-5": 5, "consumer-4": 4, "producer-3": 3}, False)
+    monkeypatch.setattr(telemetry, "VALUES_MAX", 23)
+    assert kept(broker_count=2) == ({"consumer-4": 4, "producer-3": 3}, True), "each broker has its share"
+    assert kept(broker_count=4) == ({"producer-3": 3}, True)
+    assert kept(broker_count=8) == ({}, True)
     monkeypatch.setattr(telemetry, "VALUES_MAX", 100)
     monkeypatch.setattr(telemetry, "CHARACTERS_MAX", 1)
-    assert read(client) == ({}, True)
+    assert kept() == ({}, True)
+    monkeypatch.setattr(telemetry, "CHARACTERS_MAX", 10_000)
+    monkeypatch.setattr(telemetry, "BROKER_VALUES_MAX", 5)
+    assert kept() == ({"consumer-5": 5}, True), "no broker has more"
 
 
 def test_of_two_brokers_the_one_whose_values_changed_last_counts() -> None:

@@ -17,10 +17,12 @@ from moldau.console.records.fetching import fetch
 from moldau.console.records.search import NewestFirst, Work, oldest_first
 from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
-from moldau.wire.records import Record, build_batch
+from moldau.wire.records import EndTxnMarker, Record, build_batch, end_txn_marker
 
 NO_RECORD = choice_of({"key": "nobody"})
+EVERY_RECORD = choice_of({})
 PATIENT = 1e9
+ABORT_KEY = end_txn_marker(EndTxnMarker(False, 0), 0).key
 
 
 def search_from_the_end(
@@ -69,6 +71,23 @@ def test_a_search_counts_what_it_decompresses() -> None:
     assert small.bytes == work.bytes
 
 
+def test_oldest_first_merges_more_partitions_than_fill_a_response() -> None:
+    cluster = KeptBatches({index: log_of(100, 6_000, per_batch=2) for index in range(30)})
+    ends = dict.fromkeys(range(30), 100)
+    found = oldest_first(cast(Cluster, cluster), "t", dict.fromkeys(ends, 0), ends, EVERY_RECORD, 90, Work())
+    assert sorted((each.partition, each.record.offset) for each in found.records) == [
+        (index, offset) for index in range(30) for offset in range(3)
+    ]
+
+
+def test_oldest_first_reads_partitions_with_large_batches_in_turn() -> None:
+    """Only the first partition of a response gets a batch that is larger than its share."""
+    cluster = KeptBatches({index: log_of(10, 600_000, per_batch=1) for index in range(3)})
+    ends = dict.fromkeys(range(3), 10)
+    found = oldest_first(cast(Cluster, cluster), "t", dict.fromkeys(ends, 0), ends, EVERY_RECORD, 9, Work())
+    assert [each.partition for each in found.records] == [0, 1, 2] * 3
+
+
 def test_a_fetch_decodes_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response of some kilobytes holds much more: what does not fit is read by the next fetch."""
     bombs = log_of(100, 1 << 20, per_batch=10, compression=Compression.ZSTD)
@@ -112,3 +131,15 @@ def test_a_batch_that_no_budget_is_enough_for_is_refused(monkeypatch: pytest.Mon
         DecodingBudget().decode(read_header(headers), headers)
     with pytest.raises(ApiError, match="the batch at offset 0 cannot be read"):
         fetch(cast(Cluster, KeptBatches({0: [bytes(many)]})), "t", {0: 0}, partition_bytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Record(0, 0, None, None), Record(0, 0, ABORT_KEY, None)],
+    ids=["without its key", "without its value"],
+)
+def test_a_malformed_marker_is_refused_as_other_malformed_batches_are(record: Record) -> None:
+    marker = bytes(build_batch([record], producer_id=7, producer_epoch=0, is_transactional=True, is_control=True))
+    with pytest.raises(ApiError, match="the batch at offset 0 cannot be read") as refused:
+        fetch(cast(Cluster, KeptBatches({0: [marker]})), "t", {0: 0}, partition_bytes=1 << 20)
+    assert (refused.value.status, refused.value.code) == (422, "BAD_RECORDS")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
+from kept_batches import KeptBatches, log_of
 from patience import PATIENCE_S
 
 from moldau.console.access import Access
 from moldau.console.call import Call
 from moldau.console.endpoints import tails
-from moldau.console.endpoints.tails import TAIL_SHOWN_BYTES, Tail
+from moldau.console.endpoints.tails import TAIL_BYTES, TAIL_SHOWN_BYTES, Tail
 from moldau.console.live import Event, Feed, Streams
 from moldau.console.options import ConsoleOptions
 from moldau.console.records.fetching import Fetched
@@ -99,6 +100,24 @@ def test_an_event_has_only_the_last_records_that_fit(connection: Connection, mon
     assert kind == "records"
     assert [each["offset"] for each in data["records"]] == list(range(10))[-(TAIL_SHOWN_BYTES >> 20) :]
     assert data["skipped"] == 10 - len(data["records"])
+
+
+class BusyTopic(Connection, KeptBatches):
+    def __init__(self, batches: dict[int, Sequence[bytes]]) -> None:
+        Connection.__init__(self)
+        KeptBatches.__init__(self, batches)
+
+
+def test_every_partition_advances_though_each_batch_is_larger_than_the_share_of_its_partition(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers return such a batch only of the first partition of a request."""
+    monkeypatch.setattr(tails, "positions_of", lambda *words: {0: 0, 1: 0, 2: 0})
+    batches = log_of(10, TAIL_BYTES + 1, per_batch=1)
+    tail = tail_of(BusyTopic({0: batches, 1: batches, 2: []}))
+    tail.poll()
+    shown = [record for _ in range(6) for _, data in tail.poll() for record in data["records"]]
+    assert [(each["partition"], each["offset"]) for each in shown] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
 
 
 def test_a_mistake_in_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,30 +21,28 @@ from moldau.security.quotas.limits import IDLE_MS, ClientLimits
 from moldau.security.quotas.rates import PAUSE_MS_MAX, Rate, TokenBucket, Window
 
 LEVELS = [
-    entity(user="ann", client_id="app"),
-    entity(user="ann", client_id=None),
-    entity(user="ann"),
-    entity(user=None, client_id="app"),
-    entity(user=None, client_id=None),
-    entity(user=None),
-    entity(client_id="app"),
-    entity(client_id=None),
+    (entity(user="ann", client_id="app"), ("ann", "app")),
+    (entity(user="ann", client_id=None), ("ann", "app")),
+    (entity(user="ann"), ("ann", None)),
+    (entity(user=None, client_id="app"), ("ann", "app")),
+    (entity(user=None, client_id=None), ("ann", "app")),
+    (entity(user=None), ("ann", None)),
+    (entity(client_id="app"), (None, "app")),
+    (entity(client_id=None), (None, "app")),
 ]
-SHARED_BY = [
-    ("ann", "app"), ("ann", "app"), ("ann", None), ("ann", "app"), ("ann", "app"), ("ann", None), (None, "app"),
-    (None, "app"),
-]  # fmt: skip
+"""Entities from the most specific on, and which clients share the limit of each with app of ann: those of the same user
+and client id; None stands for any."""
 
 
 @pytest.mark.parametrize("first", range(len(LEVELS)))
 def test_the_most_specific_quota_holds(first: int) -> None:
-    quotas = {level: {PRODUCER_BYTE_RATE: float(index)} for index, level in enumerate(LEVELS) if index >= first}
+    quotas = {level: {PRODUCER_BYTE_RATE: float(index)} for index, (level, _) in enumerate(LEVELS) if index >= first}
     quota = find_quota(quotas, PRODUCER_BYTE_RATE, "ann", "app")
-    assert quota == (float(first), SHARED_BY[first])
+    assert quota == (float(first), LEVELS[first][1])
 
 
 def test_a_key_that_a_level_lacks_is_looked_for_at_the_next() -> None:
-    quotas: Quotas = {LEVELS[0]: {CONSUMER_BYTE_RATE: 1.0}, LEVELS[5]: {PRODUCER_BYTE_RATE: 2.0}}
+    quotas: Quotas = {LEVELS[0][0]: {CONSUMER_BYTE_RATE: 1.0}, LEVELS[5][0]: {PRODUCER_BYTE_RATE: 2.0}}
     assert find_quota(quotas, PRODUCER_BYTE_RATE, "ann", "app") == (2.0, ("ann", None))
     assert find_quota(quotas, CONSUMER_BYTE_RATE, "bob", "app") is None
 
@@ -159,7 +157,7 @@ def test_a_shortened_client_id_is_never_that_of_another_client() -> None:
     assert len(short_client_id("\ud800" * 32_000)) < 400
 
 
-def test_tokens_may_be_overdrawn_once() -> None:
+def test_an_overdrawn_bucket_is_in_debt_until_tokens_have_come() -> None:
     bucket = TokenBucket(11)
     assert bucket.debt_ms(1.0, 0) == 0
     bucket.take(14, 1.0, 0)

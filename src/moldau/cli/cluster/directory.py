@@ -150,6 +150,8 @@ class ClusterDirectory:
             return None
         try:
             nodes = tuple(NodeAddress(**node) for node in content["nodes"])
+            if not nodes:
+                raise ValueError("it has no nodes")
             return Description(
                 str(content["cluster_id"]),
                 nodes,

@@ -116,8 +116,8 @@ def prometheus(
     for address in (*addresses, *pipelines):
         if not _TARGET.fullmatch(address) or not 0 < int(address.rpartition(":")[2]) <= _PORT_MAX:
             raise CommandFailed(f"{address!r} is not HOST:PORT, such as localhost:9404")
-    if not _INTERVAL.fullmatch(interval):
-        raise CommandFailed(f"{interval!r} is not a time; write it as 500ms, 15s or 1m")
+    if not _INTERVAL.fullmatch(interval) or not any(digit in interval for digit in "123456789"):
+        raise CommandFailed(f"{interval!r} is not a time above 0; write it as 500ms, 15s or 1m")
     _write(scraping.configuration_text(addresses, pipelines, job, interval, rules), output)
 
 
@@ -127,9 +127,9 @@ def _metrics_addresses(directory: str) -> list[str]:
 
     cluster = ClusterDirectory(Path(directory))
     description = cluster.description()
-    paths = [cluster.properties_path(node.id) for node in description.nodes]
-    listeners = [metrics_listener(path, description.overrides) for path in paths]
-    addresses = [each.on_this_machine.address for each in listeners if each is not None and each.port]
+    paths = {node.id: cluster.properties_path(node.id) for node in description.nodes}
+    listeners = {id: metrics_listener(path, description.overrides) for id, path in paths.items()}
+    addresses = {id: each.on_this_machine.address for id, each in listeners.items() if each is not None and each.port}
     if not addresses and description.shared_port:
         raise CommandFailed(
             f"the nodes of `{description.start_command}` in {directory} have no fixed ports for metrics; with"
@@ -137,10 +137,12 @@ def _metrics_addresses(directory: str) -> list[str]:
         )
     if not addresses:
         raise CommandFailed(
-            f"the nodes in {directory} serve no metrics at a fixed port: set metrics.listener in {paths[0]} and in"
-            " those of the other nodes"
+            f"the nodes in {directory} serve no metrics at a fixed port: set metrics.listener in"
+            f" {next(iter(paths.values()))} and in those of the other nodes"
         )
-    return addresses
+    if left_out := [f"node {id}" for id in paths if id not in addresses]:
+        click.echo(f"moldau: left out, without a fixed port in metrics.listener: {', '.join(left_out)}", err=True)
+    return list(addresses.values())
 
 
 def _write(text: str, output: str | None) -> None:

@@ -48,7 +48,8 @@ def parse_target(text: str, now_ms: int) -> Target:
         return Target(Kind.TIME, offsets.parse_moment(text[1:], now_ms).value)
     sign = text[:1] if text[:1] in ("+", "-") else ""
     digits = text[len(sign) :]
-    if not (digits.isascii() and digits.isdigit()) or int(digits) > offsets.OFFSET_MAX:
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= offsets.DIGITS_MAX
+    if not is_number or int(digits) > offsets.OFFSET_MAX:
         raise BadOffset(f"{text!r} is not a position; use earliest, latest, current, N, +N, -N, @TIME or @-1h")
     if not sign:
         return Target(Kind.OFFSET, int(digits))
@@ -83,6 +84,6 @@ def parse_topic(text: str) -> tuple[str, list[int]]:
     if not colon:
         return topic, []
     numbers = indexes.split(",")
-    if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
+    if not topic or not all(number.isascii() and number.isdigit() and len(number) < 11 for number in numbers):
         raise BadOffset(f"{text!r} is not a topic with partitions; write TOPIC or TOPIC:0,1,2")
     return topic, [int(number) for number in numbers]

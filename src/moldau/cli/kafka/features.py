@@ -117,7 +117,7 @@ def feature_lines(features: Features) -> list[str]:
 def requested_levels(arguments: argparse.Namespace, kind: UpgradeType) -> dict[str, int]:
     features: list[str] = arguments.feature or []
     if arguments.command == "disable":
-        return _without_duplicates((name, 0) for name in features)
+        return _refuse_duplicates((name, 0) for name in features)
     if arguments.release_version is not None:
         if arguments.metadata is not None or arguments.feature is not None:
             raise ToolFailed("Can not specify `release-version` with other feature flags.")
@@ -126,16 +126,17 @@ def requested_levels(arguments: argparse.Namespace, kind: UpgradeType) -> dict[s
         # A feature cannot be raised to level 0.
         to_set = {name: level for name, level in levels.items() if level > 0 or kind is not UpgradeType.UPGRADE}
         return {METADATA_VERSION: version.level, **to_set}
-    levels_by_name = list(map(parse_level, features))
+    named_levels = list(map(parse_level, features))
     if arguments.metadata is not None:
         print(" `metadata` flag is deprecated and may be removed in a future release.", flush=True)
-        levels_by_name.insert(0, (METADATA_VERSION, version_of(arguments.metadata).level))
-    return _without_duplicates(levels_by_name)
+        named_levels.insert(0, (METADATA_VERSION, version_of(arguments.metadata).level))
+    return _refuse_duplicates(named_levels)
 
 
-def _without_duplicates(levels: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _refuse_duplicates(named_levels: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the levels by name."""
     unique: dict[str, int] = {}
-    for name, level in levels:
+    for name, level in named_levels:
         if name in unique:
             raise ToolFailed(f"Feature {name} was specified more than once.")
         unique[name] = level

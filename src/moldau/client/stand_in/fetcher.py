@@ -211,6 +211,7 @@ def _records(
     topic_partition: TopicPartition, position: int, header: BatchHeader, batch: memoryview
 ) -> Iterator[Message]:
     timestamp_type = 2 if header.is_log_append_time else 1
+    leader_epoch = header.leader_epoch if header.leader_epoch >= 0 else None
     for record in decode_records(batch, header):
         if record.offset >= position:
             yield Message(
@@ -220,4 +221,5 @@ def _records(
                 record.value,
                 record.headers,
                 (timestamp_type, record.timestamp),
+                leader_epoch=leader_epoch,
             )

@@ -78,7 +78,7 @@ class KafkaError:
     def retriable(self) -> bool:
         return self._code in (self._TRANSPORT, self._TIMED_OUT) or self._code in RETRIABLE
 
-    def __repr__(self) -> Any:
+    def __repr__(self) -> Any:  # not `str`, which is a method here
         return f"KafkaError({self.name()}: {self.str()})"
 
 
@@ -138,7 +138,9 @@ class TopicPartition:
 class Message:
     """A record that was read or written, or an error in its place."""
 
-    __slots__ = ("_error", "_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
+    __slots__ = (
+        "_error", "_headers", "_key", "_leader_epoch", "_offset", "_partition", "_timestamp", "_topic", "_value",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -150,6 +152,7 @@ class Message:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp: tuple[int, int] = (0, -1),
         error: KafkaError | None = None,
+        leader_epoch: int | None = None,
     ) -> None:
         self._topic = topic
         self._partition = partition
@@ -159,6 +162,7 @@ class Message:
         self._headers = headers
         self._timestamp = timestamp
         self._error = error
+        self._leader_epoch = leader_epoch
 
     def topic(self) -> str:
         return self._topic
@@ -184,6 +188,9 @@ class Message:
 
     def error(self) -> KafkaError | None:
         return self._error
+
+    def leader_epoch(self) -> int | None:
+        return self._leader_epoch
 
     def latency(self) -> float | None:
         return None

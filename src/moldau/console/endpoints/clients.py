@@ -10,7 +10,7 @@ from moldau.console.call import Call, Endpoint
 from moldau.console.collector.state import ClusterState
 from moldau.console.failures import not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
-from moldau.console.telemetry import VALUES_MAX, Measured, PushingClient, Telemetry
+from moldau.console.telemetry import Measured, PushingClient, Telemetry
 
 COLUMNS: Final = ("client_id", "host", "group", "partitions", "protocol", "software")
 PUSHING_COLUMNS: Final = ("client_id", "host", "kind", "software", "latency_ms", "values")
@@ -38,6 +38,7 @@ NOTHING_PUSHED: Final = (
     "next connection, and each waits for its first interval. The Java client and librdkafka push; kafka-python and "
     "aiokafka do not. Apache Kafka keeps what is pushed only with a plugin."
 )
+CUT: Final = "Clients pushed more than this console keeps; those that pushed the most are not shown."
 NO_TELEMETRY: Final = Telemetry({}, False)
 
 
@@ -109,7 +110,7 @@ def list_pushing(call: Call) -> dict[str, Any]:
 
 
 def _notes_about(telemetry: Telemetry) -> list[str]:
-    return [f"Clients pushed more than {VALUES_MAX:,} values; the others are not shown."] if telemetry.is_cut else []
+    return [CUT] if telemetry.is_cut else []
 
 
 def _why_empty(call: Call, state: ClusterState) -> list[str]:

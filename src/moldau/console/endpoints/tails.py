@@ -22,7 +22,7 @@ from moldau.console.listing import whole_number
 from moldau.console.live import Event, Feed
 from moldau.console.records import search
 from moldau.console.records.choosing import choice_of
-from moldau.console.records.fetching import fetch
+from moldau.console.records.fetching import Fetched, advance, fetch
 from moldau.console.records.search import Work, oldest_first
 from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
 
@@ -66,18 +66,16 @@ class Tail:
             return self._read(self._cluster)
 
     def _read(self, cluster: Cluster) -> list[Event]:
-        def attempt() -> dict[int, Any]:
-            return dict(
-                fetch(
-                    cluster, self._topic, self._positions,
-                    partition_bytes=TAIL_BYTES, committed=self._committed, wait_ms=TAIL_WAIT_MS,
-                )
+        def attempt() -> dict[int, Fetched]:
+            return fetch(
+                cluster, self._topic, self._positions,
+                partition_bytes=TAIL_BYTES, committed=self._committed, wait_ms=TAIL_WAIT_MS,
             )  # fmt: skip
 
         fetched = cluster.retry(attempt, 10_000)
         records: list[FoundRecord] = []
-        for index, part in fetched.items():
-            self._positions[index] = part.next_offset
+        advance(self._positions, fetched)
+        for part in fetched.values():
             self._scanned += len(part.records)
             records += [each for each in part.records if self._choice.wants(each)]
         if not records:

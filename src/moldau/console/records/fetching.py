@@ -42,7 +42,8 @@ def fetch(
     wait_ms: int = 500,
 ) -> dict[int, Fetched]:
     """Return what follows each position, before `ends`: at least one batch where there is one, unless other partitions
-    filled the response or the budget of what is decoded. The leaders are asked at the same time."""
+    filled the response or the budget of what is decoded. The leaders are asked at the same time, for partitions in the
+    order of `positions`."""
     budget = DecodingBudget()
     led = cluster.by_leader(TopicPartition(topic, index) for index in positions)
     try:
@@ -75,6 +76,15 @@ def fetch(
     return fetched
 
 
+def advance(positions: dict[int, int], fetched: Mapping[int, Fetched]) -> None:
+    """Set the positions to where the next fetch begins. Partitions that got ahead go to the end: brokers fill responses
+    in the order of the request, and return a batch larger than `partition_bytes` only of the first with data."""
+    for index, part in fetched.items():
+        if part.next_offset > positions[index]:
+            del positions[index]
+            positions[index] = part.next_offset
+
+
 def _receive(cluster: Cluster, node: int) -> Iterator[PartitionData]:
     response = cluster.channel(node).receive(FetchResponse)
     if response.error_code:
@@ -93,22 +103,32 @@ def _read(
     if not data.records:
         return fetched
     assert isinstance(data.records, memoryview)
-    aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
-    aborting: set[int] = set()
+    coming_aborts = sorted(
+        ((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True
+    )
+    aborting_producers: set[int] = set()
     for header, batch in whole_batches(data.records):
         if end is not None and header.base_offset >= end:
             fetched.next_offset = max(fetched.next_offset, end)
             break
-        while aborted and aborted[-1][0] <= header.last_offset:
-            aborting.add(aborted.pop()[1])
+        while coming_aborts and coming_aborts[-1][0] <= header.last_offset:
+            aborting_producers.add(coming_aborts.pop()[1])
         bytes_before = budget.bytes
-        if header.is_control or not (committed and header.is_transactional and header.producer_id in aborting):
-            records = _decoded(topic, index, header, batch, budget)
-            if records is None:
-                break
-            if header.is_control:
-                _end_transaction(header, records, aborting)
-            else:
+        is_aborted = committed and header.is_transactional and header.producer_id in aborting_producers
+        if header.is_control or not is_aborted:
+            try:
+                records = budget.decode(header, batch)
+                if records is None:  # there is no room for it: the next fetch begins here
+                    break
+                if header.is_control:
+                    _end_transaction(header, records, aborting_producers)
+            except MalformedData as error:
+                raise ApiError(
+                    422,
+                    "BAD_RECORDS",
+                    f"{topic}-{index}: the batch at offset {header.base_offset} cannot be read: {error}",
+                ) from error
+            if not header.is_control:
                 is_append_time = header.is_log_append_time
                 fetched.records += [
                     FoundRecord(index, record, is_append_time) for record in records if record.offset >= position
@@ -118,19 +138,8 @@ def _read(
     return fetched
 
 
-def _decoded(
-    topic: str, index: int, header: BatchHeader, batch: memoryview, budget: DecodingBudget
-) -> list[Record] | None:
-    try:
-        return budget.decode(header, batch)
-    except MalformedData as error:
-        raise ApiError(
-            422, "BAD_RECORDS", f"{topic}-{index}: the batch at offset {header.base_offset} cannot be read: {error}"
-        ) from error
-
-
-def _end_transaction(header: BatchHeader, records: list[Record], aborting: set[int]) -> None:
+def _end_transaction(header: BatchHeader, records: list[Record], aborting_producers: set[int]) -> None:
     for record in records:
         marker = read_end_txn_marker(record)
         if marker is not None and not marker.committed:
-            aborting.discard(header.producer_id)
+            aborting_producers.discard(header.producer_id)

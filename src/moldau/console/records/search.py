@@ -17,7 +17,7 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.records.choosing import Choice
-from moldau.console.records.fetching import Fetched, fetch
+from moldau.console.records.fetching import FETCH_BYTES_MAX, Fetched, advance, fetch
 from moldau.console.records.shown import FoundRecord
 from moldau.wire.records import append_varint, read_varint
 
@@ -103,7 +103,8 @@ def oldest_first(
     while open_positions := {index: at for index, at in reading.items() if at < ends[index]}:
         if work.is_done:
             return Found(found, reading, "work", work)
-        fetched = fetch(cluster, topic, open_positions, partition_bytes=PARTITION_BYTES, ends=ends, committed=committed)
+        share = max(PARTITION_BYTES_MIN, min(PARTITION_BYTES, FETCH_BYTES_MAX // len(open_positions)))
+        fetched = fetch(cluster, topic, open_positions, partition_bytes=share, ends=ends, committed=committed)
         work.add(fetched.values())
         for each in merge(*(part.records for part in fetched.values()), key=_timestamp):
             if each.record.offset >= ends[each.partition]:
@@ -114,8 +115,8 @@ def oldest_first(
                 found_bytes += each.size_bytes
                 if len(found) >= limit or found_bytes >= FOUND_BYTES_MAX:
                     return Found(found, reading, "limit", work)
-        for index, part in fetched.items():
-            reading[index] = max(reading[index], part.next_offset)
+        advance(open_positions, fetched)
+        reading = open_positions | {index: at for index, at in reading.items() if index not in open_positions}
     return Found(found, None, "end", work)
 
 

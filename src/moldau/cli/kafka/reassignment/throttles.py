@@ -81,15 +81,18 @@ def throttle_log_dirs(admin: ClusterAdmin, brokers: Iterable[int], bytes_per_sec
 
 
 def clear_throttles(admin: ClusterAdmin, plan: Plan) -> None:
-    """Clear the throttles on all brokers: those that a past reassignment moved from are not known any more."""
+    """Clear the throttles on all brokers: those that a past reassignment moved from are not known any more. A broker
+    that does not answer is an error, after the others and the topics."""
     brokers_in_plan = [broker for _, replicas in plan.rows for broker in replicas]
-    brokers = hash_order.integers([*admin.described().nodes, *brokers_in_plan])
+    brokers = hash_order.integers([*admin.described().nodes, *brokers_in_plan])  # each once, in Java's order
     print(f"Clearing broker-level throttles on broker{_s(brokers)} {','.join(map(str, brokers))}", flush=True)
-    broker_admin.alter_broker_configs(admin, brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))
-    topics = plan.topics
-    print(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}", flush=True)
-    cleared = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
-    broker_admin.alter_topic_configs(admin, dict.fromkeys(topics, cleared))
+    try:
+        broker_admin.alter_broker_configs(admin, brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))
+    finally:
+        topics = plan.topics
+        print(f"Clearing topic-level throttles on topic{_s(topics)} {','.join(topics)}", flush=True)
+        cleared = dict.fromkeys((LEADER_REPLICAS, FOLLOWER_REPLICAS))
+        broker_admin.alter_topic_configs(admin, dict.fromkeys(topics, cleared))
 
 
 def _s(items: Sequence[object]) -> str:

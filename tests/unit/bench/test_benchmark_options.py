@@ -1,0 +1,53 @@
+"""Benchmarks: which options are refused, how errors end them, and which numbers are written."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from bench import options, tls
+from bench.results import Quantity, Result, Samples
+from bench.versus import WITH, WITHOUT, Compared
+
+
+@pytest.mark.parametrize("scale", ["0", "-1", "nan", "inf", "much"])
+def test_a_scale_of_no_work_is_refused(scale: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options.parser("", rounds=1).parse_args(["--scale", scale])
+    assert "--scale" in capsys.readouterr().err
+    assert options.parser("", rounds=1).parse_args(["--scale", "0.01"]).scale == 0.01
+
+
+def test_a_failed_handshake_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def main() -> None:
+        raise ssl.SSLError("certificate verify failed")
+
+    monkeypatch.setattr(options.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match=r"^bench: .*certificate verify failed"):
+        options.run(main)
+
+
+def test_the_numbers_of_tls_have_all_workloads_of_each_system() -> None:
+    compared = [
+        Compared(system, Result(Quantity(name, "MB/s"), {WITHOUT: Samples([2.0]), WITH: Samples([1.0])}), 0.5)
+        for name in ("produce", "fetch")
+        for system in ("ours", "theirs")
+    ]
+    written = {
+        part: [result.quantity.name for result in results] for part, (results, _) in tls.json_parts(compared).items()
+    }
+    assert written == {
+        "with against without, ours": ["produce", "fetch"],
+        "with against without, theirs": ["produce", "fetch"],
+        "with TLS": ["produce", "fetch"],
+    }
+
+
+def test_tls_draws_ratios_only_beside_kafka(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.tls", "--plot", "ratios.png"])
+    with pytest.raises(SystemExit):
+        tls.main()
+    assert "--plot draws ratios to Kafka: give its jars with --kafka-libs" in capsys.readouterr().err
