@@ -261,6 +261,18 @@ WRONG = {
         sink("topic: x\noptions: {«deliveryGuarante»: exactly-once}"),
         "there is no option 'deliveryGuarante', did you mean 'deliveryGuarantee'?",
     ),
+    "option twice": (
+        sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\noptions: {order_by: a, «ORDER_BY»: b}"),
+        "the option 'order_by' is given twice",
+    ),
+    "topic among the options of a route": (
+        sink("route: id\noptions: {«Topic»: x}"),
+        "the option 'topic' would replace the topics that 'route' chooses",
+    ),
+    "topic among the options of a topic": (
+        sink("topic: y\noptions: {«topic»: x}"),
+        "the option 'topic' is given by the key 'topic'",
+    ),
     "option beside the keys": (
         sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\n«order_by»: a"),
         "unknown key 'order_by', which is an option",
@@ -440,3 +452,13 @@ def test_a_problem_outside_the_file_is_rendered_without_its_line(tmp_path: Path)
     path = write(tmp_path, "a\n")
     assert render(Problem("m", Place(file=str(path), line=9, column=9))) == f"{path}:9:9: m"
     assert render(Problem("m", Place(file=str(path / "gone"), line=9, column=9))) == f"{path}/gone:9:9: m"
+
+
+def test_an_option_has_its_known_name_in_whatever_case_it_is_written(folder: Path) -> None:
+    options = "options: {Order_By: ts}"
+    text = sink(f"table: x\nkeys: [a]\nmode: upsert\nformat: delta\n{options}")
+    assert load_text(folder, text).sinks[0].options == {"order_by": "ts"}
+    text = sink("console: true\noptions: {numrows: 5, TRUNCATE: false}")
+    assert load_text(folder, text).sinks[0].options == {"numRows": "5", "truncate": "false"}
+    text = sink("topic: x\noptions: {Kafka.Acks: all, unheard.Of: 1}")
+    assert load_text(folder, text).sinks[0].options == {"Kafka.Acks": "all", "unheard.Of": "1"}
