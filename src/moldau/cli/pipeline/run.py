@@ -188,7 +188,7 @@ def _refuse_namesake(chosen: Chosen) -> None:
         last = (chosen.directory.read_status() or {}).get("file")
     except StateRefused:  # damaged: the run replaces it
         return
-    if last is None or not Path(last).exists() or Path(last).samefile(chosen.file):
+    if last is None or not Path(last).exists() or Path(last).samefile(chosen.pipeline.file):
         return
     try:
         name = Chosen(Path(last), {}, None, None).unconnected.name
