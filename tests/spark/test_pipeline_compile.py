@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 from json_cases import DDL, cases
 
-from moldau.pipelines.planning.checking import check
-from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline, write_batch
+from moldau.pipelines.planning.checking import check, empty_stream
+from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline, try_compile, write_batch
+from moldau.pipelines.planning.flows import ConsoleTarget, TableTarget, UpsertTarget
 from moldau.pipelines.planning.rejection_reasons import json_rejection
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
@@ -440,6 +441,31 @@ def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -
     assert check(pipeline(tmp_path, RIGHT, users__csv=USERS), spark) == []
 
 
+def test_columns_are_named_in_any_case(spark: SparkSession, tmp_path: Path) -> None:
+    """The target gets the names of the view: a lake table is particular about them."""
+    text = RIGHT.replace("partition_by: [country]", "partition_by: [Country]")
+    text = text.replace("keys: [country]", "keys: [COUNTRY], partition_by: [Country], options: {Order_By: N}")
+    text = text.replace("console: true", "console: true, options: {NUMROWS: 7}")
+    flows, problems = try_compile(pipeline(tmp_path, text, users__csv=USERS), spark, records=empty_stream)
+    assert problems == []
+    targets = {flow.name: flow.target for flow in flows.flows}
+    lake, seen, shown = targets["lake"], targets["seen"], targets["shown"]
+    assert isinstance(lake, TableTarget)
+    assert isinstance(seen, UpsertTarget)
+    assert isinstance(shown, ConsoleTarget)
+    assert (lake.partition_by, seen.partition_by) == (("country",), ("country",))
+    assert (seen.keys, seen.order_by, shown.rows) == (("country",), "n", 7)
+
+
+def test_a_login_is_no_matter_of_validation(spark: SparkSession, tmp_path: Path) -> None:
+    """Passwords and certificates need not be here; and Spark's own connector has options of its own."""
+    login = "kafka: {security.protocol: SASL_SSL, ssl.truststore.location: /nowhere, sasl.mechanism: SCRAM-SHA-512}\n"
+    text = RIGHT.replace("key: country", "options: {delegationToken: true, kafka.acks: all}")
+    assert check(pipeline(tmp_path, login + dedent(text), users__csv=USERS), spark) == []
+    text = RIGHT.replace("key: country", "options: {kafka.acks: al}")
+    assert check(pipeline(tmp_path, "connector: kafka\n" + dedent(text), users__csv=USERS), spark) == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "word", "said"),
     [
@@ -463,6 +489,23 @@ def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -
         (
             "keys: [country]", "keys: [country], delete_when: n", "n}",
             "sink seen: delete_when n is bigint, and must be a condition",
+        ),
+        ("keys: [country]", "keys: [w]", "w]}", "sink seen: column w is struct<start:timestamp,end:timestamp>, and a"),
+        (
+            "keys: [country]", "keys: [country], options: {order_by: w}", "w}",
+            "sink seen: column w is struct<start:timestamp,end:timestamp>, and order_by must be",
+        ),
+        (
+            "key: country", "options: {kafka.acks: al}", "options: {kafka",
+            "sink out: kafka.acks is all, -1",
+        ),
+        (
+            "key: country", "options: {deliveryGuarantee: exactly-once, kafka.acks: 1}", "options: {delivery",
+            "sink out: deliveryGuarantee=exactly-once needs kafka.acks=all",
+        ),
+        (
+            "console: true", "console: true, options: {rows: 99999999999}", "options: {rows",
+            "sink shown: rows must be a whole number up to 999999, not '99999999999'",
         ),
         (
             "watermark: {column: at, delay: 10 seconds}\n        deduplicate: [id]", "", "{name: out",

@@ -32,9 +32,9 @@ from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.display import Display
 from moldau.pipelines.running.identity import WrongCheckpoint
 from moldau.pipelines.running.progress import RunStatus
-from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory, default_directory
+from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import Pipeline
 
 if TYPE_CHECKING:

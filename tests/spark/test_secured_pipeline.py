@@ -132,7 +132,7 @@ def _add_users_and_topics(secured: Secured, directory: Path) -> None:
 def run(file: Path, spark: SparkSession, password: str, view: Silence) -> RunStatus:
     from moldau.pipelines.planning.compiling import Mode
     from moldau.pipelines.running.launching import RunOptions, launch
-    from moldau.pipelines.running.run import Stop
+    from moldau.pipelines.running.stop_request import Stop
 
     pipeline = load(file, environ={"PIPE_PASSWORD": password})
     options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, debug=True)

@@ -86,8 +86,12 @@ def one_of(words: Sequence[str]) -> str:
 
 def quoted(text: str, longest: int = 60) -> str:
     """Return the text in quotes for a message: on one line, printable, and cut to `longest` characters."""
-    cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    return "'" + "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut) + "'"
+    return f"'{printable(text if len(text) <= longest else text[: longest - 1] + '…')}'"
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, with escapes instead of characters that a terminal would obey."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def render(problem: Problem) -> str:

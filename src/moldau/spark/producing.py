@@ -32,7 +32,7 @@ class Producer:
         self._random = random
         self._id_and_epoch: ProducerIdAndEpoch | None = None
         self._sequences: dict[TopicPartition, int] = {}
-        self._sending = Sending(cluster, options, restart_producer=self._restart_producer)
+        self._sending = Sending(cluster, options, renew_producer_id=self._renew_producer_id)
 
     def send(self, rows: Rows) -> None:
         """Encode and send rows. Blocks only while too many requests are in flight."""
@@ -67,7 +67,7 @@ class Producer:
             raise KafkaError(code, f"InitProducerId failed: {code.name}")
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-    def _restart_producer(self, unacknowledged: Iterable[RecordBatch]) -> None:
+    def _renew_producer_id(self, unacknowledged: Iterable[RecordBatch]) -> None:
         """Write a new producer id into the batches, because the broker has lost the old producer's state. This may
         duplicate records, but loses none."""
         self._id_and_epoch = None

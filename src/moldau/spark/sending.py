@@ -60,12 +60,12 @@ class Sending:
         cluster: Cluster,
         options: WriteOptions,
         transactional_id: str | None = None,
-        restart_producer: Callable[[Iterable[RecordBatch]], None] | None = None,
+        renew_producer_id: Callable[[Iterable[RecordBatch]], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._transactional_id = transactional_id
-        self._restart_producer = restart_producer
+        self._renew_producer_id = renew_producer_id
         """Writes a new producer id into batches after the broker has lost the producer's state. Without this function,
         the loss of the state is an error."""
         self._in_flight: dict[int, deque[_InFlight]] = {}
@@ -211,9 +211,9 @@ class Sending:
                 if (
                     isinstance(error, KafkaError)
                     and error.code in PRODUCER_STATE_LOST
-                    and self._restart_producer is not None
+                    and self._renew_producer_id is not None
                 ):
-                    self._restart_producer(batch for waiting in self._unacknowledged.values() for batch in waiting)
+                    self._renew_producer_id(batch for waiting in self._unacknowledged.values() for batch in waiting)
                 while firsts := [waiting[0] for waiting in self._unacknowledged.values() if waiting]:
                     for node, request_batches in self._grouped(firsts):
                         self._send_request(node, request_batches)
@@ -225,4 +225,4 @@ class Sending:
     def _is_retriable(self, error: Exception) -> bool:
         if not isinstance(error, KafkaError):
             return True
-        return error.code in RETRIABLE or (error.code in PRODUCER_STATE_LOST and self._restart_producer is not None)
+        return error.code in RETRIABLE or (error.code in PRODUCER_STATE_LOST and self._renew_producer_id is not None)

@@ -18,6 +18,7 @@ from moldau.cli.pipeline.files import complete_files, complete_sinks
 from moldau.pipelines.running.launching import batch_directory
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
+from moldau.pipelines.workbench import questions
 
 Run = Callable[..., Result]
 
@@ -304,6 +305,32 @@ def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path, d
     with directory.locked(US):
         refused = run("run", status=1).stderr
     assert f"shop is being run already by process {os.getpid()} on here since 2026-11-15T11:00:00Z" in refused
+
+
+def test_a_run_of_a_directory_is_one_of_its_file(run: Run, file: Path, directory: StateDirectory) -> None:
+    (file.parent / "shop").mkdir()
+    file = file.rename(file.parent / "shop" / file.name)
+    directory = default_directory(file, "shop")
+    directory.write_status(replace(STATUS, file=str(file), state="stopped").to_json())
+    with directory.locked(US):  # the first check after the one of the name
+        assert "is being run already" in run("run", "shop", status=1).stderr
+
+
+@pytest.mark.parametrize("command", ["validate", "preview"])
+def test_a_dev_of_a_directory_is_asked_by_its_file(
+    run: Run, file: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file.parent / "shop").mkdir()
+    file = file.rename(file.parent / "shop" / file.name)
+    asked: list[Path] = []
+
+    def ask(file: Path, *args: object) -> dict[str, list[object]]:
+        asked.append(file.absolute())
+        return {"problems": [], "previews": []}
+
+    monkeypatch.setattr(questions, "ask", ask)
+    run(command, "shop")
+    assert asked == [file]
 
 
 def test_tests_without_cases(run: Run, file: Path) -> None:

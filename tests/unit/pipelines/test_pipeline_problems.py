@@ -9,7 +9,7 @@ from marked_yaml import WHOLE, line_column, load_text, marked, write
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, render
 from moldau.pipelines.reading.loading import load
-from moldau.pipelines.spec import Place
+from moldau.pipelines.spec import Place, TopicSource
 
 TOP = "name: shop\n"
 SOURCES = "sources:\n  orders: {topic: orders, schema: id string}\n  users: {topic: users, schema: id string}\n"
@@ -112,6 +112,8 @@ WRONG = {
     "topics empty": (source("«topics»: []\nformat: text"), "'topics' is an empty list"),
     "topics nested": (source("topics: [a, «»[b]]\nformat: text"), "'topics' must be a list of texts"),
     "pattern": (source("pattern: «orders»-(\nformat: text"), "not a regular expression"),
+    "pattern of two lines": (source('pattern: «"[z-»\\n]"\nformat: text'), r"bad character range z-\n at position 1"),
+    "pattern with a control": (source('pattern: «"[z-»\\e]"\nformat: text'), r"bad character range z-\x1b at position"),
     "format": (source("topic: a\nformat: «jsno»\nschema: a int"),
                "'jsno' is not a format of records, did you mean 'json'?"),
     "format of files": (source("topic: a\nformat: «parquet»\nschema: a int"), "'parquet' is not a format of records"),
@@ -131,6 +133,8 @@ WRONG = {
     "start time": (source(TOPIC + "start: «2026-13-45»"), "cannot start at '2026-13-45'"),
     "start list": (source(TOPIC + "«start»: [1]"), "'start' must be earliest, latest, a time or offsets"),
     "start partition": (source(TOPIC + "start: {«x»: 1}"), "'x' is not a partition"),
+    "start without offsets": (source(TOPIC + "start: «»{}"), "there are no offsets"),
+    "start without offsets of a topic": (source(TOPIC + "start: {orders: «»{}}"), "there are no offsets"),
     "start offset": (source(TOPIC + "start: {0: «soon»}"), "an offset is a number, earliest or latest"),
     "start topic": (source(TOPIC + "start: {«order»: {0: 1}}"), "it does not read 'order', did you mean 'orders'?"),
     "start mixed": (source("topics: [a, b]\nformat: text\nstart: {a: {0: 1}, b: «7»}"),
@@ -260,6 +264,18 @@ WRONG = {
     "misspelt option of the connector": (
         sink("topic: x\noptions: {«deliveryGuarante»: exactly-once}"),
         "there is no option 'deliveryGuarante', did you mean 'deliveryGuarantee'?",
+    ),
+    "option twice": (
+        sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\noptions: {order_by: a, «ORDER_BY»: b}"),
+        "the option 'order_by' is given twice",
+    ),
+    "topic among the options of a route": (
+        sink("route: id\noptions: {«Topic»: x}"),
+        "the option 'topic' would replace the topics that 'route' chooses",
+    ),
+    "topic among the options of a topic": (
+        sink("topic: y\noptions: {«topic»: x}"),
+        "the option 'topic' is given by the key 'topic'",
     ),
     "option beside the keys": (
         sink("table: x\nkeys: [a]\nmode: upsert\nformat: delta\n«order_by»: a"),
@@ -440,3 +456,22 @@ def test_a_problem_outside_the_file_is_rendered_without_its_line(tmp_path: Path)
     path = write(tmp_path, "a\n")
     assert render(Problem("m", Place(file=str(path), line=9, column=9))) == f"{path}:9:9: m"
     assert render(Problem("m", Place(file=str(path / "gone"), line=9, column=9))) == f"{path}/gone:9:9: m"
+
+
+def test_an_option_has_its_known_name_in_whatever_case_it_is_written(folder: Path) -> None:
+    options = "options: {Order_By: ts}"
+    text = sink(f"table: x\nkeys: [a]\nmode: upsert\nformat: delta\n{options}")
+    assert load_text(folder, text).sinks[0].options == {"order_by": "ts"}
+    text = sink("console: true\noptions: {numrows: 5, TRUNCATE: false}")
+    assert load_text(folder, text).sinks[0].options == {"numRows": "5", "truncate": "false"}
+    text = sink("topic: x\noptions: {Kafka.Acks: all, unheard.Of: 1}")
+    assert load_text(folder, text).sinks[0].options == {"Kafka.Acks": "all", "unheard.Of": "1"}
+
+
+def test_a_pattern_is_javas_with_sparks_own_connector(folder: Path) -> None:
+    text = source(r"pattern: orders-\p{Alpha}+" + "\nformat: text")
+    (read,) = load_text(folder, "connector: kafka\n" + text).sources.values()
+    assert isinstance(read, TopicSource)
+    assert read.pattern == r"orders-\p{Alpha}+"
+    with pytest.raises(InvalidPipeline, match="not a regular expression"):
+        load_text(folder, text)

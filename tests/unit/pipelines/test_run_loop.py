@@ -17,9 +17,10 @@ from moldau.base.ids import TopicPartition
 from moldau.pipelines.running import run as running
 from moldau.pipelines.running.bad_records import BadRecords, Rule
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunStatus
-from moldau.pipelines.running.run import Job, Run, Stop
+from moldau.pipelines.running.run import Job, Run
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.running.stop_request import Stop
 
 
 class Script:

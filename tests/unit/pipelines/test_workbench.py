@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from moldau import __version__
 from moldau.cli.pipeline.desk import preview_lines
@@ -143,6 +144,72 @@ def test_a_bad_question_does_not_stop_the_dev(file: Path, sent: bytes) -> None:
             response = caller.makefile().read()
             assert response == (json.dumps({"other": __version__}) + "\n" if b"other" in sent else "")
         assert questions.ask(file, "check", {}, lambda _: None) == {"problems": []}
+
+
+@pytest.mark.parametrize("sent", [b'{"problems": [{"mess', b'{"phase": "case one"}\n{"resu', b"\xff\n"])
+def test_a_dev_that_dies_while_it_answers_is_no_answer(file: Path, sent: bytes) -> None:
+    def die() -> None:
+        caller, _ = listener.accept()
+        with caller:
+            caller.makefile("rb").readline()
+            caller.sendall(sent)
+
+    with questions.listening(file) as listener:
+        assert listener is not None
+        thread = threading.Thread(target=die)
+        thread.start()
+        assert questions.ask(file, "check", {}, lambda _: None) is None
+        thread.join()
+
+
+def test_a_caller_that_does_not_read_does_not_block_the_dev(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is stopped with Ctrl-Z, if the answer is larger than the buffers of the socket."""
+    monkeypatch.setattr(questions, "CLIENT_TIMEOUT_S", 0.1)
+    path = questions.socket_path(file)
+    assert path is not None
+
+    def answer_twice() -> None:
+        for _ in range(2):
+            questions.answer_one(listener, lambda question, on_phase: {"problems": ["x" * (8 << 20)]}, PATIENCE_S)
+
+    with questions.listening(file) as listener, socket.socket(socket.AF_UNIX) as stopped:
+        assert listener is not None
+        stopped.connect(str(path))
+        stopped.sendall(json.dumps({"version": __version__}).encode() + b"\n")
+        thread = threading.Thread(target=answer_twice, daemon=True)
+        thread.start()
+        with socket.socket(socket.AF_UNIX) as bad:
+            bad.connect(str(path))
+            bad.sendall(b"no question\n")
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_of_two_that_start_together_one_is_the_dev(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second begins after the first has found no other, and before it listens."""
+    refused: list[str] = []
+    unlink = Path.unlink
+
+    def start_another(path: Path, missing_ok: bool = False) -> None:
+        monkeypatch.setattr(Path, "unlink", unlink)
+        with pytest.raises(PipelineError, match="already running"), questions.listening(file):
+            pass
+        refused.append(path.name)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", start_another)
+    with questions.listening(file):
+        assert len(refused) == 1
+        with pytest.raises(PipelineError, match="already running"), questions.listening(file):
+            pass
+
+
+def test_paths_that_are_no_utf_8_and_long_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert questions.socket_path(Path(os.fsdecode(b"/caf\xe9/p.yaml"))) is not None
+    for letter, is_short in (("a", True), ("é", False)):  # as many letters as bytes are allowed
+        directory = Path("/" + letter * (questions.PATH_LENGTH_MAX - len(f"//dev-{'0' * 16}.sock")))
+        monkeypatch.setattr(questions, "private_directories", lambda directory=directory: [directory])
+        assert (questions.socket_path(tmp_path) is not None) == is_short
 
 
 def test_the_socket_is_for_this_user_alone(file: Path) -> None:

@@ -18,7 +18,7 @@ import click
 
 from moldau.cli.connect import CommandFailed
 from moldau.cli.pipeline.dev import dev, preview
-from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options
+from moldau.cli.pipeline.files import DEFAULT_FILE, Chosen, PipelineGroup, chosen_options, existing
 from moldau.cli.pipeline.prepare import prepare
 from moldau.cli.pipeline.run import run
 from moldau.cli.pipeline.session import Session, ask_dev, phases, quiet_log
@@ -75,13 +75,14 @@ def _check_with_spark(chosen: Chosen) -> None:
 
 
 def _problems_from_dev(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:
-    answer = ask_dev(chosen.file, "check", chosen.settings, on_phase)
+    file = existing(chosen.file)
+    answer = ask_dev(file, "check", chosen.settings, on_phase)
     if answer is None:
         return None
     from moldau.pipelines.workbench.answers import problem_from_json
 
     problems = [problem_from_json(item) for item in answer["problems"]]
-    return [_with_path_of_user(problem, chosen.file) for problem in problems]
+    return [_with_path_of_user(problem, file) for problem in problems]
 
 
 def _with_path_of_user(problem: Problem, file: Path) -> Problem:
@@ -92,7 +93,7 @@ def _with_path_of_user(problem: Problem, file: Path) -> Problem:
 
 
 def _check_on_own_session(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem]:
-    with Session(chosen.pipeline, None, {}, quiet_log(chosen.file), quick_start=True) as session:
+    with Session(chosen.pipeline, None, {}, quiet_log(existing(chosen.file)), quick_start=True) as session:
         spark = session.start(on_phase)
         from moldau.pipelines.planning.checking import check
 

@@ -57,7 +57,7 @@ def preview(chosen: Chosen, names: tuple[str, ...], rows: int, case_name: str | 
     bootstrap = chosen.pipeline.bootstrap
     options = {"steps": list(names), "rows": rows, "case": case_name, "bootstrap": bootstrap}
     with phases("looking for Spark") as on_phase:
-        answer = ask_dev(chosen.file, "preview", chosen.settings, on_phase, options)
+        answer = ask_dev(existing(chosen.file), "preview", chosen.settings, on_phase, options)
     if answer is None:
         failed = _preview_on_own_session(chosen, names, rows, case_name)
     else:

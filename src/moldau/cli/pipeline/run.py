@@ -122,7 +122,7 @@ def run(
         ctx.exit(submit_pipeline(chosen, master, conf, _driver_arguments(ctx)))
     from moldau.pipelines.planning.compiling import Mode, Range
     from moldau.pipelines.running.launching import RunOptions, launch
-    from moldau.pipelines.running.run import Stop
+    from moldau.pipelines.running.stop_request import Stop
 
     mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
     options = RunOptions(
@@ -153,7 +153,10 @@ def _decide(outputs: Outputs) -> Existing:
         return refuse_to_decide(outputs)
     click.echo(f"{outputs.consequences}.", err=True)
     question = "clear (empty the topics, rename the tables), or keep and write everything once more?"
-    answer: Existing = click.prompt(question, type=click.Choice(["clear", "keep"]), err=True)
+    try:
+        answer: Existing = click.prompt(question, type=click.Choice(["clear", "keep"]), err=True)
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
     return answer
 
 
@@ -179,9 +182,13 @@ def _driver_arguments(ctx: click.Context) -> list[str]:
 def _refuse_namesake(chosen: Chosen) -> None:
     """Refuse a file whose state directory belongs to another existing file with the same pipeline name."""
     from moldau.pipelines.problems import InvalidPipeline
+    from moldau.pipelines.running.state_directory import StateRefused
 
-    last = (chosen.directory.read_status() or {}).get("file")
-    if last is None or not Path(last).exists() or Path(last).samefile(chosen.file):
+    try:
+        last = (chosen.directory.read_status() or {}).get("file")
+    except StateRefused:  # damaged: the run replaces it
+        return
+    if last is None or not Path(last).exists() or Path(last).samefile(chosen.pipeline.file):
         return
     try:
         name = Chosen(Path(last), {}, None, None).unconnected.name

@@ -18,7 +18,7 @@ from moldau.cli.connect import CommandFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from moldau.pipelines.running.run import Stop
+    from moldau.pipelines.running.stop_request import Stop
     from moldau.pipelines.spec import Pipeline
 
 

@@ -35,10 +35,10 @@ from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
 from moldau.pipelines.running.bad_records import fate_in_test
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import RunOptions, launch
-from moldau.pipelines.running.run import Stop
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import (
     ConsoleSink,
     FileSource,

@@ -146,7 +146,7 @@ class UpsertTarget:
     kind: str
     partition_by: tuple[str, ...]
     keys: tuple[str, ...]
-    deletes: str | None
+    delete_column: str | None
     """The boolean column that is true in rows that delete their key."""
     order_by: str | None
     """The column whose highest value wins among rows of a key, in a batch and in the table; without it the last row."""
@@ -157,7 +157,7 @@ class UpsertTarget:
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.toArrow()
         upsert(
-            self.path, self.kind, rows, self.keys, self.deletes, tag,
+            self.path, self.kind, rows, self.keys, self.delete_column, tag,
             order_by=self.order_by, partition_by=self.partition_by,
         )  # fmt: skip
 

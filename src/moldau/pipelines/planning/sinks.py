@@ -7,11 +7,25 @@ no bytes to write as a dead letter, and dropping it would lose it silently.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, ByteType, DataType, IntegerType, LongType, ShortType, StringType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
 from moldau.pipelines.planning.flows import (
     ConsoleTarget,
@@ -37,12 +51,18 @@ from moldau.pipelines.planning.record_values import (
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
+from moldau.spark.lake.schemas import column_named
 from moldau.spark.lake.tables import missing_package
-from moldau.spark.options import BOOTSTRAP, KAFKA, SINK_OPTIONS, write_options
+from moldau.spark.option_values import boolean
+from moldau.spark.options import BOOTSTRAP, KAFKA, write_options
 
+DELEGATION_TOKEN: Final = "delegationToken"
+LOGIN: Final = (f"{KAFKA}security.", f"{KAFKA}sasl.", f"{KAFKA}ssl.")
+"""Prefixes of the settings of TLS and SASL."""
 DELETES: Final = "_moldau_deletes"
 ORDER_BY: Final = "order_by"
 """An option of an upsert: the column that decides which row of a key is the last."""
+COMPOSITE: Final = (ArrayType, MapType, StructType, VariantType)
 INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -84,12 +104,12 @@ class SinkCompiler:
         }
         selected = [column.alias(name) for name, column in columns.items() if column is not None]
         options = sink_options(self._pipeline, sink.name, sink.options)
-        self._check_connector_options(sink)
+        self._check_connector_options(options)
         if sink.topic is not None:
             options["topic"] = sink.topic
-        where = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
+        description = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
         target = TopicTarget(self._pipeline.connector, options)
-        return self._make_flow("topic", where, sink.mode, target, lambda rows: rows.select(*selected))
+        return self._make_flow("topic", description, sink.mode, target, lambda rows: rows.select(*selected))
 
     def _value(self, sink: TopicSink) -> Column | None:
         if sink.value is not None:
@@ -115,17 +135,25 @@ class SinkCompiler:
             raise self._wrong_type("partition", sink.partition, data_type, "a whole number")
         return checked_partition(F.expr(sink.partition), sink.name, sink.partition)
 
-    def _bytes(self, key: str, text: str | None) -> Column | None:
-        if text is None or (data_type := self._type(key, text)) is None:
+    def _bytes(self, setting: str, text: str | None) -> Column | None:
+        if text is None or (data_type := self._type(setting, text)) is None:
             return None
         return as_string_or_binary(F.expr(text), data_type)
 
-    def _check_connector_options(self, sink: TopicSink) -> None:
-        """Check the values of the connector's options now: the connector checks them only after the run has started."""
-        names = {name.lower() for name in SINK_OPTIONS}
-        connector_options = {name: value for name, value in sink.options.items() if name.lower() in names}
+    def _check_connector_options(self, options: Mapping[str, str]) -> None:
+        """Check the values of the connector's options now: the connector checks them only after the run has started.
+
+        The login is not checked, as validation needs no passwords. The client properties of Spark's own connector are
+        those of the Java client, which checks them.
+        """
+        checked = {f"{KAFKA}{BOOTSTRAP}": "any:9092"}
+        for name, value in options.items():
+            is_client_property = name.lower().startswith(KAFKA)
+            if not is_client_property or (self._pipeline.connector == "moldau" and not name.lower().startswith(LOGIN)):
+                checked[name] = value
         try:
-            write_options({f"{KAFKA}{BOOTSTRAP}": "any:9092", "topic": "any", **connector_options})
+            boolean(DELEGATION_TOKEN, checked.pop(DELEGATION_TOKEN, "false"))
+            write_options(checked)
         except ValueError as error:
             raise InvalidSetting(f"{self._path}.options", str(error)) from error
 
@@ -134,48 +162,60 @@ class SinkCompiler:
     def _to_table(self, sink: TableSink) -> Flow:
         if (missing := missing_package(sink.format)) is not None:
             raise InvalidSetting(f"{self._path}.format", missing)
-        for key, names in (("partition_by", sink.partition_by), ("keys", sink.keys)):
-            check_columns(self._frame, names, f"{self._path}.{key}")
-        where = f"{sink.format} table {sink.path}"
+        partition_by = check_columns(self._frame, sink.partition_by, f"{self._path}.partition_by")
+        description = f"{sink.format} table {sink.path}"
         if sink.mode == "upsert":
-            return self._upsert(sink, where)
+            return self._upsert(sink, partition_by, description)
         mode: OutputMode = "complete" if sink.mode == "complete" else "append"
-        target = TableTarget(sink.path, sink.format, sink.partition_by, sink.options, sink.mode == "complete")
-        return self._make_flow("table", where, mode, target)
+        target = TableTarget(sink.path, sink.format, partition_by, sink.options, sink.mode == "complete")
+        return self._make_flow("table", description, mode, target)
 
-    def _upsert(self, sink: TableSink, where: str) -> Flow:
-        frame, deletes = self._frame, None
+    def _upsert(self, sink: TableSink, partition_by: tuple[str, ...], description: str) -> Flow:
+        frame, delete_column = self._frame, None
+        keys = self._comparable_columns("keys", sink.keys, "a key")
         shape: Shape = unchanged
         if sink.delete_when is not None:
             data_type = self._type("delete_when", sink.delete_when)
             if data_type is not None and not isinstance(data_type, BooleanType):
                 raise self._wrong_type("delete_when", sink.delete_when, data_type, "a condition")
             if data_type is not None:
-                shape, deletes = _with_deletes(sink.delete_when), DELETES
-        order_by = sink.options.get(ORDER_BY)
-        if order_by is not None:
-            check_columns(frame, (order_by,), f"{self._path}.options.{ORDER_BY}")
-        target = UpsertTarget(sink.path, sink.format, sink.partition_by, sink.keys, deletes, order_by)
+                shape, delete_column = _with_deletes(sink.delete_when), DELETES
+        order_by = None
+        if ORDER_BY in sink.options:
+            (order_by,) = self._comparable_columns(f"options.{ORDER_BY}", (sink.options[ORDER_BY],), ORDER_BY)
+        target = UpsertTarget(sink.path, sink.format, partition_by, keys, delete_column, order_by)
         mode = upsert_mode(frame) if frame.isStreaming else "append"
-        return self._make_flow("table", where, mode, target, shape)
+        return self._make_flow("table", description, mode, target, shape)
+
+    def _comparable_columns(self, setting: str, names: tuple[str, ...], role: str) -> tuple[str, ...]:
+        """Return the columns with their names in the view. Values of several parts cannot be compared."""
+        columns = check_columns(self._frame, names, f"{self._path}.{setting}")
+        for index, column in enumerate(columns):
+            data_type = self._frame.schema[column].dataType
+            if isinstance(data_type, COMPOSITE):
+                message = f"column {column} is {data_type.simpleString()}, and {role} must be a single value"
+                raise InvalidSetting(f"{self._path}.{setting}.{index}", message)
+        return columns
 
     def _to_console(self, sink: ConsoleSink) -> Flow:
         rows = sink.options.get("rows", sink.options.get("numRows", "20"))
-        if not rows.isdecimal():
-            raise InvalidSetting(f"{self._path}.options", f"rows must be a whole number, not {rows!r}")
+        if not re.fullmatch(r"[0-9]{1,6}", rows):
+            raise InvalidSetting(f"{self._path}.options", f"rows must be a whole number up to 999999, not {rows!r}")
         truncate = sink.options.get("truncate", "true").lower() == "true"
         return self._make_flow("console", "console", sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
 
-    # --- both -------------------------------------------------------------------------------------------------------
+    # --- all sinks --------------------------------------------------------------------------------------------------
 
-    def _make_flow(self, kind: str, where: str, mode: OutputMode, target: Target, shape: Shape = unchanged) -> Flow:
+    def _make_flow(
+        self, kind: str, description: str, mode: OutputMode, target: Target, shape: Shape = unchanged
+    ) -> Flow:
         sink = self._sink
         return Flow(
             name=sink.name,
             kind=kind,  # type: ignore[arg-type]
             place=sink.place,
             view=sink.view,
-            description=where,
+            description=description,
             frame=shape(self._frame),
             shape=shape,
             mode=mode,
@@ -183,16 +223,16 @@ class SinkCompiler:
             target=target,
         )
 
-    def _type(self, key: str, text: str) -> DataType | None:
+    def _type(self, setting: str, text: str) -> DataType | None:
         """Return the type of an expression over the view's columns, or add a problem and return None."""
         types: list[DataType] = []
-        with self._problems.recording(f"{self._path}.{key}", f"{self._subject}: {key}", text):
+        with self._problems.recording(f"{self._path}.{setting}", f"{self._subject}: {setting}", text):
             types = [field.dataType for field in self._frame.select(F.expr(text)).schema.fields]
         return types[0] if types else None
 
-    def _wrong_type(self, key: str, text: str, data_type: DataType, expected: str) -> InvalidSetting:
+    def _wrong_type(self, setting: str, text: str, data_type: DataType, expected: str) -> InvalidSetting:
         return InvalidSetting(
-            f"{self._path}.{key}", f"{key} {text} is {data_type.simpleString()}, and must be {expected}"
+            f"{self._path}.{setting}", f"{setting} {text} is {data_type.simpleString()}, and must be {expected}"
         )
 
 
@@ -200,10 +240,14 @@ def _with_deletes(condition: str) -> Shape:
     return lambda rows: rows.withColumn(DELETES, F.expr(condition))
 
 
-def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> None:
-    """Raise InvalidSetting for a name that is not a column of the frame. Case does not matter, as in Spark."""
-    columns = {name.lower() for name in frame.columns}
+def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> tuple[str, ...]:
+    """Return the columns with their names in the frame. Case does not matter, as in Spark. Raise InvalidSetting for a
+    name that is not a column of the frame."""
+    columns = []
     for index, name in enumerate(names):
-        if name.lower() not in columns:
+        column = column_named(frame.columns, name)
+        if column is None:
             suggestion = did_you_mean(name, frame.columns) or f"; there are {', '.join(frame.columns)}"
             raise InvalidSetting(f"{path}.{index}", f"there is no column {name}{suggestion}")
+        columns.append(column)
+    return tuple(columns)

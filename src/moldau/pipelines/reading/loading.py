@@ -101,7 +101,8 @@ class _PipelineReader:
         name = self._name()
         address, trigger = self._bootstrap(), section.duration("trigger")
         kafka, address_of_file = read_connection(section, ValueFiles(self.folder.path))
-        sources = self._sources()
+        connector = section.choice("connector", _CONNECTORS, "moldau")
+        sources = self._sources(connector)
         steps = self._steps(sources)
         pipeline = Pipeline(
             name=name,
@@ -110,7 +111,7 @@ class _PipelineReader:
             kafka=kafka,
             spark=self._spark(),
             trigger=trigger,
-            connector=section.choice("connector", _CONNECTORS, "moldau"),
+            connector=connector,
             sources=sources,
             steps=steps,
             sinks=self._sinks(sources, steps, trigger),
@@ -163,7 +164,7 @@ class _PipelineReader:
             self.section.refuse(f"the name {quoted(name)} is used twice{as_written}", place)
         self.views.setdefault(name.lower(), name)
 
-    def _sources(self) -> dict[str, Source]:
+    def _sources(self, connector: Connector) -> dict[str, Source]:
         if not self.section.has("sources"):
             self.section.refuse("missing key 'sources'")
         inner = self.section.section("sources")
@@ -175,7 +176,7 @@ class _PipelineReader:
             if not isinstance(value, MappingNode):
                 inner.refuse(f"{quoted(name)} must be a mapping with 'topic', 'file' or 'table'", place)
                 continue
-            source = read_source(name, Section(value, f"source '{name}'", place, self.problems), self.folder)
+            source = read_source(name, Section(value, f"source '{name}'", place, self.problems), self.folder, connector)
             if source is not None:
                 sources[name] = source
         if inner and not inner.entries.values:

@@ -106,13 +106,20 @@ CONSOLE: Final = frozenset(["rows", "numRows", "truncate"])
 
 
 def read_options(section: Section, known: Collection[str]) -> Mapping[str, str]:
-    """Return the options of a source or sink as they are in the file; refuse misspelt names."""
+    """Return the options of a source or sink; refuse misspelt names. As in Spark, case does not matter: a known option
+    is returned with the name in `known`."""
     section.option_names = frozenset(known)
-    options = section.mapping("options")
     node = section.node("options")
-    lower = {name.lower() for name in known}
-    for name in options:
-        suggestion = "" if name.lower() in lower or name.lower().startswith("kafka.") else did_you_mean(name, known)
-        if suggestion and isinstance(node, MappingNode):
-            section.refuse(f"there is no option '{name}'{suggestion}", node.keys[name])
+    by_lower = {name.lower(): name for name in known}
+    options: dict[str, str] = {}
+    for written, value in section.mapping("options").items():
+        name = by_lower.get(written.lower(), written)
+        is_known = name in known or name.lower().startswith("kafka.")
+        suggestion = "" if is_known else did_you_mean(name, known)
+        assert isinstance(node, MappingNode), "the options come from it"
+        if suggestion:
+            section.refuse(f"there is no option '{name}'{suggestion}", node.keys[written])
+        if name in options:
+            section.refuse(f"the option '{name}' is given twice", node.keys[written])
+        options[name] = value
     return options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Final, get_args
 
@@ -17,9 +17,10 @@ from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
+from moldau.pipelines.reading.positions import MappingNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
-from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
+from moldau.pipelines.spec import ConsoleSink, Place, Sink, TableMode, TableSink, TopicMode, TopicSink
 
 KINDS: Final = ("topic", "route", "table", "console")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
@@ -147,8 +148,24 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         partitions=section.count("partitions"),
         trigger=_trigger(section, trigger),
         shares_query_of=section.text("with"),
-        options=read_options(section, TOPICS_WRITTEN),
+        options=_topic_options(section),
     )
+
+
+def _topic_options(section: Section) -> Mapping[str, str]:
+    options = read_options(section, TOPICS_WRITTEN)
+    if "topic" in options:
+        given = (
+            "would replace the topics that 'route' chooses" if section.has("route") else "is given by the key 'topic'"
+        )
+        section.refuse(f"the option 'topic' {given}: leave it out", _option_place(section, "topic"))
+    return options
+
+
+def _option_place(section: Section, name: str) -> Place:
+    node = section.node("options")
+    assert isinstance(node, MappingNode), "it has the option"
+    return next(place for written, place in node.keys.items() if written.lower() == name)
 
 
 def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> TableSink:

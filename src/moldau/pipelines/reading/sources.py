@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from moldau.base.topic_names import topic_name_problem
-from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.problems import did_you_mean, printable, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.positions import MappingNode, ScalarNode
@@ -22,6 +22,7 @@ from moldau.pipelines.reading.times import parse_time
 from moldau.pipelines.spec import (
     DROP,
     FAIL,
+    Connector,
     FileFormat,
     FileSource,
     Offsets,
@@ -50,7 +51,7 @@ _FRAMINGS: Final[tuple[Literal["confluent"], ...]] = ("confluent",)
 _EARLIEST, _LATEST = -2, -1
 
 
-def read_source(name: str, section: Section, folder: Folder) -> Source | None:
+def read_source(name: str, section: Section, folder: Folder, connector: Connector) -> Source | None:
     """Read one source. Return None if its kind is unclear."""
     kind = section.only_one_of(KINDS, "where does it read from?", OTHER_KEYS, SYNONYMS)
     if kind is None:
@@ -59,12 +60,12 @@ def read_source(name: str, section: Section, folder: Folder) -> Source | None:
         return _file_source(name, section, folder)
     if kind == "table":
         return _table_source(name, section, folder)
-    return _topic_source(name, section, folder)
+    return _topic_source(name, section, folder, connector)
 
 
-def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
+def _topic_source(name: str, section: Section, folder: Folder, connector: Connector) -> TopicSource:
     topics = tuple(section.topic_name(scalar) for key in ("topic", "topics") for scalar in section.scalars(key))
-    pattern = _pattern(section)
+    pattern = _pattern(section, connector)
     format_ = section.choice("format", RECORD_FORMATS, "json", " of records")
     if format_ != "avro":
         section.refuse_keys(("framing",), lambda key: f"'{key}' is for format avro")
@@ -95,13 +96,14 @@ def _topic_source(name: str, section: Section, folder: Folder) -> TopicSource:
     return source
 
 
-def _pattern(section: Section) -> str | None:
+def _pattern(section: Section, connector: Connector) -> str | None:
+    """Return the pattern. With Spark's own connector it is Java's, and Python cannot check it."""
     pattern = section.text("pattern")
-    if pattern is not None:
+    if pattern is not None and connector == "moldau":
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            section.refuse(f"not a regular expression: {error}", section.value_place("pattern"))
+            section.refuse(f"not a regular expression: {printable(str(error))}", section.value_place("pattern"))
     return pattern
 
 
@@ -182,6 +184,8 @@ def _start_offsets(section: Section, node: MappingNode, topics: tuple[str, ...])
 
 
 def _partition_offsets(section: Section, node: MappingNode) -> Mapping[int, int]:
+    if not node.values:
+        section.refuse("there are no offsets", node.place, "such as {0: 12, 1: 40}, or leave it out")
     offsets = {}
     for partition, value in node.values.items():
         if not re.fullmatch(r"\d{1,9}", partition):
@@ -202,26 +206,27 @@ def _offset(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text) else None
 
 
-def _bad_records(section: Section, stem: str, format_: RecordFormat) -> tuple[str, float | None]:
-    """Return `dead_letter` and `fail_above`. Raw records are never bad: they have neither."""
+def _bad_records(section: Section, input_name: str, format_: RecordFormat) -> tuple[str, float | None]:
+    """Return `dead_letter` and `fail_above`. `input_name` is the first topic that is read, or with a pattern the
+    source's name: the default dead-letter topic is named after it. Raw records are never bad: they have neither."""
     if format_ == "raw":
         section.refuse_keys(
             ("dead_letter", "fail_above"), lambda key: f"'{key}' is not for format raw: every record fits"
         )
         return FAIL, None
-    dead_letter, fail_above = _dead_letter(section, stem), _fail_above(section)
+    dead_letter, fail_above = _dead_letter(section, input_name), _fail_above(section)
     if fail_above is not None and dead_letter == FAIL:
         section.refuse(f"'fail_above' does not go with 'dead_letter: {FAIL}'", section.key_place("fail_above"))
     return dead_letter, fail_above
 
 
-def _dead_letter(section: Section, stem: str) -> str:
+def _dead_letter(section: Section, input_name: str) -> str:
     """Return the topic for bad records, FAIL or DROP."""
     value = section.scalar("dead_letter", "a topic, fail or drop")
     if value is not None:
         return value.text if value.text in (FAIL, DROP) else section.topic_name(value)
-    default = f"{stem}.dead"
-    if not topic_name_problem(stem) and topic_name_problem(default):
+    default = f"{input_name}.dead"
+    if not topic_name_problem(input_name) and topic_name_problem(default):
         section.refuse(
             f"the default dead-letter topic is not a valid topic name: {default}", hint="give it with 'dead_letter'"
         )

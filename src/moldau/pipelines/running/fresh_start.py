@@ -32,7 +32,7 @@ from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
 from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, appended_by, outputs_of, upserted_by
 from moldau.pipelines.running.renamed_pipeline import written_before
-from moldau.pipelines.running.state_directory import StateDirectory, read_json, write_json
+from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import Pipeline
 
 PLAN: Final = "fresh.json"
@@ -102,7 +102,7 @@ class FreshStart:
     @staticmethod
     def read(directory: StateDirectory) -> FreshStart | None:
         """Return the one that an earlier run did not finish, or None."""
-        content = read_json(directory.path / PLAN)
+        content = read_json(directory.path / PLAN, ("queries", "topics", "tables"))
         if content is None:
             return None
         queries = None if content["queries"] is None else tuple(content["queries"])
@@ -227,9 +227,15 @@ def _rename_tables(tables: Iterable[str]) -> Iterator[str]:
 
 
 def _batch_groups(pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None) -> list[str]:
-    """Return the groups in which exactly-once sinks commit their batch ids: no longer needed without a checkpoint."""
-    removed = [name for name in directory.queries() if queries is None or name in queries]
-    return [f"{pipeline.name}.{sink}-{directory.query_id(name)}" for name in removed for sink in sinks_of(name)]
+    """Return the groups in which exactly-once sinks commit their batch ids: no longer needed without a checkpoint. If
+    its file with the id is damaged, they stay, which does no harm."""
+    groups: list[str] = []
+    for name in directory.queries():
+        if queries is None or name in queries:
+            with suppress(StateRefused):
+                query_id = directory.query_id(name)
+                groups += [f"{pipeline.name}.{sink}-{query_id}" for sink in sinks_of(name)]
+    return groups
 
 
 def _delete_groups(pipeline: Pipeline, groups: Iterable[str]) -> None:

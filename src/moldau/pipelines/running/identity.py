@@ -174,7 +174,12 @@ def check(
     The caller will remove the checkpoints of `forgotten` queries afterwards; None for all. The queries of `left_out`
     belong to the pipeline, but not to this run. `shown_file` is the pipeline's file in the command of the message.
     """
-    recorded = read_json(directory.path / IDENTITY)
+    try:
+        recorded = _read_identity(directory)
+    except StateRefused:
+        if forgotten is None:  # the run will remove the damaged file with all checkpoints
+            return
+        raise
     if recorded is not None and recorded["pipeline"] != pipeline:
         raise WrongCheckpoint(
             f"{directory.path} holds the checkpoints of pipeline {recorded['pipeline']}, not of {pipeline};"
@@ -204,9 +209,9 @@ def resumes_with_changed_steps(
     Its earlier output comes from the old steps, and the user should know that. The `forgotten` ones, None for all, do
     not resume.
     """
-    recorded = _recorded_queries(directory)
     if forgotten is None:
         return []
+    recorded = _recorded_queries(directory)
     return [
         f"sink {name}: step{'s' if len(changed) > 1 else ''} {', '.join(changed)} changed since the last run; what was"
         f" written before stays as it is, `--fresh {name}` writes it anew"
@@ -277,7 +282,7 @@ def record(
     directory: StateDirectory, pipeline: str, queries: Mapping[str, QueryIdentity], new_id: Callable[[], str]
 ) -> str:
     """Write the identities of the queries to identity.json, keep those of other queries, return the pipeline's id."""
-    recorded = read_json(directory.path / IDENTITY) or {"pipeline": pipeline, "id": new_id(), "queries": {}}
+    recorded = _read_identity(directory) or {"pipeline": pipeline, "id": new_id(), "queries": {}}
     identities = {name: asdict(query) | {"id": directory.query_id(name)} for name, query in queries.items()}
     updated: dict[str, Any] = recorded | {"queries": recorded["queries"] | identities}
     if updated != recorded or not (directory.path / IDENTITY).exists():
@@ -286,14 +291,22 @@ def record(
 
 
 def outputs_written(directory: StateDirectory, queries: Iterable[str]) -> set[str]:
-    """Return the topics and tables to which these queries appended, as texts of outputs.outputs_of."""
-    recorded = _recorded_queries(directory)
+    """Return the topics and tables to which these queries appended, as texts of outputs.outputs_of. None are known if
+    identity.json is damaged: `check` accepts that only if all queries start from scratch."""
+    try:
+        recorded = _recorded_queries(directory)
+    except StateRefused:
+        return set()
     return {output for name in queries for output in recorded.get(name, {}).get("writes", ())}
 
 
 def _recorded_queries(directory: StateDirectory) -> Mapping[str, Any]:
-    queries: Mapping[str, Any] = (read_json(directory.path / IDENTITY) or {"queries": {}})["queries"]
-    return queries
+    recorded = _read_identity(directory)
+    return {} if recorded is None else recorded["queries"]
+
+
+def _read_identity(directory: StateDirectory) -> dict[str, Any] | None:
+    return read_json(directory.path / IDENTITY, ("pipeline", "id", "queries"))
 
 
 def forget(directory: StateDirectory, queries: Iterable[str] | None) -> list[str]:

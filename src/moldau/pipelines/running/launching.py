@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.pipelines.problems import PipelineError, did_you_mean
-from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
+from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, Fate, fate_in_run, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
@@ -32,9 +32,10 @@ from moldau.pipelines.running.fresh_start import (
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
 from moldau.pipelines.running.renamed_pipeline import refuse_if_renamed
-from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, Stop, utc_now
+from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
+from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import Pipeline
 from moldau.spark.offsets import to_json
 
@@ -84,7 +85,7 @@ def launch(
     """Run the pipeline and return its final status. `phases` shows what takes long before the display is shown."""
     is_batch = options.mode.name == "BATCH"
     queries = identity.of_pipeline(pipeline, each_sink_alone=is_batch)
-    names = choose_queries(queries, options.only)
+    chosen = choose_queries(queries, _each_sink_alone(pipeline, options.only) if is_batch else options.only)
     fresh = None if options.fresh is None else queries_to_forget(queries, options.fresh, directory)
     if is_batch:
         directory = batch_directory(directory)
@@ -94,31 +95,34 @@ def launch(
     )  # fmt: skip
     with (
         directory.locked(Holder(status.pid, status.host, status.started)),
-        _record_failed_start(directory, status) as run_before,
+        _record_failed_start(directory, status, pipeline.masked) as run_before,
     ):
         directory.forget_stop()
         fresh_start = FreshStart()
         if not is_batch:
-            left_out = [name for name in queries if name not in names]
-            fresh_start = _plan_fresh_start(pipeline, directory, names, left_out, fresh, options.decide)
+            left_out = [name for name in queries if name not in chosen]
+            fresh_start = _plan_fresh_start(pipeline, directory, chosen, left_out, fresh, options.decide)
         with phases("looking at the topics") as show:
 
             def on_phase(phase: str) -> None:
                 show(phase)
                 directory.write_status(replace(status, updated=utc_now(), message=phase).to_json())
 
-            created = topics.prepare(pipeline, {sink for name in names for sink in sinks_of(name)})
+            created = topics.prepare(pipeline, {sink for name in chosen for sink in sinks_of(name)})
             spark = session(on_phase)
-            on_phase(f"compiling {len(names)} {'query' if len(names) == 1 else 'queries'}")
-            jobs = _jobs(pipeline, spark, directory, options, names)
-        if not is_batch:
+            on_phase(f"compiling {len(chosen)} {'query' if len(chosen) == 1 else 'queries'}")
+            jobs = _jobs(pipeline, spark, directory, options, chosen)
+        if stop.is_requested(directory):
+            if fresh_start.queries != ():
+                display.say("stopped before the first query: --fresh has cleared nothing and removed no checkpoint")
+        elif not is_batch:
             # Last, when no check can refuse the run any more: a query without its checkpoint writes everything again.
-            changed = identity.resumes_with_changed_steps(directory, names, fresh_start.queries)
+            changed = identity.resumes_with_changed_steps(directory, chosen, fresh_start.queries)
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 display.say(line)
-            identity.record(directory, pipeline.name, names, lambda: uuid.uuid4().hex)
+            identity.record(directory, pipeline.name, chosen, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline, options.fate), set())
-        warnings = _warnings(pipeline, queries, names, is_batch)
+        warnings = _warnings(pipeline, queries, chosen, is_batch)
         for line in [*(f"made topic {topic}" for topic in created), *warnings, *bad_records.of_killed_run(run_before)]:
             display.say(line)
         run = Run(jobs, directory, display, stop, status, random.random, options.debug)
@@ -126,7 +130,7 @@ def launch(
         run.masked = pipeline.masked
         run.bad_records = bad_records
         if not is_batch:
-            run.left_out = [waiting_query(directory, name) for name in queries if name not in names]
+            run.left_out = [waiting_query(directory, name) for name in queries if name not in chosen]
         with _quiet(), _broker(pipeline, display, is_batch) as run.broker:
             return run.to_the_end()
 
@@ -134,33 +138,34 @@ def launch(
 def _plan_fresh_start(
     pipeline: Pipeline,
     directory: StateDirectory,
-    names: Mapping[str, QueryIdentity],
+    chosen: Mapping[str, QueryIdentity],
     left_out: Collection[str],
     fresh: Collection[str] | None,
     decide: Decide,
 ) -> FreshStart:
     """Plan the fresh start of the `fresh` queries, and of those that a killed run did not finish. Check the others."""
-    unfinished = FreshStart.read(directory)
-    if fresh is not None and not fresh:
-        fresh_start = unfinished or FreshStart()
-        _check_checkpoints(pipeline, directory, names, fresh_start.queries, left_out)
-        return fresh_start
-    if unfinished is not None and fresh is not None:
-        fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
-    _check_checkpoints(pipeline, directory, names, fresh, left_out)
+    if fresh is not None:
+        unfinished = FreshStart.read(directory)
+        if not fresh:  # no query is to start from scratch
+            fresh_start = unfinished or FreshStart()
+            _check_checkpoints(pipeline, directory, chosen, fresh_start.queries, left_out)
+            return fresh_start
+        if unfinished is not None:
+            fresh = None if unfinished.queries is None else list(dict.fromkeys([*fresh, *unfinished.queries]))
+    _check_checkpoints(pipeline, directory, chosen, fresh, left_out)
     return plan_fresh_start(pipeline, directory, fresh, decide)
 
 
 def _check_checkpoints(
     pipeline: Pipeline,
     directory: StateDirectory,
-    names: Mapping[str, QueryIdentity],
+    chosen: Mapping[str, QueryIdentity],
     forgotten: Collection[str] | None,
     left_out: Collection[str],
 ) -> None:
     shown_file = _path_for_commands(pipeline.file)
-    identity.check(directory, pipeline.name, names, forgotten, left_out, shown_file)
-    refuse_if_renamed(directory, pipeline, names, forgotten, shown_file)
+    identity.check(directory, pipeline.name, chosen, forgotten, left_out, shown_file)
+    refuse_if_renamed(directory, pipeline, chosen, forgotten, shown_file)
 
 
 def _path_for_commands(file: Path) -> str:
@@ -179,12 +184,18 @@ def choose_queries(queries: Mapping[str, QueryIdentity], only: Collection[str] |
             raise PipelineError(f"there is no sink {name}{near}")
     selected = {}
     for name, query in queries.items():
-        left_out = [sink for sink in sinks_of(name) if sink not in only]
-        if name not in only and 0 < len(left_out) < len(sinks_of(name)):
-            raise PipelineError(f"sink {left_out[0]} is written by the same query ({name}): name it too")
-        if name in only or not left_out:
+        missing_sinks = [sink for sink in sinks_of(name) if sink not in only]
+        if name not in only and 0 < len(missing_sinks) < len(sinks_of(name)):
+            raise PipelineError(f"sink {missing_sinks[0]} is written by the same query ({name}): name it too")
+        if name in only or not missing_sinks:
             selected[name] = query
     return selected
+
+
+def _each_sink_alone(pipeline: Pipeline, only: Collection[str] | None) -> list[str] | None:
+    """Return the names for a batch, in which no sinks share a query: instead of a shared query, those of its sinks."""
+    shared = sinks_by_query(pipeline.sinks)
+    return None if only is None else [sink for name in only for sink in (sinks_of(name) if name in shared else [name])]
 
 
 def queries_to_forget(
@@ -196,29 +207,29 @@ def queries_to_forget(
 
 
 def _jobs(
-    pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, options: RunOptions, names: Collection[str]
+    pipeline: Pipeline, spark: SparkSession, directory: StateDirectory, options: RunOptions, chosen: Collection[str]
 ) -> list[Job]:
     from moldau.pipelines.planning.compiling import Compiled, compile_pipeline
     from moldau.pipelines.running.jobs import activate, jobs
 
     activate(spark)
 
-    def plan(again: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=not again)
+    def plan(is_replan: bool) -> Compiled:
+        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=not is_replan)
 
-    return jobs(plan, directory, options.mode, names)
+    return jobs(plan, directory, options.mode, chosen)
 
 
 def _warnings(
-    pipeline: Pipeline, queries: Collection[str], names: Mapping[str, QueryIdentity], is_batch: bool
+    pipeline: Pipeline, queries: Collection[str], chosen: Mapping[str, QueryIdentity], is_batch: bool
 ) -> Iterator[str]:
     """Yield warnings about this run that its final status does not contain."""
     if is_batch:
-        yield from existing_output_warnings(pipeline, {sink for name in names for sink in sinks_of(name)})
-    sources_read = {source for query in names.values() for source in query.sources}
+        yield from existing_output_warnings(pipeline, {sink for name in chosen for sink in sinks_of(name)})
+    sources_read = {source for query in chosen.values() for source in query.sources}
     for name in queries:
         source = name.removesuffix(DEAD_LETTERS)
-        if name.endswith(DEAD_LETTERS) and name not in names and source in sources_read:
+        if name.endswith(DEAD_LETTERS) and name not in chosen and source in sources_read:
             yield f"bad records of source {source} are left out and not counted: {name} is not part of this run"
 
 
@@ -247,23 +258,29 @@ def _tasks_done(spark: SparkSession) -> tuple[tuple[int, int], ...]:
 
 
 @contextmanager
-def _record_failed_start(directory: StateDirectory, status: RunStatus) -> Iterator[RunStatus | None]:
+def _record_failed_start(
+    directory: StateDirectory, status: RunStatus, masked: Callable[[str], str] = str
+) -> Iterator[RunStatus | None]:
     """Yield the status of the last run. If this one fails before its first query, restore that status, with a note."""
     before = last_run(directory)
     directory.write_status(status.to_json())
     try:
         yield before
-    except Exception as error:
+    except BaseException as error:  # also Ctrl-C before Spark is up: from then on it is a request to stop
         current = directory.read_status()
         if current is not None and current["state"] == "starting":
-            directory.write_status(_after_failed_start(before, status, str(error)).to_json())
+            directory.write_status(_after_failed_start(before, status, masked(_reason(error))).to_json())
         raise
 
 
-def _after_failed_start(before: RunStatus | None, start: RunStatus, error: str) -> RunStatus:
+def _reason(error: BaseException) -> str:
+    return "interrupted by Ctrl-C" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+
+
+def _after_failed_start(before: RunStatus | None, start: RunStatus, reason: str) -> RunStatus:
     if before is None or not before.queries:
-        return replace(start, state="failed", updated=utc_now(), message=error)
-    return replace(before, note=f"a later start, at {start.started}, failed: {error}")
+        return replace(start, state="failed", updated=utc_now(), message=reason)
+    return replace(before, note=f"a later start, at {start.started}, failed: {reason}")
 
 
 def batch_directory(directory: StateDirectory) -> StateDirectory:

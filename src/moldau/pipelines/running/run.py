@@ -24,6 +24,7 @@ from moldau.pipelines.running.final_lines import final_lines
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.running.stop_request import Stop
 
 LOOK_EVERY_S: Final = 0.2
 STATUS_EVERY_S: Final = 1.0
@@ -98,20 +99,6 @@ class NoBroker:
         return None
 
     last_exchange = exchange
-
-
-@dataclass(slots=True)
-class Stop:
-    """The request to stop a run; a second request stops it at once. Safe to call from a signal handler."""
-
-    reason: str | None = None
-    at_once: bool = False
-
-    def request(self, reason: str) -> None:
-        if self.reason is None:
-            self.reason = reason
-        else:
-            self.at_once = True
 
 
 @dataclass(slots=True)
@@ -266,9 +253,7 @@ class Run:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _must_stop(self) -> bool:
-        if self.stop.reason is None and self.directory.stop_requested():
-            self.stop.request("stopped by `moldau pipeline stop`")
-        if self.stop.reason is not None and self.status.state == "running":
+        if self.stop.is_requested(self.directory) and self.status.state == "running":
             self._waiting = waiting_message([each.job.name for each in self._watched if each.query])
             self._set_state("stopping", self._waiting)
         return self.status.state == "stopping"

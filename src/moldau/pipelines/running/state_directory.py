@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,7 +119,7 @@ class StateDirectory:
 
     def read_status(self) -> dict[str, Any] | None:
         """Return the status that the last run wrote, or None if there was none."""
-        return read_json(self.path / STATUS)
+        return read_json(self.path / STATUS, remedy="`moldau pipeline run` writes a new one")
 
     def request_stop(self) -> None:
         with _faults_of(self.path / STOP):
@@ -190,16 +190,19 @@ def write_json(path: Path, content: Mapping[str, Any], sync: bool = True) -> Non
             sync_directory(str(path.parent))
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if there is no file. Raise StateRefused if it holds anything else."""
+def read_json(path: Path, keys: Collection[str] = (), remedy: str = "`--fresh` begins anew") -> dict[str, Any] | None:
+    """Return the JSON object in a file; None if there is no file. Raise StateRefused, with what to do about it, if it
+    holds anything else or lacks one of the keys."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise StateRefused(f"{path} is not what a run wrote ({error}); `--fresh` begins anew") from error
+        raise StateRefused(f"{path} is not what a run wrote ({error}); {remedy}") from error
     if not isinstance(content, dict):
-        raise StateRefused(f"{path} is not what a run wrote (no JSON object); `--fresh` begins anew")
+        raise StateRefused(f"{path} is not what a run wrote (no JSON object); {remedy}")
+    if missing := [key for key in keys if key not in content]:
+        raise StateRefused(f"{path} is not what a run wrote (no {missing[0]!r}); {remedy}")
     return content
 
 

@@ -28,13 +28,14 @@ from typing import Any, Final
 
 from moldau import __version__
 from moldau.pipelines.problems import PipelineError
+from moldau.platforms.file_locks import try_lock
 from moldau.spark.scripts import private_directories
 
 QUESTION_BYTES_MAX: Final = 4 << 20
-QUESTION_TIMEOUT_S: Final = 10.0
-"""How long a client that has connected may take to send its question."""
+CLIENT_TIMEOUT_S: Final = 10.0
+"""How long a client that has connected may take to send its question, and to receive a line of the answer."""
 PATH_LENGTH_MAX: Final = 100
-"""Limit of the length of a socket's path. The kernel's limit is a little higher."""
+"""Limit of the bytes of a socket's path. The kernel's limit is a little higher."""
 
 OnPhase = Callable[[str], None]
 Answerer = Callable[[Mapping[str, Any], OnPhase], Mapping[str, Any]]
@@ -42,9 +43,9 @@ Answerer = Callable[[Mapping[str, Any], OnPhase], Mapping[str, Any]]
 
 def socket_path(file: Path) -> Path | None:
     """Return the path of the socket of the `dev` of that file; None if no directory has a short enough path."""
-    name = f"dev-{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]}.sock"
+    name = f"dev-{hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]}.sock"
     for directory in private_directories():
-        if len(str(directory / name)) <= PATH_LENGTH_MAX:
+        if len(os.fsencode(directory / name)) <= PATH_LENGTH_MAX:
             return directory / name
     return None
 
@@ -54,7 +55,8 @@ def socket_path(file: Path) -> Path | None:
 
 @contextmanager
 def listening(file: Path) -> Iterator[socket.socket | None]:
-    """Listen on the socket of that file. Raises PipelineError if another `dev` already listens on it.
+    """Listen on the socket of that file. Raises PipelineError if another `dev` already does, or is about to: it holds
+    the lock of the file beside the socket.
 
     Yields None if there is no directory for the socket; then no command can connect.
     """
@@ -62,17 +64,17 @@ def listening(file: Path) -> Iterator[socket.socket | None]:
     if path is None:
         yield None
         return
-    if (other := _connect(path)) is not None:
-        other.close()
-        raise PipelineError(f"another `moldau pipeline dev {file}` is already running")
-    path.unlink(missing_ok=True)  # left by a `dev` that was killed
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        try:
-            yield listener
-        finally:
-            path.unlink(missing_ok=True)
+    with open(path.with_suffix(".lock"), "wb") as lock:
+        if not try_lock(lock.fileno()):
+            raise PipelineError(f"another `moldau pipeline dev {file}` is already running")
+        path.unlink(missing_ok=True)  # left by a `dev` that was killed
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            try:
+                yield listener
+            finally:
+                path.unlink(missing_ok=True)
 
 
 def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> bool:
@@ -82,12 +84,11 @@ def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> b
         if not selector.select(timeout_s):
             return False
     caller, _ = listener.accept()
-    with caller, suppress(OSError):  # the caller may disconnect before the answer
-        caller.settimeout(QUESTION_TIMEOUT_S)
+    with caller, suppress(OSError):  # the caller may disconnect before the answer, or not read it
+        caller.settimeout(CLIENT_TIMEOUT_S)
         question = _read_question(caller)
         if question is None:
             return False
-        caller.settimeout(None)
         if question.get("version") != __version__:
             _send(caller, {"other": __version__})
             return False
@@ -137,7 +138,10 @@ def ask(
         on_phase("waiting for the Spark of `moldau pipeline dev` to finish its current work")
         with connection.makefile("rb") as lines:
             for line in lines:
-                message: dict[str, Any] = json.loads(line)
+                try:
+                    message: dict[str, Any] = json.loads(line)
+                except ValueError:  # cut off: the `dev` was killed while it sent the line
+                    return None
                 if "phase" not in message:
                     return None if "other" in message else message
                 on_phase(message["phase"])

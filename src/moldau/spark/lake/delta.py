@@ -126,21 +126,21 @@ class DeltaLakeTable:
         last = _checked_last_batch(table, tag)
         merger = table.merge(
             merge.rows,
-            predicate=merge.matched_by("target", "source"),
+            predicate=merge.join_condition("target", "source"),
             source_alias="source",
             target_alias="target",
             commit_properties=_tagged(tag, epoch),
         )
         values = {quoted(name): f"source.{quoted(name)}" for name in merge.columns}
-        is_newer = merge.is_newer("target", "source")
-        if merge.deletes is not None:
-            mark = f"source.{quoted(merge.deletes)}"
-            condition = f" AND {is_newer}" if is_newer else ""
+        newer = merge.newer_condition("target", "source")
+        if merge.delete_column is not None:
+            mark = f"source.{quoted(merge.delete_column)}"
+            condition = f" AND {newer}" if newer else ""
             merger = merger.when_matched_delete(predicate=f"{mark}{condition}")
             merger = merger.when_matched_update(values, predicate=f"NOT {mark}{condition}")
             merger = merger.when_not_matched_insert(values, predicate=f"NOT {mark}")
         else:
-            merger = merger.when_matched_update(values, predicate=is_newer).when_not_matched_insert(values)
+            merger = merger.when_matched_update(values, predicate=newer).when_not_matched_insert(values)
         try:
             merger.execute()
         except CommitFailedError as error:

@@ -73,24 +73,35 @@ def new_columns(table: str, table_schema: pa.Schema, query_schema: pa.Schema) ->
     return added
 
 
+def column_named(columns: Sequence[str], name: str) -> str | None:
+    """Return the column of that name, else the one whose name differs only in case, as Spark finds it; or None."""
+    if name in columns:
+        return name
+    return next((column for column in columns if column.casefold() == name.casefold()), None)
+
+
 def checked_partitions(table: str, schema: pa.Schema, partition_by: Sequence[str]) -> tuple[str, ...]:
-    for name in partition_by:
-        if name not in schema.names:
-            raise LakeError(f"{table}: there is no column {name} to partition by; there are {', '.join(schema.names)}")
+    """Return the columns to partition by with their names in the schema."""
+    partitions = []
+    for asked in partition_by:
+        name = column_named(schema.names, asked)
+        if name is None:
+            raise LakeError(f"{table}: there is no column {asked} to partition by; there are {', '.join(schema.names)}")
+        partitions.append(name)
         kind = schema.field(name).type
         if kind not in _PARTITION:
             raise LakeError(
                 f"{table}: column {name} is {kind}; a table is partitioned by string, integer, date or boolean "
                 "columns, so partition by an expression of it, such as date(ts)"
             )
-    if len(partition_by) >= len(schema):
+    if len(partitions) >= len(schema):
         raise LakeError(f"{table}: a table needs a column that it is not partitioned by")
-    return tuple(partition_by)
+    return tuple(partitions)
 
 
 def check_partitioning(table: str, there: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     """Return the table's partitioning; the query may omit it, but not request another one."""
-    if asked and tuple(asked) != tuple(there):
+    if asked and [name.casefold() for name in asked] != [name.casefold() for name in there]:
         partitioning = f"partitioned by {', '.join(there)}" if there else "not partitioned"
         raise LakeError(f"{table} is {partitioning}; the query asks for {', '.join(asked)}")
     return tuple(there)

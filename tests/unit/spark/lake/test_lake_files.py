@@ -1,4 +1,5 @@
-"""A task's files: cut by partition values, few of them open at once, and gone if the task fails."""
+"""A task's files: cut by partition values, few of them open at once, and gone if the task fails. The operations on
+files of `disk` and `staging`: right also when the file system fails."""
 
 from __future__ import annotations
 
@@ -45,15 +46,15 @@ def rows_by_partition(path: Path, written: list[DataFile]) -> Counter[tuple[int,
     return found
 
 
-def expected_rows(given: list[pa.RecordBatch]) -> Counter[tuple[int, int]]:
-    return Counter((row["id"], row["part"]) for batch in given for row in batch.to_pylist())
+def expected_rows(source: list[pa.RecordBatch]) -> Counter[tuple[int, int]]:
+    return Counter((row["id"], row["part"]) for batch in source for row in batch.to_pylist())
 
 
 def test_one_file_for_each_partition_while_the_rows_fit_into_memory(tmp_path: Path) -> None:
-    given = batches(20, 100, values=40)
-    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 5, given)
+    source = batches(20, 100, values=40)
+    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 5, source)
     assert len(written) == 40
-    assert rows_by_partition(tmp_path, written) == expected_rows(given)
+    assert rows_by_partition(tmp_path, written) == expected_rows(source)
     assert written[0].name.startswith("part=")
     assert "/query-000003-00005-" in written[0].name
 
@@ -71,31 +72,31 @@ def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.M
         assert self._waiting_bytes < 2_000
 
     monkeypatch.setattr(files._TaskWriter, "add", watched)
-    given = batches(12, 60, values=90)
-    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, given)
+    source = batches(12, 60, values=90)
+    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, source)
     assert most_open == 4
-    assert rows_by_partition(tmp_path, written) == expected_rows(given)
+    assert rows_by_partition(tmp_path, written) == expected_rows(source)
 
 
 def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 1)
     monkeypatch.setattr(files, "FILE_BYTES_MAX", 5_000)
-    given = batches(40, 500, values=1)
-    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, given)
+    source = batches(40, 500, values=1)
+    written = write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, source)
     assert len(written) > 2
     assert all(file.size < 20_000 for file in written)
-    assert rows_by_partition(tmp_path, written) == expected_rows(given)
+    assert rows_by_partition(tmp_path, written) == expected_rows(source)
 
 
 def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 1)
 
-    def failing() -> Iterator[pa.RecordBatch]:
+    def broken_rows() -> Iterator[pa.RecordBatch]:
         yield from batches(3, 100, values=30)
         raise ValueError("the query broke")
 
     with pytest.raises(ValueError, match="the query broke"):
-        write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, failing())
+        write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, broken_rows())
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 

@@ -93,11 +93,39 @@ def test_odd_names_partitions_and_zones(tmp_path: Path) -> None:
         ("delta", ["nope"], None, "have no column nope"),
         ("delta", ["id"], "op = 'd'", "have no column op = 'd'"),
         ("delta", ["id"], "name", "must be a boolean"),
+        ("delta", ["id", "gone"], "GONE", "gone marks the rows that delete and is not stored: it cannot be a key"),
     ],
 )
 def test_what_cannot_be_merged(tmp_path: Path, kind: str, keys: list[str], delete_when: str, message: str) -> None:
     with pytest.raises(LakeError, match=message):
         upsert(str(tmp_path / "t"), kind, changes((1, "a", False)), keys, delete_when, BatchTag("q", 0))
+
+
+NESTED = [pa.array([{"a": 1}]), pa.array([[1]]), pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))]
+
+
+@pytest.mark.parametrize("column", NESTED, ids=lambda column: str(column.type))
+def test_columns_that_cannot_be_compared(tmp_path: Path, column: pa.Array) -> None:
+    rows = pa.table({"id": [1], "nested": column})
+    with pytest.raises(LakeError, match=r"nested is .*, and a key must be"):
+        upsert(str(tmp_path / "t"), "delta", rows, ["id", "nested"])
+    with pytest.raises(LakeError, match=r"nested is .*, and order_by must be"):
+        upsert(str(tmp_path / "t"), "delta", rows, ["id"], order_by="nested")
+
+
+def test_the_mark_of_deletions_does_not_order_rows(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="gone marks the rows that delete and is not stored: it cannot be order_by"):
+        upsert(str(tmp_path / "t"), "delta", changes((1, "a", False)), ["id"], "gone", order_by="gone")
+
+
+def test_columns_are_named_in_any_case_as_in_spark(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    for batch, name in enumerate(("a", "b")):
+        tag = BatchTag("q", batch)
+        rows = changes((1, name, False), (2, name, True))
+        assert upsert(str(path), "delta", rows, ["ID"], "Gone", tag, order_by="Id", partition_by=["NAME"])
+    assert content(path) == {1: "b"}
+    assert DeltaTable(str(path)).metadata().partition_columns == ["name"]
 
 
 def test_no_rows_no_transaction(tmp_path: Path) -> None:
