@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.steps import Steps, TurnItems
 from moldau.coordinator.group import offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
 from moldau.coordinator.group.consumer.describe import describe_group
@@ -23,13 +25,32 @@ GROUP_NOT_FOUND_MIN_VERSION: Final = 6
 """Earlier versions of DescribeGroups report a missing group as Dead."""
 
 
-def list_groups(state: GroupState, states: AbstractSet[str], types: AbstractSet[str]) -> list[ListedGroup]:
-    """Return the groups in one of `states` and of one of `types`, which are in lower case; empty means all."""
-    return [
-        ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type_name)
-        for group in state.groups.values()
-        if (not states or group.state_name.lower() in states) and (not types or group.type_name in types)
-    ]
+class GroupFilter(NamedTuple):
+    """The groups that a client wants to see, and those that it may. Empty sets mean all."""
+
+    states: AbstractSet[str]
+    """In lower case, as are the types."""
+    types: AbstractSet[str]
+    may_see: Callable[[str], bool]
+    """Takes the group id."""
+
+    def includes(self, group: Group) -> bool:
+        return (
+            (not self.states or group.state_name.lower() in self.states)
+            and (not self.types or group.type_name in self.types)
+            and self.may_see(group.group_id)
+        )
+
+
+def list_groups(state: GroupState, wanted: GroupFilter, turn: TurnItems) -> Steps[list[ListedGroup]]:
+    """Return the groups that the filter includes. The step ends whenever the turn is over."""
+    listed: list[ListedGroup] = []
+    for group in list(state.groups.values()):
+        if wanted.includes(group):
+            listed.append(ListedGroup(group.group_id, group.protocol_type, group.state_name, group.type_name))
+        if turn.ends_after(1):
+            yield
+    return listed
 
 
 def describe(state: GroupState, group_id: str, version: int, operations: int) -> DescribedGroup:

@@ -138,10 +138,6 @@ class Shards(Generic[M]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return local.shard.end_transaction(producer, marker, transaction_version)
 
-    def submit_to_all(self, decide: Callable[[M], Outcome[R]]) -> list[R | Promise[R]]:
-        """Submit the same request to every machine. Raise KafkaError if a machine is not loaded."""
-        return [local.shard.submit(decide, local.machine) for local in self._shards.values()]
-
     def read_all(self, read: Callable[[M], Steps[R]]) -> Steps[list[R | Promise[R]]]:
         """Read every machine in steps; what was read of it is its reply when all of that is committed. Raise KafkaError
         if a machine is not loaded, or is dropped meanwhile."""

@@ -139,7 +139,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         OffsetCommit(node.groups, node.timers),
         OffsetFetch(node.groups, node.timers),
         OffsetDelete(node.groups, node.timers),
-        ListGroups(node.groups),
+        ListGroups(node.groups, node.timers),
         DescribeGroups(node.groups, node.timers),
         DeleteGroups(node.groups, node.timers),
         ConsumerGroupHeartbeat(node.groups, node.timers),

@@ -8,10 +8,10 @@ import pytest
 from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.pattern import compile_pattern
+from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
-from moldau.coordinator.group.consumer.patterns import Patterns
+from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -105,6 +105,46 @@ def test_a_pattern_that_only_another_broker_accepts_matches_nothing() -> None:
     response, _ = shard.heartbeat(join)
     assert response.assignment is not None
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0]]
+
+
+def many_topics(count: int) -> InMemoryConsumerShard:
+    shard = InMemoryConsumerShard()
+    for number in range(count):
+        shard.create_topic(f"a{number:09}", 1)
+    return shard
+
+
+@pytest.mark.needs_re2
+def test_a_new_pattern_is_matched_against_many_topics_in_steps() -> None:
+    shard = many_topics(1_000)
+    patterns = Patterns(shard.current, {"a.*"})
+    with pytest.raises(PatternsNotMatched) as unmatched:
+        patterns.require(["a.*", "b.*"])
+    steps = unmatched.value.steps
+    for _ in range(2):
+        next(steps)
+    shard.create_topic("a-new", 1)
+    shard.create_topic("b-new", 1)
+    shard.delete_topic("a000000000")
+    assert 2 * 10_000 // CHARACTERS_A_TURN - 2 <= sum(1 for _ in steps) <= 2 * 10_000 // CHARACTERS_A_TURN
+    patterns.require(["a.*", "b.*"])
+    assert patterns.topics("a.*") == {name for name in shard.current.image.topics if name.startswith("a")}
+    assert len(patterns.topics("a.*")) == 1_000
+    assert patterns.topics("b.*") == {"b-new"}
+
+
+@pytest.mark.needs_re2
+def test_a_pattern_that_cannot_be_compiled_is_matched_once() -> None:
+    shard = many_topics(MATCHED_AT_ONCE + 1)
+    patterns = Patterns(shard.current, {"("})
+    with pytest.raises(PatternsNotMatched) as unmatched:
+        patterns.require(["("])
+    assert list(unmatched.value.steps) == []
+    patterns.require(["("])
+    assert patterns.topics("(") == frozenset()
+    assert patterns.apply_changes(shard.current.image, Changes(topics={"(": {0}})) == set()
+    with pytest.raises(KafkaError):
+        patterns.check("(")
 
 
 # --- what members may describe ----------------------------------------------------------------------------------

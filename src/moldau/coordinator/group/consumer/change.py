@@ -67,7 +67,8 @@ class Change:
 
     def resolve_topics(self, patterns: Patterns, may_describe: MayUseTopic) -> None:
         """Resolve the topics of the group. Those that match a pattern, but that this client may not describe, are left
-        out for all members with the pattern, as in Kafka."""
+        out for all members with the pattern, as in Kafka. Raise PatternsNotMatched if patterns must be matched
+        first."""
         if not (self.has_subscription_changed or self.group.must_resolve_topics or self._is_pattern_old()):
             return
         self.subscriptions = self.group.subscriptions.copy()
@@ -89,15 +90,19 @@ class Change:
         """Resolve new patterns; after a change of topics, all patterns; after some time, the pattern of the member.
         Return whether one matches other topics than before."""
         group_id = self.group.group_id
+        old_pattern = self.member.pattern if self._is_pattern_old() else None
+        to_resolve = [
+            pattern
+            for pattern in self.subscriptions.patterns
+            if pattern not in self.subscriptions.resolved or self.group.must_resolve_topics or pattern == old_pattern
+        ]
+        patterns.require(to_resolve)
         self.records += [
             records.pattern_tombstone(group_id, pattern) for pattern in self.subscriptions.drop_unused_patterns()
         ]
         has_changed = False
-        old_pattern = self.member.pattern if self._is_pattern_old() else None
-        for pattern in self.subscriptions.patterns:
+        for pattern in to_resolve:
             previous = self.subscriptions.resolved.get(pattern)
-            if previous is not None and not self.group.must_resolve_topics and pattern != old_pattern:
-                continue
             topics = _describable(patterns.topics(pattern), may_describe)
             is_changed = previous is None or previous.topics != topics
             if is_changed or pattern == old_pattern:

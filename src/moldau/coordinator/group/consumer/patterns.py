@@ -1,22 +1,34 @@
 """Subscriptions by regular expression (KIP-848).
 
-A new pattern is matched against all topics once; after that only against those that are created or changed and did not
-match before.
+A new pattern is matched against all topics once, in several turns of the loop if there are many; after that only
+against those that are created or changed and did not match before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any, Final
 
-from moldau.base.errors import KafkaError
-from moldau.base.pattern import compile_pattern
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
+from moldau.base.steps import Steps, TurnItems, finish
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 
 PATTERNS_MAX: Final = 10_000
 """Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
+
+MATCHED_AT_ONCE: Final = 50
+"""If there are more topics, a new pattern is matched in turns of the loop: a bad one takes a millisecond for each."""
+
+
+class PatternsNotMatched(KafkaError):
+    """A decision needs patterns that are not matched yet. Run the steps in turns of the loop, then decide again."""
+
+    def __init__(self, steps: Steps[None]) -> None:
+        super().__init__(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the topics of a pattern are not known yet")
+        self.steps = steps
 
 
 class Patterns:
@@ -27,6 +39,7 @@ class Patterns:
         self._current = current
         self._used = used
         self._matchers: dict[str, Any] = {}
+        """Only of patterns that can be compiled here."""
         self._topics: dict[str, frozenset[str]] = {}
         self._full_at = PATTERNS_MAX
         """How many patterns there may be before unused ones are dropped. If most are in use, it grows: otherwise every
@@ -37,25 +50,56 @@ class Patterns:
         if pattern and pattern not in self._matchers:
             compile_pattern(pattern)
 
+    def require(self, patterns: Iterable[str]) -> None:
+        """Raise PatternsNotMatched if one of the patterns is new and there are many topics."""
+        new = [pattern for pattern in patterns if pattern not in self._topics]
+        if new and len(self._current.image.topics) > MATCHED_AT_ONCE:
+            raise PatternsNotMatched(self._match_all(new))
+
     def topics(self, pattern: str) -> frozenset[str]:
         """Return the topics that match. A pattern that another broker accepted but this one cannot compile matches
         nothing: an error would go to other members, which cannot change it."""
-        topics = self._topics.get(pattern)
-        if topics is None:
-            try:
-                matcher = compile_pattern(pattern)
-            except KafkaError:
-                return frozenset()
-            topics = frozenset(name for name in self._current.image.topics if matcher.fullmatch(name))
-            if len(self._topics) >= self._full_at:
-                self._drop_unused()
+        if pattern not in self._topics:
+            finish(self._match(pattern))
+        return self._topics[pattern]
+
+    def _match_all(self, patterns: Iterable[str]) -> Steps[None]:
+        for pattern in patterns:
+            if pattern not in self._topics:
+                yield from self._match(pattern)
+
+    def _match(self, pattern: str) -> Steps[None]:
+        topics: frozenset[str] = frozenset()
+        try:
+            matcher = compile_pattern(pattern)
+        except KafkaError:
+            matcher = None
+        else:
+            topics = yield from self._matching_topics(matcher)
+        if len(self._topics) >= self._full_at:
+            self._drop_unused()
+        self._topics[pattern] = topics
+        if matcher is not None:
             self._matchers[pattern] = matcher
-            self._topics[pattern] = topics
-        return topics
+
+    def _matching_topics(self, matcher: Any) -> Steps[frozenset[str]]:
+        """Return the topics of the image that is current in the last step."""
+        topics = self._current.image.topics
+        names, matching, turn = list(topics), set(), TurnItems(CHARACTERS_A_TURN)
+        while names:
+            for name in names:
+                if matcher.fullmatch(name):
+                    matching.add(name)
+                if turn.ends_after(len(name)):
+                    yield
+            before, topics = topics, self._current.image.topics
+            names = [] if topics is before else [name for name in topics if name not in before]
+        return frozenset(name for name in matching if name in topics)
 
     def _drop_unused(self) -> None:
         for pattern in [pattern for pattern in self._topics if pattern not in self._used]:
-            del self._topics[pattern], self._matchers[pattern]
+            del self._topics[pattern]
+            self._matchers.pop(pattern, None)
         self._full_at = max(PATTERNS_MAX, 2 * len(self._topics))
 
     def apply_changes(self, image: MetadataImage, changes: Changes) -> set[str]:
@@ -65,8 +109,8 @@ class Patterns:
         # a later part.
         deleted = {topic.name for topic in changes.removed if topic.name not in image.topics}
         affected = set()
-        for pattern, before in self._topics.items():
-            matcher = self._matchers[pattern]
+        for pattern, matcher in self._matchers.items():
+            before = self._topics[pattern]
             created = {name for name in changes.topics if name not in before and matcher.fullmatch(name)}
             if created or not deleted.isdisjoint(before):
                 self._topics[pattern] = (before - deleted) | created

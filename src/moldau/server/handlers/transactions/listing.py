@@ -8,6 +8,7 @@ from typing import Any, Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps, TurnItems, split
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
@@ -26,9 +27,6 @@ from moldau.wire.messages.describe_transactions import (
 from moldau.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from moldau.wire.messages.list_transactions import TransactionState as ListedTransaction
 
-MATCHED_CHARACTERS_MAX = 4_096
-"""Characters of transactional ids that are matched in one iteration of the event loop. The slowest pattern takes
-10 µs for one character."""
 LISTED_A_TURN: Final = 1_000
 DESCRIBED_A_TURN: Final = 200
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
@@ -75,7 +73,7 @@ def _read(
 def _matching(pattern: Any, listed: Sequence[ListedTransaction]) -> Steps[list[ListedTransaction]]:
     """Keep the transactions that match; a bad pattern is slow."""
     matching = []
-    turn = TurnItems(MATCHED_CHARACTERS_MAX)
+    turn = TurnItems(CHARACTERS_A_TURN)
     for transaction in listed:
         if pattern.fullmatch(transaction.transactional_id) is not None:
             matching.append(transaction)

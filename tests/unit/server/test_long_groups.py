@@ -1,0 +1,131 @@
+"""Requests about thousands of groups, or about patterns of thousands of topics, are handled in turns of the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from coordinator_node import CoordinatorNode
+from operations import operations_of
+
+from moldau.base.errors import ErrorCode
+from moldau.base.pattern import CHARACTERS_A_TURN
+from moldau.base.promise import Promise
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
+from moldau.coordinator.group.classic.group import ClassicGroup
+from moldau.coordinator.group.consumer.patterns import Patterns
+from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.server.handlers.groups.listing import LISTED_A_TURN
+from moldau.server.router import Caller
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.wire.messages.list_groups import ListGroupsRequest
+from moldau.wire.schema import Message
+
+GROUPS = 8_000
+TOPICS = 300
+
+
+def coordinator_of(node: CoordinatorNode) -> GroupCoordinator:
+    broker = node.in_memory.assembly.broker_side
+    assert broker is not None
+    return broker.groups
+
+
+def begin(node: CoordinatorNode, api: ApiKey, request: Message) -> Any:
+    handler = node._handlers[api]
+    return handler.answer(request, Caller("PLAINTEXT", "test:1", "test", handler.versions[1]))
+
+
+def test_groups_are_listed_in_turns() -> None:
+    node = CoordinatorNode()
+    shards = coordinator_of(node).shards
+    for number in range(GROUPS):
+        each = f"group-{number}"
+        shards.machine_of(each).state.groups[each] = ClassicGroup(each)
+    replies: list[Any] = []
+    turns = [operations_of(lambda: replies.append(begin(node, ApiKey.LIST_GROUPS, ListGroupsRequest())))]
+    while not replies[0].done:
+        turns.append(operations_of(node.in_memory.timers.run_one_soon))
+    assert len(turns) > GROUPS // LISTED_A_TURN
+    assert max(turns) < 3 * sum(turns) // len(turns)
+    assert len(replies[0].value().groups) == GROUPS
+
+
+# --- patterns ---------------------------------------------------------------------------------------------------
+
+
+def heartbeat(member_id: str, pattern: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        "g", member_id, 0, rebalance_timeout_ms=60_000, subscribed_topic_regex=pattern, topic_partitions=[]
+    )
+
+
+@pytest.fixture
+def node_with_topics() -> CoordinatorNode:
+    node = CoordinatorNode()
+    for number in range(TOPICS):
+        node.in_memory.create_topic(f"orders-{'of-a-long-name' * 4}-{number}", 1)
+    node.run_until_idle()
+    return node
+
+
+def assigned(node: CoordinatorNode, reply: Promise[Any]) -> int:
+    node.run_until_idle()
+    response = reply.value()
+    assert response.error_code == ErrorCode.NONE
+    return len(response.assignment.topic_partitions)
+
+
+@pytest.mark.needs_re2
+def test_a_heartbeat_with_a_new_pattern_waits_while_it_is_matched(node_with_topics: CoordinatorNode) -> None:
+    node = node_with_topics
+    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    assert isinstance(reply, Promise)
+    turns = 0
+    while not coordinator_of(node).shards.machine_of("g").state.groups:
+        assert node.in_memory.timers.run_one_soon()
+        turns += 1
+    assert turns > TOPICS * 60 // CHARACTERS_A_TURN
+    assert assigned(node, reply) == TOPICS
+
+
+@pytest.mark.needs_re2
+def test_a_group_whose_topics_change_while_a_pattern_is_matched_has_them(node_with_topics: CoordinatorNode) -> None:
+    node = node_with_topics
+    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    node.in_memory.timers.run_one_soon()
+    node.in_memory.create_topic("orders-new", 1)
+    assert assigned(node, reply) == TOPICS + 1
+
+
+@pytest.mark.needs_re2
+def test_a_pattern_that_is_matched_while_the_node_stops_being_the_coordinator(
+    node_with_topics: CoordinatorNode,
+) -> None:
+    node = node_with_topics
+    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    node.in_memory.timers.run_one_soon()
+    coordinator_of(node).shards.close(ErrorCode.NOT_COORDINATOR)
+    node.run_until_idle()
+    assert reply.value().error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+@pytest.mark.needs_re2
+def test_an_internal_error_while_a_pattern_is_matched_is_answered(
+    node_with_topics: CoordinatorNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = node_with_topics
+    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    monkeypatch.setattr(Patterns, "_matching_topics", None)
+    node.run_until_idle()
+    assert reply.value().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "group g: a request that waited for matching topics failed" in caplog.text
+
+
+@pytest.mark.needs_re2
+def test_an_invalid_pattern_is_refused_at_once(node_with_topics: CoordinatorNode) -> None:
+    before = node_with_topics.in_memory.partition(CONSUMER_OFFSETS_TOPIC, 0).log.end_offset
+    response = begin(node_with_topics, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "("))
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert node_with_topics.in_memory.partition(CONSUMER_OFFSETS_TOPIC, 0).log.end_offset == before
