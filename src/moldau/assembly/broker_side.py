@@ -14,6 +14,7 @@ from moldau.assembly.registration import broker_registration
 from moldau.assembly.views import views_of
 from moldau.assembly.world import World
 from moldau.base import own_configs
+from moldau.base.broker_configs import broker_value
 from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
@@ -252,9 +253,8 @@ class BrokerSide:
         )
 
     def _verifies_transactions(self) -> bool:
-        layers = broker_layers(self._current.image, self._settings.node_id, self._static).in_order()
-        value = next((configs[VERIFICATION_ENABLE] for _, configs in layers if VERIFICATION_ENABLE in configs), "true")
-        return value.lower() == "true"
+        layers = broker_layers(self._current.image, self._settings.node_id, self._static)
+        return bool(broker_value(VERIFICATION_ENABLE, layers))
 
     def _handler_dependencies(self, channel: ControllerChannel) -> HandlerDependencies:
         settings, world = self._settings, self._world

@@ -11,8 +11,9 @@ STRING_BYTES_MAX: Final = 32_767
 """Longest string in a request, as in Kafka. Flexible versions allow longer ones, but older versions could not return
 them."""
 
-HEADER_TAGS_MAX: Final = 64
-"""Tagged fields in a request header. Clients send only a few, and a count from a client is never trusted."""
+TAGS_MAX: Final = 64
+"""Tagged fields in a request header, or in one struct of a request. Clients send only a few, and a count from a client
+is never trusted: skipping each takes time, and decoding cannot be split into turns."""
 
 REQUESTS_IN_FLIGHT_MAX: Final = 64
 """Requests of one connection that may wait for a response; then the socket is not read. Clients pipeline 5."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.base.limits import STRING_BYTES_MAX
+from moldau.base.limits import STRING_BYTES_MAX, TAGS_MAX
 from moldau.wire.schema import Field, Message, fields_of
 from moldau.wire.source_writer import FIXED, SourceWriter
 
@@ -211,6 +211,8 @@ class DecoderWriter(SourceWriter):
         self.line(f"if {left}:")
         self.depth += 1
         self.line(f"if {left} > 127: {left}, p = uvarint_rest(b, p, {left})")
+        if self.is_request:
+            self.line(f"if {left} > {TAGS_MAX}: raise malformed('more than {TAGS_MAX} tagged fields in one struct')")
         self.line(f"if {left} * 2 > end - p: raise malformed('more tagged fields claimed than are there')")
         self.line(f"for _ in range({left}):")
         self.depth += 1

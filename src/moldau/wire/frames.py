@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
-from moldau.base.limits import HEADER_TAGS_MAX
+from moldau.base.limits import TAGS_MAX
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.codec import Framer, decode_from, encode, framer, read_uvarint
 from moldau.wire.schema import Message
@@ -61,7 +61,7 @@ def _skip_tags(frame: Buffer, position: int) -> int:
     """Skip tagged fields; a large count is refused before anything is read."""
     count = frame[position]
     position += 1
-    if count > HEADER_TAGS_MAX:
+    if count > TAGS_MAX:
         raise MalformedData("too many tagged fields in a request header")
     for _ in range(count):
         _, position = read_uvarint(frame, position)

@@ -442,3 +442,11 @@ def test_a_marker_that_is_not_committed_in_time_is_reported_alone(node: Transact
     (topic,) = answer.value().markers[0].topics
     assert [each.error_code for each in topic.partitions] == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
     node.run_until_idle()
+
+
+@pytest.mark.parametrize(("text", "is_enabled"), [("true", True), ("True ", True), ("false", False), (" FALSE", False)])
+def test_verification_is_enabled_by_any_spelling_that_is_accepted(text: str, is_enabled: bool) -> None:
+    node = InMemoryNode(static={**SETTINGS, "transaction.partition.verification.enable": text}).start()
+    broker = node.assembly.broker_side
+    assert broker is not None
+    assert broker._verifies_transactions() == is_enabled

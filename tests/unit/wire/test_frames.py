@@ -20,7 +20,7 @@ from oracles import kio_class
 from random_messages import Filling, random_message
 
 from moldau.base.errors import MalformedData
-from moldau.base.limits import HEADER_TAGS_MAX
+from moldau.base.limits import TAGS_MAX
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
 from moldau.wire.codec import decode, encode
 from moldau.wire.frames import Framing, RequestHeader, read_request_header, read_response, request_frame
@@ -99,9 +99,9 @@ def test_tagged_fields_of_a_header_are_skipped() -> None:
 
 def test_as_many_header_tags_as_the_limit_are_read_and_one_more_is_refused() -> None:
     tag = b"\x01\x00"
-    most = header_bytes(HEARTBEAT_FLEXIBLE, tags=bytes([HEADER_TAGS_MAX]) + tag * HEADER_TAGS_MAX)
+    most = header_bytes(HEARTBEAT_FLEXIBLE, tags=bytes([TAGS_MAX]) + tag * TAGS_MAX)
     assert read_request_header(most)[1] == len(most)
-    more = header_bytes(HEARTBEAT_FLEXIBLE, tags=bytes([HEADER_TAGS_MAX + 1]) + tag * (HEADER_TAGS_MAX + 1))
+    more = header_bytes(HEARTBEAT_FLEXIBLE, tags=bytes([TAGS_MAX + 1]) + tag * (TAGS_MAX + 1))
     with pytest.raises(MalformedData, match="too many tagged fields"):
         read_request_header(more)
     with pytest.raises(MalformedData, match="too many tagged fields"):
