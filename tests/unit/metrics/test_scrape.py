@@ -181,3 +181,23 @@ def test_unclean_elections_are_counted_by_the_active_controller() -> None:
     is_active = False
     elections.on_image(image(1, RECOVERING), changes)
     assert elections.count == 1
+
+
+def test_unclean_elections_are_counted_once_however_many_views_a_topic_has() -> None:
+    current = CurrentImage()
+    elections = UncleanElections(current, lambda: True)
+
+    def image(leader: int, recovery_state: int, views: list[str]) -> MetadataImage:
+        state = PartitionState((1, 2), (leader,), leader, 1, 1, leader_recovery_state=recovery_state)
+        source = TopicImage("t", bytes(16), (state,))
+        shown = {name: TopicImage(name, name.encode() * 16, (state,), source.id) for name in views}
+        return MetadataImage(topics=PersistentMap({"t": source, **shown}))
+
+    current.publish(image(1, 0, ["v", "w"]), Changes())
+    after = image(2, RECOVERING, ["v", "w"])
+    changes = Changes(topics={"t": {0}, "v": {0}, "w": {0}})
+    elections.on_image(after, changes)
+    assert elections.count == 1
+    current.publish(after, changes)
+    elections.on_image(image(2, RECOVERING, ["v", "w", "x"]), Changes(topics={"x": {0}}))
+    assert elections.count == 1, "a new view is no election"
