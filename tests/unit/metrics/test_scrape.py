@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from in_memory_node import InMemoryNode, batch
@@ -16,7 +16,9 @@ from moldau.assembly.metrics import NodeMetrics
 from moldau.base.errors import StorageFault
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinator.group.state import GroupState
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState, TopicImage
@@ -28,7 +30,7 @@ from moldau.server.router import Caller
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 PARTITIONS = 10_000
-OPERATIONS_A_STEP = 32 * PIECE_SERIES
+OPERATIONS_A_STEP = 50 * PIECE_SERIES
 """Some lines for each series."""
 
 
@@ -68,8 +70,9 @@ def large() -> InMemoryNode:
     return node
 
 
-def test_no_step_is_large_however_many_partitions_there_are(large: InMemoryNode) -> None:
-    steps, series = metrics_of(large).steps(), 0
+def series_of_small_steps(metrics: NodeMetrics) -> int:
+    """Return how many series a scrape has, none of whose steps is large."""
+    steps, series = metrics.steps(), 0
     while True:
         taken: list[Any] = []
         spent = operations_of(lambda: taken.append(next(steps, None)))  # noqa: B023
@@ -80,7 +83,29 @@ def test_no_step_is_large_however_many_partitions_there_are(large: InMemoryNode)
             assert count <= PIECE_SERIES
             series += count
         assert spent <= OPERATIONS_A_STEP, taken[0][:200]
-    assert series > 13 * PARTITIONS
+    return series
+
+
+def test_no_step_is_large_however_many_partitions_there_are(large: InMemoryNode) -> None:
+    assert series_of_small_steps(metrics_of(large)) > 13 * PARTITIONS
+
+
+def test_no_step_is_large_however_many_groups_and_committed_offsets_there_are(
+    large: InMemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = large.assembly.broker_side
+    assert side is not None
+    committed = OffsetCommitValue(-5, -1, "", 0, -1, bytes(16))
+    machines = []
+    for shard in range(50):
+        state = GroupState(*(cast(Any, None) for _ in range(4)))
+        for number in range(PIECE_SERIES - 1):
+            state.groups[f"g{shard}-{number}"] = cast(Group, SimpleNamespace(members=()))
+        indexes = range(shard, PARTITIONS + 50, 50)
+        state.offsets[f"g{shard}-0"] = {"many": dict.fromkeys(indexes, committed), "gone": {shard: committed}}
+        machines.append(SimpleNamespace(state=state))
+    monkeypatch.setattr(side.groups.shards, "ready_machines", lambda: machines)
+    assert series_of_small_steps(metrics_of(large)) > 15 * PARTITIONS
 
 
 def test_series_of_single_partitions_are_a_choice() -> None:
