@@ -36,6 +36,8 @@ from moldau.wire.apis import APIS
 
 STARTING: Final = 1
 RUNNING: Final = 3
+PENDING_CONTROLLED_SHUTDOWN: Final = 6
+SHUTTING_DOWN: Final = 7
 CONNECTION_PURPOSE: Final = "metrics"
 _TRANSACTIONS: Final = Family("moldau_transactions", GAUGE, "Transactional ids by the state of their transaction.")
 _LIMITS: Final = Family("moldau_limits_total", COUNTER, "How often each limit was reached; docs/security.md has them.")
@@ -80,9 +82,10 @@ class NodeMetrics:
         side = self._assembly.controller_side
         return side is not None and side.controller.is_active
 
-    @property
-    def _state(self) -> int:
-        """The state of the broker, by Kafka's numbers."""
+    def _broker_state(self, side: BrokerSide) -> int:
+        """Return the state of the broker, by the numbers of Kafka's BrokerState."""
+        if side.lifecycle.is_leaving:
+            return SHUTTING_DOWN if side.lifecycle.has_left else PENDING_CONTROLLED_SHUTDOWN
         broker = self._assembly.current.image.brokers.get(self._assembly.settings.node_id)
         return STARTING if broker is None or broker.fenced else RUNNING
 
@@ -111,7 +114,7 @@ class NodeMetrics:
         yield from partitions.collect(every, side.partitions.missing, side.replication)
         if self._assembly.settings.metrics_per_partition:
             yield from partitions.collect_each(every)
-        yield from node.collect_values(_broker_values(side, self._state))
+        yield from node.collect_values(_broker_values(side, self._broker_state(side)))
         yield from pieces(_PURGATORY, [(labels(delayedOperation="Fetch"), len(side.parked))])
         yield from _transactions(side)
         yield from self._groups(side)
@@ -209,7 +212,8 @@ class NodeMetrics:
 
 def _broker_values(side: BrokerSide, state: int) -> Iterator[Value]:
     cleaner = side.cleaner
-    yield Value("kafka_server_kafkaserver_brokerstate", GAUGE, "3: the broker serves; 1: it is fenced.", state)
+    states = "1: fenced; 3: running; 6: controlled shutdown; 7: shutting down."
+    yield Value("kafka_server_kafkaserver_brokerstate", GAUGE, states, state)
     sessions = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
     yield Value(sessions, GAUGE, "Incremental fetch sessions.", len(side.sessions))
     yield Value("moldau_parked_fetches", GAUGE, "Fetches that wait for data.", len(side.parked))

@@ -25,6 +25,7 @@ from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState, Top
 from moldau.metrics.cluster import UncleanElections
 from moldau.metrics.groups import committed_offsets
 from moldau.prometheus.text import PIECE_SERIES
+from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS
 from moldau.runtime.running_clock import RunningClock
 from moldau.server.router import Caller
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -183,6 +184,20 @@ def test_the_uptime_does_not_follow_the_wall_clock() -> None:
     node.clock.move(7_000)  # the node did not run
     node.timers.advance(1_000)
     assert samples(metrics)["moldau_uptime_seconds", ""] == 11
+
+
+def test_the_state_of_a_broker_that_leaves_has_kafkas_number() -> None:
+    node = InMemoryNode().start()
+    side, image = node.assembly.broker_side, node.current.image
+    assert side is not None
+    other = replace(image.brokers[node.assembly.settings.node_id], id=77)
+    node.current.publish(replace(image, brokers=PersistentMap({**dict(image.brokers.items()), 77: other})), Changes())
+    metrics, name = metrics_of(node), ("kafka_server_kafkaserver_brokerstate", "")
+    assert samples(metrics)[name] == 3
+    side.leave()
+    assert samples(metrics)[name] == 6
+    node.timers.advance(LEAVE_TIMEOUT_MS)
+    assert samples(metrics)[name] == 7
 
 
 def test_unclean_elections_are_counted_by_the_active_controller() -> None:
