@@ -147,7 +147,7 @@ class BrokerSide:
     def _layout(self, store: LogStore) -> ChunkedLayout:
         world = self._world
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
-        return ChunkedLayout(self._on_image, self._remove_some, new_logs, world.timers)
+        return ChunkedLayout(self._on_image, self._finish_some, new_logs, world.timers)
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -295,7 +295,7 @@ class BrokerSide:
         self.partitions.on_image(image, changes, self._world.clock.now_ms())
         self._on_partitions_changed(image, changes)
 
-    def _remove_some(self, count: int) -> bool:
+    def _finish_some(self, count: int) -> bool:
         # Stop fetching a partition first, then delete its log.
         are_fetched = self._fetchers.remove_some()
         has_updates = self.partitions.update_some()
@@ -392,7 +392,7 @@ class BrokerSide:
         self._chores.stop()
         self.housekeeping.stop()
         self._chunked_layout.stop()
-        self._remove_some(sys.maxsize)
+        self._finish_some(sys.maxsize)
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""
