@@ -111,7 +111,6 @@ class Settings:
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
-    producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
@@ -292,7 +291,6 @@ def _build_settings(
         log_retention_check_interval_ms=values.integer("log.retention.check.interval.ms"),
         log_flush_scheduler_interval_ms=values.integer("log.flush.scheduler.interval.ms"),
         replica_high_watermark_checkpoint_interval_ms=values.integer("replica.high.watermark.checkpoint.interval.ms"),
-        producer_id_expiration_ms=values.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
         offsets_topic_num_partitions=values.integer("offsets.topic.num.partitions"),
         offsets_topic_replication_factor=values.integer("offsets.topic.replication.factor"),

@@ -59,7 +59,6 @@ def test_defaults() -> None:
     assert settings.num_partitions == 1
     assert settings.auto_create_topics_enable is True
     assert settings.socket_request_max_bytes == 104857600
-    assert settings.producer_id_expiration_ms == 86400000
     assert settings.properties == {}
     assert settings.warnings == ()
 
