@@ -46,12 +46,12 @@ from moldau.coordinator.group.reading import read_groups
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
+from moldau.security.authorizer_settings import AuthorizerSettings, read_authorizer, warn_of_authorizer
 from moldau.security.quotas.rates import Window
 from moldau.security.sasl.oauthbearer.settings import TokenRequest
 from moldau.security.sasl.oauthbearer.urls import allowed_urls
 from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl
 from moldau.security.sasl.warnings import warn_of_missing_users, warn_of_sasl
-from moldau.security.settings import AuthorizerSettings, read_authorizer, warn_of_authorizer
 from moldau.security.tls.listener_settings import read_node_tls, warn_of_missing_trust, warn_of_unknown_listeners
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.token_settings import TokenSettings, read_delegation_tokens
@@ -111,7 +111,6 @@ class Settings:
     log_retention_check_interval_ms: int
     log_flush_scheduler_interval_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
-    producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
@@ -292,7 +291,6 @@ def _build_settings(
         log_retention_check_interval_ms=values.integer("log.retention.check.interval.ms"),
         log_flush_scheduler_interval_ms=values.integer("log.flush.scheduler.interval.ms"),
         replica_high_watermark_checkpoint_interval_ms=values.integer("replica.high.watermark.checkpoint.interval.ms"),
-        producer_id_expiration_ms=values.integer("producer.id.expiration.ms"),
         producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
         offsets_topic_num_partitions=values.integer("offsets.topic.num.partitions"),
         offsets_topic_replication_factor=values.integer("offsets.topic.replication.factor"),

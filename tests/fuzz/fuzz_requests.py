@@ -25,8 +25,8 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.security.acls.access import Access
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.principals import Principal
-from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.server.router import Router
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class

@@ -20,7 +20,7 @@ from typing import Any, Self
 import pytest
 from patience import PATIENCE_S, wait_until
 
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing.broker import TestBroker
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame

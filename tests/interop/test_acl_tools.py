@@ -24,7 +24,7 @@ from kafka_tools import Outcome, Tools
 from patience import PATIENCE_S, wait_until
 
 from moldau.cli.main import main
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing import broker
 
 pytestmark = pytest.mark.moldau_only

@@ -28,7 +28,7 @@ from moldau.client.channel import Channel
 from moldau.client.cluster import Cluster
 from moldau.client.properties import security
 from moldau.metadata.image import MetadataImage
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing.broker import TestBroker
 from moldau.testing.cluster import TestCluster
 from moldau.wire.apis import ApiKey

@@ -31,7 +31,7 @@ from tokens import AUDIENCE, ISSUER, Issuer, Provider, part, provider
 from moldau.base.setting_sources import SettingsError
 from moldau.cli.kafka import acls, console_consumer, console_producer, topics
 from moldau.cli.main import main as moldau
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing.broker import TestBroker
 from moldau.testing.cluster import TestCluster
 

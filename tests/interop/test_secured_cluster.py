@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka import acls, configs
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.moldau_only

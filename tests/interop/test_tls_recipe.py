@@ -13,7 +13,7 @@ import pytest
 from kafka_tools import Outcome, Tools
 
 from moldau.base.properties import parse
-from moldau.security.settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
+from moldau.security.authorizer_settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
 from moldau.testing import TestBroker
 
 pytestmark = [

@@ -16,7 +16,8 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import cluster_world
 import compaction_world
@@ -26,6 +27,8 @@ import transactions_world
 import views_world
 from rich.console import Console
 from rich.progress import Progress
+
+from moldau.runtime.internal_errors import InternalErrors
 
 Report = cluster_world.Report | groups_world.Report
 RunResult = Report | str
@@ -41,6 +44,13 @@ KINDS: dict[str, Any] = {
 }
 
 
+def _raise_it(errors: InternalErrors, log: logging.Logger, message: str, *arguments: object) -> NoReturn:
+    """Instead of `InternalErrors.log`: an internal error of a node fails the run, it is not only a line in a log."""
+    error = sys.exception()
+    assert error is not None
+    raise error
+
+
 def run_seed(task: tuple[str, int, str]) -> RunResult:
     """Run one seed, in any process."""
     logging.disable(logging.CRITICAL)  # the broker logs a warning for every injected fault
@@ -50,7 +60,8 @@ def run_seed(task: tuple[str, int, str]) -> RunResult:
     try:
         world = kind.World(seed, kind.SIZES[size])
         replay = world.how_to_replay()
-        report: Report = world.run()
+        with patch.object(InternalErrors, "log", _raise_it):
+            report: Report = world.run()
     except Exception:
         return f"{what}: seed {seed}, size {size}\n{traceback.format_exc()}{replay}"
     return report
@@ -74,7 +85,8 @@ def _trace(what: str, seed: int, size: str) -> int:
     kind = KINDS[what]
     world = kind.World(seed, kind.SIZES[size], tail=0)
     try:
-        report = world.run()
+        with patch.object(InternalErrors, "log", _raise_it):
+            report = world.run()
     except Exception as failure:
         print(*world.tail, sep="\n")
         if not isinstance(failure, groups_world.Violation):

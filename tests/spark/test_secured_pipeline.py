@@ -31,8 +31,8 @@ from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
-from moldau.security.settings import STANDARD_AUTHORIZER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import parse_override
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.settings import Settings, SettingsError, from_properties, load
 
 KAFKAS_OWN_FILE = """
@@ -59,7 +59,6 @@ def test_defaults() -> None:
     assert settings.num_partitions == 1
     assert settings.auto_create_topics_enable is True
     assert settings.socket_request_max_bytes == 104857600
-    assert settings.producer_id_expiration_ms == 86400000
     assert settings.properties == {}
     assert settings.warnings == ()
 
@@ -263,6 +262,7 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ),
         ({"authorizer.class.name": "a.b.C"}, "not supported; expected org.apache.kafka.metadata.authorizer.Standard"),
         ({"super.users": "User:ann"}, "has no effect without authorizer.class.name="),
+        ({"allow.everyone.if.no.acl.found": "true"}, "has no effect without authorizer.class.name="),
         ({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "ann"}, "'ann' is not a principal; expected"),
         ({"log.roll.ms": "0"}, "log.roll.ms=0: Value must be at least 1, as segment.ms of a topic"),
         ({"ssl.client.auth": "maybe"}, "String must be one of: required, requested, none"),
@@ -270,6 +270,11 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
 )
 def test_invalid_settings_are_refused(properties: dict[str, str], expected: str) -> None:
     assert expected in refusal(properties)
+
+
+def test_defaults_of_the_authorizer_may_be_set_without_one() -> None:
+    defaults = {"authorizer.class.name": "", "super.users": "", "allow.everyone.if.no.acl.found": "false"}
+    assert not from_properties(defaults).authorizer.is_enabled
 
 
 def test_a_controllers_listener_needs_an_entry_if_the_protocol_map_is_set() -> None:

@@ -68,7 +68,8 @@ from moldau.wire.messages.fetch import FetchResponse
 
 log = logging.getLogger("moldau.node")
 OPEN_RETRY_MS = 5_000
-VERIFICATION_ENABLE = "transaction.partition.verification.enable"
+VERIFICATION = "transaction.partition.verification.enable"
+PRODUCER_EXPIRATION_MS = "producer.id.expiration.ms"
 FETCH_SESSION_EVICTION_MS = 120_000
 QUOTA_CLEANUP_MS = 600_000
 
@@ -132,7 +133,7 @@ class BrokerSide:
             world.flusher,
             world.clock,
             world.timers,
-            settings.producer_id_expiration_ms,
+            lambda: self._number(PRODUCER_EXPIRATION_MS),
             lambda partition: self.cleaner.is_cleaning(partition),
         )
         self.cleaner = self._log_cleaner()
@@ -149,7 +150,7 @@ class BrokerSide:
     def _layout(self, store: LogStore) -> ChunkedLayout:
         world = self._world
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
-        return ChunkedLayout(self._on_image, self._remove_some, new_logs, world.timers)
+        return ChunkedLayout(self._on_image, self._finish_some, new_logs, world.timers)
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -249,12 +250,14 @@ class BrokerSide:
         verifier = TransactionVerifier(self.transactions.find, self._brokers, world.timers)
         patience = Patience(topic_settings.add_partitions_retry_ms, topic_settings.add_partitions_retry_max_ms)
         return TransactionGate(
-            self.verifications, verifier, world.clock, world.timers, patience, self._verifies_transactions
+            self.verifications, verifier, world.clock, world.timers, patience, lambda: bool(self._number(VERIFICATION))
         )
 
-    def _verifies_transactions(self) -> bool:
-        layers = broker_layers(self._current.image, self._settings.node_id, self._static)
-        return bool(broker_value(VERIFICATION_ENABLE, layers))
+    def _number(self, name: str) -> int:
+        """Return a config of this broker as it is set now: a number, or a boolean."""
+        value = broker_value(name, broker_layers(self._current.image, self._settings.node_id, self._static))
+        assert isinstance(value, int)
+        return value
 
     def _handler_dependencies(self, channel: ControllerChannel) -> HandlerDependencies:
         settings, world = self._settings, self._world
@@ -296,7 +299,7 @@ class BrokerSide:
         self.partitions.on_image(image, changes, self._world.clock.now_ms())
         self._on_partitions_changed(image, changes)
 
-    def _remove_some(self, count: int) -> bool:
+    def _finish_some(self, count: int) -> bool:
         # Stop fetching a partition first, then delete its log.
         are_fetched = self._fetchers.remove_some()
         has_updates = self.partitions.update_some()
@@ -308,8 +311,7 @@ class BrokerSide:
         self.groups.on_image(image, changes)
         self.transactions.on_image(image, changes)
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
-            layers = broker_layers(image, self._settings.node_id, self._static)
-            self.cleaner.reconfigure(cleaner_settings(layers))
+            self.cleaner.reconfigure(cleaner_settings(broker_layers(image, self._settings.node_id, self._static)))
 
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
@@ -356,11 +358,9 @@ class BrokerSide:
         every(OPEN_RETRY_MS, self._retry_opening)
         # The default is "never", and yet flush.ms of a topic holds.
         every(min(settings.log_flush_scheduler_interval_ms, 1000), logs.flush_by_time)
-        every(settings.producer_id_expiration_check_interval_ms, logs.expire_producers)
-        every(
-            settings.producer_id_expiration_check_interval_ms,
-            lambda: self.verifications.expire(world.clock.monotonic_ms(), settings.producer_id_expiration_ms),
-        )
+        check_ms, guards = settings.producer_id_expiration_check_interval_ms, self.verifications
+        every(check_ms, logs.expire_producers)
+        every(check_ms, lambda: guards.expire(world.clock.monotonic_ms(), self._number(PRODUCER_EXPIRATION_MS)))
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
@@ -392,7 +392,7 @@ class BrokerSide:
         self._chores.stop()
         self.housekeeping.stop()
         self._chunked_layout.stop()
-        self._remove_some(sys.maxsize)
+        self._finish_some(sys.maxsize)
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""

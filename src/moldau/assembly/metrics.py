@@ -19,7 +19,7 @@ from moldau.base.loop_watch import LOOP_WATCH
 from moldau.client.peer_connections import PeerConnections
 from moldau.coordinator.group.state import GroupState
 from moldau.metrics import clients, cluster, groups, node, partitions, quorum, topics
-from moldau.metrics.lag_history import LagHistory, Place
+from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
 from moldau.metrics.node import Value
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.process_usage import ProcessUsage, process_usage
@@ -36,6 +36,8 @@ from moldau.wire.apis import APIS
 
 STARTING: Final = 1
 RUNNING: Final = 3
+PENDING_CONTROLLED_SHUTDOWN: Final = 6
+SHUTTING_DOWN: Final = 7
 CONNECTION_PURPOSE: Final = "metrics"
 _TRANSACTIONS: Final = Family("moldau_transactions", GAUGE, "Transactional ids by the state of their transaction.")
 _LIMITS: Final = Family("moldau_limits_total", COUNTER, "How often each limit was reached; docs/security.md has them.")
@@ -66,8 +68,8 @@ class NodeMetrics:
         self._began_ms = clock.now_ms()
         self._began_monotonic_ms = self._monotonic_ms()
         self._idle = node.IdleShare(time.thread_time(), time.monotonic())
-        self._rate = quorum.RecordRate()
-        self._history = LagHistory()
+        self._metadata_rate = quorum.RecordRate()
+        self._lag_history = LagHistory()
         self._usage = ProcessUsage(cpu_s=0.0)
         self._disk: tuple[int, int] | None = None
         """Its size and free bytes; None if they are unknown."""
@@ -80,16 +82,17 @@ class NodeMetrics:
         side = self._assembly.controller_side
         return side is not None and side.controller.is_active
 
-    @property
-    def _state(self) -> int:
-        """The state of the broker, by Kafka's numbers."""
+    def _broker_state(self, side: BrokerSide) -> int:
+        """Return the state of the broker, by the numbers of Kafka's BrokerState."""
+        if side.lifecycle.is_leaving:
+            return SHUTTING_DOWN if side.lifecycle.has_left else PENDING_CONTROLLED_SHUTDOWN
         broker = self._assembly.current.image.brokers.get(self._assembly.settings.node_id)
         return STARTING if broker is None or broker.fenced else RUNNING
 
     def steps(self) -> Iterator[Step]:
         """Yield all metrics."""
         self._scrapes += 1
-        yield self._world.run_in_thread(self._look_at_process).map(lambda _: None)
+        yield self._world.run_in_thread(self._measure_process_and_disk).map(lambda _: None)
         yield from self._process()
         yield from self._quorum()
         image, settings = self._assembly.current.image, self._assembly.settings
@@ -111,7 +114,7 @@ class NodeMetrics:
         yield from partitions.collect(every, side.partitions.missing, side.replication)
         if self._assembly.settings.metrics_per_partition:
             yield from partitions.collect_each(every)
-        yield from node.collect_values(_broker_values(side, self._state))
+        yield from node.collect_values(_broker_values(side, self._broker_state(side)))
         yield from pieces(_PURGATORY, [(labels(delayedOperation="Fetch"), len(side.parked))])
         yield from _transactions(side)
         yield from self._groups(side)
@@ -120,17 +123,17 @@ class NodeMetrics:
     def _groups(self, side: BrokerSide) -> Iterator[Step]:
         states: list[GroupState] = [machine.state for machine in side.groups.shards.ready_machines()]
         rows: list[groups.Committed] = []
+        ends: dict[Place, int] = {}
         for found in groups.committed_offsets(states):
             rows += found
+            ends.update(dict.fromkeys((row.place for row in found), UNKNOWN_OFFSET))
             yield ""
-        ends: dict[Place, int] = {}
-        places = dict.fromkeys(row.place for row in rows)
-        for turn in self._latest_offsets(side).look_up(places, ends):
-            yield "" if turn is None else turn
         now_ms = self._clock.monotonic_ms()
-        self._history.note(ends, now_ms)
+        for turn in self._latest_offsets(side).look_up(ends):
+            yield "" if turn is None else turn
+        yield from ("" for _ in self._lag_history.note_in_steps(ends, now_ms))
         per_partition = self._assembly.settings.metrics_per_partition
-        yield from groups.collect(states, rows, ends, self._history, now_ms, per_partition)
+        yield from groups.collect(states, rows, ends, self._lag_history, now_ms, per_partition)
 
     def _latest_offsets(self, side: BrokerSide) -> LatestOffsets:
         settings, current, world = self._assembly.settings, self._assembly.current, self._world
@@ -153,7 +156,7 @@ class NodeMetrics:
             sum(each.bytes_out for each in traffic if each is not None),
             sum(each.bytes_in for each in traffic if each is not None),
         )
-        rate = self._rate.at(driver.end_offset, self._clock.monotonic_ms())
+        rate = self._metadata_rate.at(driver.end_offset, self._clock.monotonic_ms())
         yield from quorum.collect(driver.quorum, driver.commit_times, rate, channel)
 
     def _process(self) -> Iterator[Step]:
@@ -178,7 +181,7 @@ class NodeMetrics:
         sides = (self._assembly.broker_side, self._assembly.controller_side)
         return [side.router for side in sides if side is not None]
 
-    def _look_at_process(self) -> None:
+    def _measure_process_and_disk(self) -> None:
         """Runs in a thread."""
         self._usage = process_usage()
         try:
@@ -209,7 +212,8 @@ class NodeMetrics:
 
 def _broker_values(side: BrokerSide, state: int) -> Iterator[Value]:
     cleaner = side.cleaner
-    yield Value("kafka_server_kafkaserver_brokerstate", GAUGE, "3: the broker serves; 1: it is fenced.", state)
+    states = "1: fenced; 3: running; 6: controlled shutdown; 7: shutting down."
+    yield Value("kafka_server_kafkaserver_brokerstate", GAUGE, states, state)
     sessions = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
     yield Value(sessions, GAUGE, "Incremental fetch sessions.", len(side.sessions))
     yield Value("moldau_parked_fetches", GAUGE, "Fetches that wait for data.", len(side.parked))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
 
@@ -19,6 +20,7 @@ from moldau.base.config_def import (
     ConfigEntry,
     ConfigSource,
     ConfigSynonym,
+    ConfigType,
     ConfigValue,
     UpdateMode,
 )
@@ -47,23 +49,26 @@ _LISTENER_PREFIX: Final = re.compile(
     r"listener\.name\.(?P<listener>[^.]+)\."
     r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
 )
-_PER_LISTENER: Final = frozenset(
-    (
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
-        "sasl.server.max.receive.size",
-        "connections.max.reauth.ms",
-        "max.connections",
-        "max.connection.creation.rate",
-    )
-)
+_PER_MECHANISM: Final = frozenset(("sasl.jaas.config", "connections.max.reauth.ms"))
+"""Keys that Moldau implements for single mechanisms of a listener too, besides those of OAUTHBEARER."""
+_PER_LISTENER: Final = _PER_MECHANISM | {
+    "sasl.enabled.mechanisms",
+    "sasl.server.max.receive.size",
+    "max.connections",
+    "max.connection.creation.rate",
+}
 """Keys that Moldau implements for single listeners too, besides those of TLS and OAUTHBEARER."""
 _OF_OAUTHBEARER_ONLY: Final = frozenset(("sasl.server.callback.handler.class", "sasl.login.callback.handler.class"))
 """Keys that have an effect only for this mechanism of a listener."""
 
-_FIXED_AT_START: Final = ("ssl.", "sasl.")
+_FIXED_PREFIXES: Final = ("ssl.", "sasl.")
 """Keys that Kafka can change while a broker runs, and Moldau cannot."""
-FIXED_ADVICE: Final = "; replaced key and trust stores are read within seconds, everything else needs a restart"
+_FIXED_PREFIXES_ADVICE: Final = (
+    "; replaced key and trust stores are read within seconds, everything else needs a restart"
+)
+_FIXED_NAMES: Final = frozenset(("listeners", "listener.security.protocol.map"))
+"""More such keys."""
+_FIXED_NAMES_ADVICE: Final = "; set them in its properties file and restart it"
 
 
 def broker_config(name: str) -> ConfigDef | None:
@@ -78,9 +83,11 @@ def has_effect(name: str) -> bool:
     match = _LISTENER_PREFIX.fullmatch(name)
     if match is None:
         return name in IMPLEMENTED_NAMES
-    base = match["base"]
-    if base in _OF_OAUTHBEARER_ONLY:
-        return match["mechanism"] == "oauthbearer"
+    mechanism, base = match["mechanism"], match["base"]
+    if mechanism == "oauthbearer" and (base in _OF_OAUTHBEARER_ONLY or base in OAUTH_NAMES):
+        return True
+    if mechanism is not None:
+        return base in _PER_MECHANISM
     return base in _PER_LISTENER or base in OAUTH_NAMES or (base.startswith("ssl.") and base in IMPLEMENTED_NAMES)
 
 
@@ -93,11 +100,7 @@ def listener_of(name: str) -> str | None:
 def broker_value(name: str, layers: BrokerLayers) -> ConfigValue:
     """Return the effective value of exactly this key. Synonyms are ignored, because they may have another unit: a
     caller that wants `log.retention.hours` after `log.retention.ms` asks for each key and converts the value."""
-    definition = BROKER_CONFIGS[name]
-    for _, layer in layers.in_order():
-        if name in layer:
-            return definition.parse(layer[name])
-    return definition.default
+    return _value(BROKER_CONFIGS[name], layers)
 
 
 def broker_synonyms(name: str, layers: BrokerLayers) -> tuple[ConfigSynonym, ...]:
@@ -109,8 +112,10 @@ def broker_synonyms(name: str, layers: BrokerLayers) -> tuple[ConfigSynonym, ...
     for `log.retention.ms` is empty, and a topic's `retention.ms` has the source DEFAULT_CONFIG. Tools that show only
     values that differ from the default depend on this.
     """
-    is_hidden = BROKER_CONFIGS[name].sensitive
-    synonyms = _SYNONYMS_BY_NAME.get(name, (name,))
+    definition = broker_config(name)
+    is_hidden = definition is None or definition.sensitive
+    base = name if definition is None else definition.name
+    synonyms = _SYNONYMS_BY_NAME.get(name) or tuple(dict.fromkeys((name, base)))
     set_values = [
         ConfigSynonym(synonym, None if is_hidden else layer[synonym], source)
         for source, layer in layers.in_order()
@@ -120,25 +125,27 @@ def broker_synonyms(name: str, layers: BrokerLayers) -> tuple[ConfigSynonym, ...
     defaults = [
         ConfigSynonym(synonym, None if is_hidden else default, ConfigSource.DEFAULT_CONFIG)
         for synonym in synonyms
-        if (default := BROKER_CONFIGS[synonym].default_text) is not None
+        if synonym in BROKER_CONFIGS and (default := BROKER_CONFIGS[synonym].default_text) is not None
     ]
     return tuple(dropwhile(lambda synonym: synonym.name != name, set_values + defaults))
 
 
 def effective_broker_configs(layers: BrokerLayers) -> tuple[ConfigEntry, ...]:
     """Return every key of a broker with its effective value, for DescribeConfigs. Internal keys are included only if
-    they were set for this broker, statically or dynamically."""
-    shown = (
-        definition
+    they were set for this broker, statically or dynamically; keys of single listeners and unknown keys if they were set
+    anywhere. As in Kafka, the value of an unknown key is hidden: it may be a password."""
+    shown = [
+        definition.name
         for definition in BROKER_CONFIGS.values()
         if not definition.internal or definition.name in layers.dynamic or definition.name in layers.static
-    )
-    return tuple(_entry(definition, layers) for definition in shown)
+    ]
+    more = (name for _, layer in layers.in_order() for name in layer if name not in BROKER_CONFIGS)
+    return tuple(_entry(name, layers) for name in dict.fromkeys((*shown, *more)))
 
 
 def cluster_default_configs(layers: BrokerLayers) -> tuple[ConfigEntry, ...]:
     """Return the dynamic configs of all brokers, for DescribeConfigs of the broker with the empty name."""
-    entries = (_entry(BROKER_CONFIGS[name], layers) for name in layers.dynamic_default if name in BROKER_CONFIGS)
+    entries = (_entry(name, layers) for name in layers.dynamic_default)
     return tuple(
         ConfigEntry(
             definition=entry.definition,
@@ -157,8 +164,11 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
     _raise_if_any(
         "Cannot update these configs dynamically", [name for name in definitions if definitions[name].read_only]
     )
-    fixed = [name for name, each in definitions.items() if each.name.startswith(_FIXED_AT_START)]
-    _raise_if_any("Moldau cannot change these configs of a running broker", fixed, FIXED_ADVICE)
+    reason = "Moldau cannot change these configs of a running broker"
+    fixed = [name for name, each in definitions.items() if each.name.startswith(_FIXED_PREFIXES)]
+    _raise_if_any(reason, fixed, _FIXED_PREFIXES_ADVICE)
+    fixed = [name for name, each in definitions.items() if each.name in _FIXED_NAMES]
+    _raise_if_any(reason, fixed, _FIXED_NAMES_ADVICE)
     for name, definition in definitions.items():
         try:
             definition.parse(changes[name])
@@ -176,11 +186,21 @@ def _raise_if_any(reason: str, names: list[str], advice: str = "") -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(names)}]{advice}")
 
 
-def _entry(definition: ConfigDef, layers: BrokerLayers) -> ConfigEntry:
-    synonyms = broker_synonyms(definition.name, layers)
+def _value(definition: ConfigDef, layers: BrokerLayers) -> ConfigValue:
+    for _, layer in layers.in_order():
+        if definition.name in layer:
+            return definition.parse(layer[definition.name])
+    return definition.default
+
+
+def _entry(name: str, layers: BrokerLayers) -> ConfigEntry:
+    definition = broker_config(name) or ConfigDef(name, ConfigType.UNKNOWN, None)
+    if definition.name != name:
+        definition = replace(definition, name=name)
+    synonyms = broker_synonyms(name, layers)
     return ConfigEntry(
         definition=definition,
-        value=None if definition.sensitive else definition.text(broker_value(definition.name, layers)),
+        value=None if definition.sensitive else definition.text(_value(definition, layers)),
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
     )

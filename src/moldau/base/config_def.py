@@ -141,7 +141,8 @@ class ConfigDef:
 
     @property
     def sensitive(self) -> bool:
-        return self.type is ConfigType.PASSWORD
+        """Whether the value must not be shown: it is a password, or may be one."""
+        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     def parse(self, text: str) -> ConfigValue:
         """Return the value of a text. Raise KafkaError INVALID_CONFIG if the key does not accept it."""

@@ -34,13 +34,13 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         CONNECTION_REQUESTS_MAX,
         ConfigType.INT,
         limits.REQUESTS_IN_FLIGHT_MAX,
-        "Most requests of one connection that wait for a response; at that number the connection is not read.",
+        "Maximum number of requests of a connection that wait for a response; then the connection is not read.",
     ),
     _key(
         CONNECTION_UNSENT_BYTES_MAX,
         ConfigType.INT,
         limits.UNSENT_BYTES_MAX,
-        "Most bytes of responses that wait for a slow client; at that number its connection is not read.",
+        "Maximum bytes of responses that wait for a slow client; then its connection is not read.",
     ),
     _key(
         UNSENT_BUDGET_BYTES,
@@ -84,7 +84,7 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         TRANSACTIONAL_IDS_MAX,
         ConfigType.INT,
         limits.TRANSACTIONAL_IDS_MAX,
-        "Most transactional ids in one partition of __transaction_state; new ones are refused.",
+        "Maximum number of transactional ids in one partition of __transaction_state; new ones are refused.",
     ),
     _key(VIEW_WORKERS, ConfigType.INT, limits.VIEW_WORKERS, "Processes that evaluate views, once somebody reads one."),
     _key(
@@ -111,7 +111,7 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         SCRAM_SECRET,
         ConfigType.PASSWORD,
         None,
-        documentation="Made by the controller: the salts that unknown users of SCRAM are sent are derived from it.",
+        documentation="Made by the controller. The salts that are sent to unknown SCRAM users are derived from it.",
         internal=True,
     ),
     ConfigDef(

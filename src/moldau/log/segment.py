@@ -123,8 +123,7 @@ class Segment:
         if largest is None:
             is_open = self._time_index is not None
             largest = self._largest_timestamp = self.time_index.last()
-            if not is_open:
-                # Retention reads this of every old segment, and nothing else.
+            if not is_open:  # retention reads this of every old segment, and nothing else
                 self.release()
         return largest
 
@@ -138,6 +137,10 @@ class Segment:
         if self._first_timestamp is None:
             self._first_timestamp = next((h.max_timestamp for _, h in walk_headers(self.file, 0, self.size)), -1)
         return self._first_timestamp
+
+    def load_first_timestamp(self) -> bool:
+        """Return whether `first_timestamp` was not known yet and is now read from the log."""
+        return self._first_timestamp is None and self.first_timestamp is not None
 
     def forget(self) -> None:
         """Reset the state to that of an empty segment, before it is filled or read again."""
@@ -369,8 +372,7 @@ class Segment:
         """Return (position, base offset, size) of the batch that contains `offset`, or else of the next batch; None if
         `offset` is beyond the last batch."""
         index = self.offset_index
-        exact = index.exact(offset)
-        if exact is not None:
+        if (exact := index.exact(offset)) is not None:
             return exact
         last_offset, position = index.lookup(offset)
         try:

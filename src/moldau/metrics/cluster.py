@@ -50,8 +50,11 @@ class UncleanElections:
         if not self._is_active():
             return
         for name, indexes in changes.topics.items():
+            topic = image.topics[name]
+            if topic.is_view:
+                continue  # its partitions are those of its source
             before = self._current.image.topics.get(name)
-            after = image.topics[name].partitions
+            after = topic.partitions
             for index in indexes:
                 if after[index].leader_recovery_state == RECOVERING:
                     old = before.partitions[index] if before and index < len(before.partitions) else None

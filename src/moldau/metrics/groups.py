@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from moldau.coordinator.group.state import GroupState
-from moldau.metrics.lag_history import LagHistory, Place
+from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
 from moldau.prometheus.text import GAUGE, PIECE_SERIES, Family, labels, pieces, single
 
 _GROUP: Final = "kafka_consumergroup"
 _OFFSET: Final = Family(f"{_GROUP}_current_offset", GAUGE, "The committed offset.")
 _LAG: Final = Family(f"{_GROUP}_lag", GAUGE, "Records from the committed offset to the high watermark.")
-_LAG_SECONDS: Final = Family("moldau_consumergroup_lag_seconds", GAUGE, "Age of the first record behind the offset.")
+_LAG_SECONDS: Final = Family(
+    "moldau_consumergroup_lag_seconds", GAUGE, "Age of the record at the committed offset; 0 if all are read."
+)
 _OFFSET_SUM: Final = Family(f"{_GROUP}_current_offset_sum", GAUGE, "The sum of committed offsets in a topic.")
 _LAG_SUM: Final = Family(f"{_GROUP}_lag_sum", GAUGE, "The sum of the lag in a topic.")
 _MEMBERS: Final = Family(f"{_GROUP}_members", GAUGE, "Members of a group.")
@@ -54,28 +56,29 @@ def collect(
     now_ms: int,
     per_partition: bool,
 ) -> Iterator[str]:
-    """`ends` are the high watermarks of the partitions, of which some may be unknown."""
+    """Yield pieces of text; an empty one only lets other work run. `ends` are the high watermarks of the partitions,
+    -1 if one is unknown."""
     sums: Counter[tuple[str, str]] = Counter()
     lags: Counter[tuple[str, str]] = Counter()
+    known: list[Committed] = []
     for number, row in enumerate(rows, 1):
         sums[row.group, row.topic] += row.offset
-        if row.place in ends:
+        if ends[row.place] != UNKNOWN_OFFSET:
             lags[row.group, row.topic] += _lag(row, ends)
+            known.append(row)
         if not number % PIECE_SERIES:
             yield ""
     yield from pieces(_OFFSET_SUM, ((_of_topic(*key), value) for key, value in sums.items()))
     yield from pieces(_LAG_SUM, ((_of_topic(*key), value) for key, value in lags.items()))
-    members, groups = [], 0
+    members = []
     for state in states:
-        groups += len(state.groups)
-        for number, (name, group) in enumerate(list(state.groups.items()), 1):
+        for name, group in list(state.groups.items()):
             members.append((labels(consumergroup=name), len(group.members)))
-            if not number % PIECE_SERIES:
+            if not len(members) % PIECE_SERIES:
                 yield ""
     yield from pieces(_MEMBERS, members)
-    yield single(_GROUPS, groups) + single(_OFFSETS, len(rows))
+    yield single(_GROUPS, len(members)) + single(_OFFSETS, len(rows))
     if per_partition:
-        known = [row for row in rows if row.place in ends]
         yield from pieces(_OFFSET, ((_of_partition(row), row.offset) for row in rows))
         yield from pieces(_LAG, ((_of_partition(row), _lag(row, ends)) for row in known))
         seconds = ((_of_partition(row), history.lag_ms(row.place, row.offset, now_ms) / 1000) for row in known)

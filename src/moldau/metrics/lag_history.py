@@ -9,37 +9,59 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
+from moldau.base.steps import Steps, finish
+
+UNKNOWN_OFFSET: Final = -1
+"""The end of a partition whose leader did not answer."""
 NOTES_MAX: Final = 64
 """Notes of one partition. When it has more, every second one is dropped: old lags are told less exactly."""
+PARTITIONS_A_STEP: Final = 250
 Place = tuple[str, int]
 """Topic and partition."""
+_Notes: TypeAlias = "tuple[array[int], array[int]]"
+"""End offsets of a partition, and the times when it ended there."""
 
 
 class LagHistory:
     def __init__(self) -> None:
-        self._notes: dict[Place, tuple[array[int], array[int]]] = {}
-        """End offsets, and the times when the partition ended there."""
+        self._notes: dict[Place, _Notes] = {}
         self.notes_max = NOTES_MAX
         """Who has very many partitions sets it lower."""
 
     def note(self, ends: Mapping[Place, int], now_ms: int) -> None:
-        """Note the end offsets of all partitions that groups read; others are forgotten."""
+        """Note the end offsets of all partitions that groups read, -1 if one is unknown now; others are forgotten.
+        `now_ms` is when they began to be read."""
+        finish(self.note_in_steps(ends, now_ms))
+
+    def note_in_steps(self, ends: Mapping[Place, int], now_ms: int) -> Steps[None]:
+        """Like `note`, some hundred partitions in each step. `ends` must not change meanwhile."""
         notes = {}
-        for place, end in ends.items():
-            offsets, times = self._notes.get(place) or (array("q"), array("q"))
-            if offsets and end < offsets[-1]:
-                offsets, times = array("q"), array("q")  # another topic of the same name
-            if len(offsets) >= self.notes_max:
-                offsets, times = offsets[::2], times[::2]
-            if len(offsets) > 1 and offsets[-2] == offsets[-1] == end:
-                times[-1] = now_ms  # nothing was appended: the last two notes span the whole pause
-            else:
-                times.append(now_ms)  # first: who reads at the same time looks for an offset, then for its time
-                offsets.append(end)
-            notes[place] = offsets, times
+        for number, (place, end) in enumerate(ends.items(), 1):
+            noted = self._notes.get(place)
+            if end != UNKNOWN_OFFSET:
+                noted = self._with_note(noted, end, now_ms)
+            if noted is not None:
+                notes[place] = noted
+            if not number % PARTITIONS_A_STEP:
+                yield
         self._notes = notes
+
+    def _with_note(self, noted: _Notes | None, end: int, now_ms: int) -> _Notes:
+        offsets, times = noted or (array("q"), array("q"))
+        if times and now_ms < times[-1]:
+            return offsets, times  # another scrape began later and was done sooner
+        if offsets and end < offsets[-1]:
+            offsets, times = array("q"), array("q")  # another topic of the same name
+        if len(offsets) >= self.notes_max:
+            offsets, times = offsets[::2], times[::2]
+        if len(offsets) > 1 and offsets[-2] == offsets[-1] == end:
+            times[-1] = now_ms  # nothing was appended: the last two notes span the whole pause
+        else:
+            times.append(now_ms)  # first: who reads at the same time looks for an offset, then for its time
+            offsets.append(end)
+        return offsets, times
 
     def lag_ms(self, place: Place, committed: int, now_ms: int) -> int:
         """Return the age of the record at offset `committed`; 0 if there is none yet."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
 
 STATUS = "/proc/self/statm"
@@ -21,8 +22,9 @@ def limit_memory(extra_bytes: int) -> None:
             used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, OSError):
         return
+    limit = min(used + extra_bytes, sys.maxsize)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (used + extra_bytes, used + extra_bytes))
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def limit_cpu_time(seconds: float) -> None:

@@ -37,7 +37,7 @@ class LeaderChangeVoter(Message):
 
 class LeaderChangeMessage(ControlMessage):
     __slots__ = ("granting_voters", "leader_id", "version", "voters")
-    VERSIONS = (0, 1)
+    VERSIONS = (0, 1)  # 1 is only read, by kafka-dump-log
     SCHEMA = """
         version int16 0+
         leader_id int32 0+
@@ -158,8 +158,8 @@ def leader_change(leader_id: int, voters: Iterable[int], granting: Iterable[int]
     return _build_record(ControlType.LEADER_CHANGE, LeaderChangeMessage(VERSION, leader_id, *voter_lists), now_ms)
 
 
-def kraft_version_record(version: int, now_ms: int) -> Record:
-    return _build_record(ControlType.KRAFT_VERSION, KRaftVersionRecord(VERSION, version), now_ms)
+def kraft_version_record(level: int, now_ms: int) -> Record:
+    return _build_record(ControlType.KRAFT_VERSION, KRaftVersionRecord(VERSION, level), now_ms)
 
 
 def voters_record(voters: VoterSet, now_ms: int) -> Record:

@@ -39,10 +39,11 @@ class Housekeeping:
         flusher: Flusher,
         clock: Clock,
         timers: Timers,
-        producer_id_expiration_ms: int,
+        producer_id_expiration_ms: Callable[[], int],
         is_cleaning: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
-        """`is_cleaning` returns whether the log cleaner uses the segments of a partition now."""
+        """`producer_id_expiration_ms` returns what is set now, `is_cleaning` whether the log cleaner uses the segments
+        of a partition now."""
         self._partitions = partitions
         self._store = store
         self._flusher = flusher
@@ -190,10 +191,10 @@ class Housekeeping:
         self._visit(flush_if_due, LOOKED_AT_A_TURN)
 
     def expire_producers(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, expiration_ms = self._clock.now_ms(), self._producer_id_expiration_ms()
 
         def expire(partition: Partition) -> None:
-            partition.log.producers.expire(now_ms, self._producer_id_expiration_ms)
+            partition.log.producers.expire(now_ms, expiration_ms)
 
         self._visit(expire, LOOKED_AT_A_TURN)
 

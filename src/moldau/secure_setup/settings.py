@@ -10,8 +10,8 @@ from moldau.base.listeners import WILDCARD_HOSTS, parse_listener
 from moldau.base.properties import render
 from moldau.local_cluster import HOST, NodeAddress, node_properties
 from moldau.secure_setup.authority import NODE_NAME
+from moldau.security.authorizer_settings import ALLOW_EVERYONE, AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
 from moldau.security.sasl.jaas import SCRAM_MODULE
-from moldau.security.settings import ALLOW_EVERYONE, AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
 from moldau.security.token_settings import SECRET_KEY
 
 ADMIN: Final = "admin"

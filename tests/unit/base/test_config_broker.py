@@ -20,6 +20,7 @@ from moldau.base.broker_configs import (
     check_dynamic_broker_configs,
     cluster_default_configs,
     effective_broker_configs,
+    has_effect,
 )
 from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
 from moldau.base.errors import ErrorCode, KafkaError
@@ -98,9 +99,9 @@ def test_a_key_may_be_set_for_one_listener() -> None:
         ),
         ({"num.io.threads": "0"}, False, "Invalid value 0 for configuration num.io.threads: Value must be at least 1"),
         (
-            {"listeners": "PLAINTEXT://:1"},
+            {"cordoned.log.dirs": "/a"},
             False,
-            "Cannot update these configs at default cluster level, broker id must be specified: [listeners]",
+            "Cannot update these configs at default cluster level, broker id must be specified: [cordoned.log.dirs]",
         ),
     ],
 )
@@ -115,6 +116,69 @@ def test_dynamic_changes_are_refused_as_in_kafka(changes: dict[str, str], per_br
 )
 def test_valid_and_unknown_dynamic_changes_are_accepted(changes: dict[str, str]) -> None:
     check_dynamic_broker_configs(changes, per_broker=False)
+
+
+@pytest.mark.parametrize("name", ["listeners", "listener.security.protocol.map"])
+@pytest.mark.parametrize("per_broker", [False, True])
+def test_listeners_of_a_running_broker_cannot_be_changed(name: str, per_broker: bool) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_dynamic_broker_configs({name: "PLAINTEXT://:9999"}, per_broker=per_broker)
+    assert (refused.value.code, refused.value.message) == (
+        ErrorCode.INVALID_REQUEST,
+        f"Moldau cannot change these configs of a running broker: [{name}]; set them in its properties file and restart"
+        " it",
+    )
+
+
+def test_keys_of_listeners_and_unknown_keys_are_shown_where_they_are_set() -> None:
+    limit, rate = "listener.name.internal.max.connections", "listener.name.internal.max.connection.creation.rate"
+    jaas = "listener.name.internal.plain.sasl.jaas.config"
+    broker = BrokerLayers(
+        dynamic={limit: " 5 ", "no.such": "hunter2"},
+        dynamic_default={limit: "6", rate: "7", "max.connections": "8"},
+        static={jaas: "hunter2"},
+    )
+    entries = {entry.name: entry for entry in effective_broker_configs(broker)}
+    assert len(entries) == 340 + 4
+    shown = [(name, entries[name].value, int(entries[name].source)) for name in (limit, rate, jaas, "no.such")]
+    assert shown == [(limit, "5", 2), (rate, "7", 3), (jaas, None, 4), ("no.such", None, 2)]
+    assert [(s.name, s.value, int(s.source)) for s in entries[limit].synonyms] == [
+        (limit, " 5 ", 2),
+        (limit, "6", 3),
+        ("max.connections", "8", 3),
+        ("max.connections", "2147483647", 5),
+    ]
+    assert (entries[limit].definition.type, entries[limit].definition.read_only) == (ConfigType.INT, False)
+    assert (entries["no.such"].definition.type, entries["no.such"].definition.sensitive) == (ConfigType.UNKNOWN, True)
+    assert "hunter2" not in repr(list(entries.values()))
+    of_all = {entry.name: entry.value for entry in cluster_default_configs(broker)}
+    assert of_all == {limit: "6", rate: "7", "max.connections": "8"}
+    (unknown,) = cluster_default_configs(BrokerLayers(dynamic_default={"no.such": "hunter2"}))
+    assert (unknown.name, unknown.value, int(unknown.source)) == ("no.such", None, 3)
+    assert "hunter2" not in repr(unknown)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("x.max.connections", True),
+        ("x.plain.max.connections", False),
+        ("x.plain.sasl.enabled.mechanisms", False),
+        ("x.plain.ssl.keystore.location", False),
+        ("x.ssl.keystore.location", True),
+        ("x.plain.sasl.jaas.config", True),
+        ("x.scram-sha-256.connections.max.reauth.ms", True),
+        ("x.connections.max.reauth.ms", True),
+        ("x.sasl.oauthbearer.expected.audience", True),
+        ("x.oauthbearer.sasl.oauthbearer.expected.audience", True),
+        ("x.plain.sasl.oauthbearer.expected.audience", False),
+        ("x.oauthbearer.sasl.server.callback.handler.class", True),
+        ("x.sasl.server.callback.handler.class", False),
+        ("x.num.io.threads", False),
+    ],
+)
+def test_keys_of_listeners_have_an_effect_in_the_form_that_is_read(key: str, expected: bool) -> None:
+    assert has_effect(f"listener.name.{key}") == expected
 
 
 USED_INDIRECTLY = {
@@ -138,6 +202,7 @@ USED_INDIRECTLY = {
     "transaction.max.timeout.ms",
     "transactional.id.expiration.ms",
     "transaction.partition.verification.enable",
+    "producer.id.expiration.ms",
 }
 """Keys that are refused, become part of other settings before a node is built, or are read while it runs."""
 

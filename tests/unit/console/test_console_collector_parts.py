@@ -134,6 +134,18 @@ def test_lag_in_records_and_seconds() -> None:
     assert [(each.group_id, each.lag, each.lag_seconds) for each in readers["orders"]] == [("billing", 3, 5.0)]
 
 
+def test_a_partition_that_could_not_be_read_keeps_its_history() -> None:
+    topics = {"orders": topic()}
+    reading = group({"orders": ([0, 1], [5, 20])})
+    history = LagHistory()
+    history.note({("orders", 0): 0, ("orders", 1): 20}, 0)
+    for now_ms, end in ((10_000, 10), (20_000, -1), (30_000, 10)):
+        topics["orders"].note_ends(array("q", (end, 20)), now_ms / 1000)
+        history.note(ends_of_read_partitions([reading], topics), now_ms)
+    set_lags([reading], topics, history, 30_000)
+    assert (reading.lag, reading.lag_seconds) == (5, 25.0)
+
+
 def test_a_lag_is_unknown_where_no_end_is() -> None:
     gone = group({"deleted": ([0], [7])})
     spark = group({"orders": ([0], [7])}, "spark")

@@ -229,7 +229,7 @@ def test_a_static_key_cannot_be_set_dynamically() -> None:
 
 
 def test_a_key_for_one_broker_cannot_be_set_for_all() -> None:
-    _, codes, messages = step(START, (ALL_BROKERS, [("listeners", SET, "PLAINTEXT://:1")]))
+    _, codes, messages = step(START, (ALL_BROKERS, [("cordoned.log.dirs", SET, "/a")]))
     assert codes == [E.INVALID_REQUEST]
     assert "broker id must be specified" in (messages[0] or "")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from moldau.metrics.lag_history import NOTES_MAX, LagHistory
+from moldau.metrics.lag_history import NOTES_MAX, UNKNOWN_OFFSET, LagHistory
 from moldau.metrics.node import IdleShare
 from moldau.metrics.quorum import RecordRate
 from moldau.prometheus.text import COUNTER, GAUGE, PIECE_SERIES, Family, labels, pieces, single
@@ -108,6 +108,23 @@ def test_the_history_is_bounded_and_forgets_what_nobody_reads() -> None:
     assert history.lag_ms(PLACE, 3, 1_000_000) == 0
     history.note({}, 1_001_000)
     assert history._notes == {}
+
+
+def test_a_partition_whose_end_is_unknown_for_once_keeps_its_history() -> None:
+    history = LagHistory()
+    for now_ms, end in ((0, 0), (10_000, 100), (20_000, UNKNOWN_OFFSET), (30_000, 100)):
+        history.note({PLACE: end, ("new", 0): UNKNOWN_OFFSET}, now_ms)
+    assert history.lag_ms(PLACE, 50, 30_000) == 25_000
+    assert list(history._notes) == [PLACE]
+
+
+def test_ends_that_were_read_before_the_last_note_are_not_noted() -> None:
+    """A scrape that waits for a leader may be overtaken by another one."""
+    history = LagHistory()
+    history.note({PLACE: 0}, 0)
+    history.note({PLACE: 100}, 10_000)
+    history.note({PLACE: 90}, 9_000)
+    assert history.lag_ms(PLACE, 50, 10_000) == 5_000
 
 
 def test_a_pause_costs_no_notes() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from in_memory_node import NODE_ID, InMemoryNode
+from in_memory_node import NODE_ID, InMemoryNode, batch
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, KafkaError
@@ -161,6 +161,20 @@ def test_a_topics_configs_reach_its_logs_and_no_others(node: InMemoryNode) -> No
     assert node.partition("b").log.config is before
     alter(node, ConfigResource.TOPIC, "a", "retention.ms", None)
     assert node.partition("a").log.config.retention_ms == before.retention_ms
+
+
+def test_the_expiration_of_idle_producers_may_change_while_the_broker_runs(node: InMemoryNode) -> None:
+    node.create_topic("a")
+    side, log = node.assembly.broker_side, node.partition("a").log
+    assert side is not None
+    data = batch(timestamp=node.clock.now_ms(), producer_id=1, producer_epoch=0, base_sequence=0)
+    node.partition("a").append(data, -1, node.clock.now_ms())
+    node.clock.move(60_001)
+    side.housekeeping.expire_producers()
+    assert list(log.producers.active())
+    alter(node, ConfigResource.BROKER, "", "producer.id.expiration.ms", "60000")
+    side.housekeeping.expire_producers()
+    assert not list(log.producers.active())
 
 
 def test_a_brokers_configs_reach_every_log_at_once(node: InMemoryNode) -> None:

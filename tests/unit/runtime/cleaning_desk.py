@@ -98,7 +98,7 @@ class Desk:
             self.node.flusher,
             self.node.clock,
             self.node.timers,
-            DAY_MS,
+            lambda: DAY_MS,
             lambda partition: self.cleaner.is_cleaning(partition),
         )
         self.cleaner = LogCleaner(

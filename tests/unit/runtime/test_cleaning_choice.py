@@ -10,10 +10,8 @@ import pytest
 from moldau.runtime.cleaning.choice import DirtyLog
 
 
-@pytest.mark.parametrize(("isr", "is_no_replica_away"), [((1, 2, 3), True), ((1, 3), False), ((1,), False)])
-def test_expired_tombstones_go_only_while_all_replicas_are_in_sync(
-    isr: tuple[int, ...], is_no_replica_away: bool
-) -> None:
+@pytest.mark.parametrize(("isr", "are_all_in_sync"), [((1, 2, 3), True), ((1, 3), False), ((1,), False)])
+def test_expired_tombstones_go_only_while_all_replicas_are_in_sync(isr: tuple[int, ...], are_all_in_sync: bool) -> None:
     partition: Any = SimpleNamespace(state=SimpleNamespace(isr=isr, replicas=(1, 2, 3)))
     dirty = DirtyLog(partition, 0, 0, 0, 0, False)
-    assert dirty.is_no_replica_away is is_no_replica_away
+    assert dirty.are_all_in_sync is are_all_in_sync

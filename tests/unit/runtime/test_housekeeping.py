@@ -30,7 +30,7 @@ def node() -> InMemoryNode:
 
 
 def chores(node: InMemoryNode, timers: FakeTimers | None = None) -> Housekeeping:
-    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, timers or node.timers, DAY_MS)
+    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, timers or node.timers, lambda: DAY_MS)
 
 
 def retain(keep: Housekeeping) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType
@@ -18,6 +19,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, compaction, layout
 from moldau.log.log import Log
 from moldau.runtime.cleaning import cleaner
+from moldau.runtime.cleaning.cleaner import SEGMENTS_READ_A_TURN
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
 from moldau.runtime.housekeeping import DELETED_A_TURN
@@ -113,6 +115,31 @@ def test_a_hardly_dirty_log_is_cleaned_after_max_compaction_lag(desk: Desk) -> N
     desk.node.clock.move(HOUR_MS)
     desk.settle(2)
     assert len(desk.cleans.jobs) == 2
+
+
+@pytest.mark.parametrize("lag", [{"min_compaction_lag_ms": "1"}, {"max_compaction_lag_ms": str(HOUR_MS)}])
+def test_few_segments_are_read_in_a_turn_after_a_restart(
+    desk: Desk, lag: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    per_topic = 2 * SEGMENTS_READ_A_TURN + 3
+    for name in ("a", "b", "c"):
+        desk.create_topic(name, min_cleanable_dirty_ratio="1.0", **lag)
+        for number in range(per_topic):
+            desk.write(name, {f"{number}": "x"})
+    segments = [each for name in ("a", "b", "c") for each in list(desk.log(name).segments)[:-1]]
+    for each in segments:
+        each._largest_timestamp = each._first_timestamp = None
+        each.release()
+    turns: list[Callable[[], None]] = []
+    monkeypatch.setattr(desk.cleaner, "_soon", turns.append)
+    known: list[int] = [0]
+    desk.node.clock.move(2)
+    turns.append(desk.cleaner._look)
+    while turns:
+        turns.pop()()
+        known.append(sum(each._largest_timestamp is not None or each._first_timestamp is not None for each in segments))
+    assert max(after - before for before, after in pairwise(known)) == SEGMENTS_READ_A_TURN
+    assert known[-1] == len(segments) == 3 * per_topic
 
 
 def test_an_open_transaction_stops_the_cleaner(desk: Desk) -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from moldau.base.setting_sources import SettingText
 from moldau.cli.kafka.server_start import warn_of_store_types
 from moldau.cli.main import main
-from moldau.security.settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER
 from moldau.settings import SettingsError, from_properties, from_texts
 
 AUTHORIZER = {AUTHORIZER_CLASS: STANDARD_AUTHORIZER}

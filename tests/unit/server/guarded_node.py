@@ -9,8 +9,8 @@ from in_memory_node import InMemoryNode
 from moldau.base.acl_operations import AclOperation
 from moldau.base.promise import Promise
 from moldau.security.acls.bindings import CLUSTER_NAME, PatternType, Permission, ResourceType
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.principals import parse_principal
-from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.router import Router
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame

@@ -9,8 +9,8 @@ from in_memory_node import InMemoryNode
 from moldau.base.acl_operations import AclOperation
 from moldau.base.promise import Promise
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.principals import Principal
-from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message

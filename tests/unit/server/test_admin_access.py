@@ -32,8 +32,8 @@ from moldau.security.acls.access import UNRESTRICTED, Unrestricted
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import Permission, ResourceType
 from moldau.security.acls.requirements import REQUIREMENTS, TOPIC_READ, TOPIC_WRITE
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.principals import Principal, parse_principal
-from moldau.security.settings import STANDARD_AUTHORIZER
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.handlers.quorum import VERSIONS as QUORUM_VERSIONS

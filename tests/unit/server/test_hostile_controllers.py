@@ -22,7 +22,7 @@ from moldau.base.limits import ALTER_PARTITION_BYTES_MAX, CONTROLLER_REQUEST_BYT
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
-from moldau.security.settings import STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.server.handlers.controller.broker_apis import BROKER_APIS
 from moldau.server.handlers.forwarded import FORWARDED
 from moldau.server.handlers.quorum import VERSIONS as QUORUM_VERSIONS

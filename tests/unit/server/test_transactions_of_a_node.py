@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from in_memory_node import InMemoryNode
 
+from moldau.assembly.broker_side import VERIFICATION
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
@@ -446,7 +447,7 @@ def test_a_marker_that_is_not_committed_in_time_is_reported_alone(node: Transact
 
 @pytest.mark.parametrize(("text", "is_enabled"), [("true", True), ("True ", True), ("false", False), (" FALSE", False)])
 def test_verification_is_enabled_by_any_spelling_that_is_accepted(text: str, is_enabled: bool) -> None:
-    node = InMemoryNode(static={**SETTINGS, "transaction.partition.verification.enable": text}).start()
+    node = InMemoryNode(static={**SETTINGS, VERIFICATION: text}).start()
     broker = node.assembly.broker_side
     assert broker is not None
-    assert broker._verifies_transactions() == is_enabled
+    assert bool(broker._number(VERIFICATION)) == is_enabled

@@ -21,7 +21,7 @@ from moldau.secure_setup.settings import (
     bracketed,
     secured_properties,
 )
-from moldau.security.settings import AUTHORIZER_CLASS
+from moldau.security.authorizer_settings import AUTHORIZER_CLASS
 
 CORES_MAX: Final = 99
 """More nodes than this would have the ids of the next machine."""

@@ -7,24 +7,24 @@ from typing import Final
 
 from moldau.client.group_values import Member
 from moldau.console.collector.state import GroupState, Reader, Rebalance, TopicState
-from moldau.metrics.lag_history import LagHistory, Place
+from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
 
 NAMES_MAX: Final = 20
 
 
 def ends_of_read_partitions(groups: Iterable[GroupState], topics: Mapping[str, TopicState]) -> dict[Place, int]:
-    """Return the log ends of all partitions that a group has an offset in."""
+    """Return the log ends of all partitions that a group has an offset in; -1 where the end is unknown."""
     ends: dict[Place, int] = {}
     for group in groups:
         if group.holds_micro_batch_ids:
             continue
         for name, (indexes, _) in group.offsets.items():
             topic = topics.get(name)
-            if topic is None or topic.ends is None:
+            if topic is None:
                 continue
+            known = topic.ends or ()
             for index in indexes:
-                if index < len(topic.ends) and topic.ends[index] >= 0:
-                    ends[topic.name, index] = topic.ends[index]
+                ends[topic.name, index] = known[index] if index < len(known) else UNKNOWN_OFFSET
     return ends
 
 

@@ -8,15 +8,19 @@ Requests to partitions that are not laid out yet get a retriable error.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, repeat
 from typing import Final, Protocol
 
 from moldau.base.clock import Timers
-from moldau.base.promise import Promise
+from moldau.base.promise import Promise, resolved
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
+
+log = logging.getLogger("moldau.layout")
 
 Partitions = dict[tuple[str, int], None]
 """Topics and indexes, in their order."""
@@ -39,28 +43,36 @@ class NewFiles(Protocol):
 
 
 class ChunkedLayout:
+    """A changed partition is in one of these until it is passed on:
+
+    - `_pending`: it waits for its turn. If it has files, or needs none, it is passed on then.
+    - `_new`: it had its turn, and waits for the thread to create its files.
+    - `_chunk`: the thread is creating its files. It is passed on when they are there.
+
+    One of `_new` or `_chunk` that changes again is in `_pending` too, and yet passed on once, in its latest state.
+
+    `_being_prepared` is the chunk as the thread got it, also if topics were deleted since: nobody else may create their
+    files now.
+    """
+
     def __init__(
-        self, follower: ImageListener, remove_some: Callable[[int], bool], new_files: NewFiles, timers: Timers
+        self, listener: ImageListener, finish_some: Callable[[int], bool], new_files: NewFiles, timers: Timers
     ) -> None:
-        """`remove_some` removes at most so many partitions of deleted topics, goes on with other work of several turns,
-        and returns whether some is left."""
-        self._follower = follower
-        self._remove_some = remove_some
+        """`finish_some` goes on with the work of several turns that the listener began: it removes at most so many
+        partitions of deleted topics, and applies changes of configs and brokers. It returns whether work is left."""
+        self._listener = listener
+        self._finish_some = finish_some
         self._new_files = new_files
-        self._has_removals = False
+        self._has_unfinished = False
         self._timers = timers
         self._image = MetadataImage()
         self._pending: Partitions = {}
-        """Changed partitions that were not passed on yet."""
         self._new: Partitions = {}
-        """Those of them that are new and wait for the thread to create their files."""
         self._chunk: Partitions = {}
-        """Those whose files the thread is creating now."""
         self._being_prepared: frozenset[tuple[str, int]] = frozenset()
-        """The whole chunk, also if topics were deleted since: nobody else may create their files now."""
         self._is_scheduled = False
         self._is_stopped = False
-        self._waiting: list[Callable[[], None]] = []
+        self._done_callbacks: list[Callable[[], None]] = []
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Pass a small change on at once, even while a large one is still in progress."""
@@ -69,34 +81,34 @@ class ChunkedLayout:
         self._image = image
         for topic in changes.removed:
             for index in range(len(topic.partitions)):
-                for waiting in (self._pending, self._new, self._chunk):
-                    waiting.pop((topic.name, index), None)
-        shown: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
+                for partitions in (self._pending, self._new, self._chunk):
+                    partitions.pop((topic.name, index), None)
+        passed_on: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
         if sum(map(len, changes.topics.values())) <= AT_ONCE_MAX:
-            shown |= self._without_waiting(changes.topics)
+            passed_on |= self._not_in_progress(changes.topics)
         else:
             for name in sorted(changes.topics):
                 self._pending.update(dict.fromkeys(zip(repeat(name), sorted(changes.topics[name]), strict=False)))
-        self._follower(image, Changes(shown, changes.removed, changes.configs, changes.brokers))
-        self._has_removals = self._remove_some(PARTITIONS_A_TURN)
+        self._listener(image, Changes(passed_on, changes.removed, changes.configs, changes.brokers))
+        self._has_unfinished = self._finish_some(PARTITIONS_A_TURN)
         self._schedule()
 
-    def _without_waiting(self, topics: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
-        """Return the partitions that can be passed on at once. One that waits already is shown once, in its latest
+    def _not_in_progress(self, topics: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
+        """Return the partitions that can be passed on at once. The others will be passed on once, in their latest
         state."""
-        shown: dict[str, set[int]] = {}
+        found: dict[str, set[int]] = {}
         for name in sorted(topics):
             for index in sorted(topics[name]):
                 each = (name, index)
                 if each in self._pending or each in self._new or each in self._being_prepared:
                     self._pending[each] = None
                 else:
-                    shown.setdefault(name, set()).add(index)
-        return shown
+                    found.setdefault(name, set()).add(index)
+        return found
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call when everything was passed on; at once if that is so already."""
-        self._waiting.append(call)
+        self._done_callbacks.append(call)
         self._call_if_done()
 
     def stop(self) -> None:
@@ -105,7 +117,7 @@ class ChunkedLayout:
 
     def _schedule(self) -> None:
         can_prepare = self._new and not self._being_prepared
-        if (self._pending or self._has_removals or can_prepare) and not self._is_scheduled:
+        if (self._pending or self._has_unfinished or can_prepare) and not self._is_scheduled:
             self._is_scheduled = True
             self._timers.soon(self._next_turn)
 
@@ -114,12 +126,15 @@ class ChunkedLayout:
         if self._is_stopped:
             return
         self._is_scheduled = False
-        self._show(each for each in _take_some(self._pending) if not self._defer_if_new(each))
-        self._has_removals = self._remove_some(PARTITIONS_A_TURN)
+        some = self._in_image(_take_some(self._pending))
+        self._pass_on([each for each in some if not self._defer_if_new(each)])
+        try:
+            self._has_unfinished = self._finish_some(PARTITIONS_A_TURN)
+        except Exception:
+            self._has_unfinished = False  # until the next image: else the same error might come each turn
+            INTERNAL_ERRORS.log(log, "work of several turns failed: deleted topics or changed configs")
         if self._new and not self._being_prepared:
-            self._chunk = _take_some(self._new)
-            self._being_prepared = frozenset(self._chunk)
-            self._new_files.prepare(self._image, self._being_prepared).then(lambda _: self._on_prepared())
+            self._prepare_some()
         self._schedule()
         self._call_if_done()
 
@@ -132,33 +147,56 @@ class ChunkedLayout:
             return True
         return False
 
+    def _prepare_some(self) -> None:
+        self._chunk = dict.fromkeys(self._in_image(_take_some(self._new)))
+        if not self._chunk:
+            return
+        self._being_prepared = frozenset(self._chunk)
+        try:
+            prepared = self._new_files.prepare(self._image, self._being_prepared)
+        except Exception:  # the listener can create the files too: it only takes longer
+            INTERNAL_ERRORS.log(log, "the files of new partitions cannot be prepared")
+            prepared = resolved(None)
+        prepared.then(lambda _: self._on_prepared())
+
     def _on_prepared(self) -> None:
         self._being_prepared = frozenset()
         if self._is_stopped:
             self._new_files.discard_unused()
             return
         chunk, self._chunk = self._chunk, {}
-        for each in chunk:  # it may have changed meanwhile: it is shown in its latest state now
+        for each in chunk:  # it may have changed meanwhile: it is passed on in its latest state now
             self._new.pop(each, None)
             self._pending.pop(each, None)
-        self._show(chunk)
+        self._pass_on(self._in_image(chunk))
         self._new_files.discard_unused()
         self._schedule()
         self._call_if_done()
 
-    def _show(self, partitions: Iterable[tuple[str, int]]) -> None:
-        shown: dict[str, set[int]] = {}
+    def _in_image(self, partitions: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return the partitions that the image has: a view has none any more when its source is deleted."""
+        topics = self._image.topics
+        return [(name, index) for name, index in partitions if name in topics and index < len(topics[name].partitions)]
+
+    def _pass_on(self, partitions: list[tuple[str, int]]) -> None:
+        if not partitions:
+            return
+        indexes: dict[str, set[int]] = {}
         for name, index in partitions:
-            topic = self._image.topics.get(name)
-            if topic is not None and index < len(topic.partitions):  # else it was a view, whose source was deleted
-                shown.setdefault(name, set()).add(index)
-        if shown:
-            self._follower(self._image, Changes(shown))
+            indexes.setdefault(name, set()).add(index)
+        try:
+            self._listener(self._image, Changes(indexes))
+        except Exception:
+            if len(partitions) == 1:
+                INTERNAL_ERRORS.log(log, "%s-%d cannot be laid out", *partitions[0])
+                return
+            for each in partitions:  # one that fails takes no other with it
+                self._pass_on([each])
 
     def _call_if_done(self) -> None:
         if not self._pending and not self._new and not self._chunk:
-            waiting, self._waiting = self._waiting, []
-            for call in waiting:
+            callbacks, self._done_callbacks = self._done_callbacks, []
+            for call in callbacks:
                 call()
 
 

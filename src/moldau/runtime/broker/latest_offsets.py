@@ -6,7 +6,7 @@ not answer in time leaves its partitions unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -40,13 +40,14 @@ class LatestOffsets:
         self._brokers = brokers
         self._timers = timers
 
-    def look_up(self, places: Iterable[Place], found: dict[Place, int]) -> Iterator[Promise[None] | None]:
-        """Put the high watermarks into `found`. Each yield is the end of a turn; a promise must be awaited."""
+    def look_up(self, ends: dict[Place, int]) -> Iterator[Promise[None] | None]:
+        """Replace the value of each partition by its high watermark, unless it is unknown. Each yield is the end of a
+        turn; a promise must be awaited."""
         elsewhere: dict[int, list[Place]] = {}
-        for number, (topic, index) in enumerate(places, 1):
+        for number, (topic, index) in enumerate(ends, 1):
             partition = self._partitions.find_readable(topic, index)
             if partition is not None and partition.is_leader:
-                found[topic, index] = partition.high_watermark
+                ends[topic, index] = partition.high_watermark
             elif (leader := self._leader(topic, index)) >= 0:
                 elsewhere.setdefault(leader, []).append((topic, index))
             if not number % PARTITIONS_A_TURN:
@@ -58,14 +59,14 @@ class LatestOffsets:
                 answers.append(self._brokers.ask(leader, ApiKey.LIST_OFFSETS, request))
                 yield None
         if answers:
-            yield self._when_answered(answers, found)
+            yield self._when_answered(answers, ends)
 
     def _leader(self, topic: str, index: int) -> int:
         image = self._current.image.topics.get(topic)
         return image.partitions[index].leader if image is not None and index < len(image.partitions) else -1
 
     def _when_answered(
-        self, answers: list[Promise[ListOffsetsResponse | KafkaError]], found: dict[Place, int]
+        self, answers: list[Promise[ListOffsetsResponse | KafkaError]], ends: dict[Place, int]
     ) -> Promise[None]:
         done: Promise[None] = Promise()
         pending = len(answers)
@@ -76,7 +77,7 @@ class LatestOffsets:
             if done.done:
                 return
             if isinstance(answer, ListOffsetsResponse):
-                _note(answer, found)
+                _note(answer, ends)
             if not pending:
                 timer.cancel()
                 done.complete(None)
@@ -99,8 +100,8 @@ def _request(places: list[Place]) -> ListOffsetsRequest:
     return ListOffsetsRequest(CONSUMER_ID, topics=[ListOffsetsTopic(name, each) for name, each in topics.items()])
 
 
-def _note(answer: ListOffsetsResponse, found: dict[Place, int]) -> None:
+def _note(answer: ListOffsetsResponse, ends: dict[Place, int]) -> None:
     for topic in answer.topics:
         for each in topic.partitions:
             if not each.error_code:
-                found[topic.name, each.partition_index] = each.offset
+                ends[topic.name, each.partition_index] = each.offset

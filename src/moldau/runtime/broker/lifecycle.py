@@ -81,6 +81,15 @@ class BrokerLifecycle:
         self.beat_now()
         return self._left
 
+    @property
+    def is_leaving(self) -> bool:
+        return self._is_leaving
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the controlled shutdown is over."""
+        return self._left.done
+
     def close(self) -> None:
         self._is_closed = True
         if self._timer is not None:

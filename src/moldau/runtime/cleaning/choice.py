@@ -5,8 +5,10 @@ It only computes over segments, by Kafka's rules, and changes nothing. Segments 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
+from moldau.base.steps import Steps, finish
 from moldau.log.config import LONG_MAX
 from moldau.log.log import Log
 from moldau.log.segment import Segment
@@ -30,7 +32,7 @@ class DirtyLog(NamedTuple):
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
     @property
-    def is_no_replica_away(self) -> bool:
+    def are_all_in_sync(self) -> bool:
         """Whether all replicas are in sync: then all have everything that is committed, and only that is cleaned."""
         state = self.partition.state
         return len(state.isr) == len(state.replicas)
@@ -43,20 +45,33 @@ class DirtyLog(NamedTuple):
 
 def dirty_log(partition: Partition, now_ms: int) -> DirtyLog:
     """Return how dirty a log is. Raise StorageFault, MalformedData or KafkaError if it cannot be read."""
+    return finish(_dirty_log(partition, now_ms))
+
+
+def read_some(partition: Partition, now_ms: int, count: int) -> int:
+    """Read at most so many of the segments that `dirty_log` must read, and return how many. They need not be read
+    again. After fewer than `count`, none is left. Raise like `dirty_log`."""
+    return sum(1 for _ in islice(_dirty_log(partition, now_ms), count))
+
+
+def _dirty_log(partition: Partition, now_ms: int) -> Steps[DirtyLog]:
+    """A step ends after each segment that was read. Do not go on with it later: the log may have changed."""
     log = partition.log
     first_dirty_offset = _first_dirty_offset(log)
     segments = list(log.segments)
     dirty_from = log.segments.floor(first_dirty_offset)
     # Below this offset all records are committed, belong to no open transaction, and are flushed.
     stable_offset = min(partition.last_stable_offset, log.recovery_point)
-    dirty_to = _first_uncleanable(segments, dirty_from, stable_offset, log.config.min_compaction_lag_ms, now_ms)
+    min_lag_ms, max_lag_ms = log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
+    dirty_to = yield from _first_uncleanable(segments, dirty_from, stable_offset, min_lag_ms, now_ms)
+    is_overdue = yield from _is_overdue(segments[dirty_from:dirty_to], max_lag_ms, now_ms)
     return DirtyLog(
         partition,
         first_dirty_offset,
         segments[dirty_to].base_offset,
         clean_bytes=sum(segment.size for segment in segments[:dirty_from]),
         dirty_bytes=sum(segment.size for segment in segments[dirty_from:dirty_to]),
-        is_overdue=_is_overdue(segments[dirty_from:dirty_to], log.config.max_compaction_lag_ms, now_ms),
+        is_overdue=is_overdue,
     )
 
 
@@ -70,23 +85,25 @@ def _first_dirty_offset(log: Log) -> int:
 
 def _first_uncleanable(
     segments: list[Segment], dirty_from: int, stable_offset: int, min_lag_ms: int, now_ms: int
-) -> int:
+) -> Steps[int]:
     """Return the position of the first segment that is active, ends above `stable_offset`, or has too young records."""
     for position in range(dirty_from, len(segments) - 1):
+        segment = segments[position]
         if segments[position + 1].base_offset > stable_offset:
             return position
-        if min_lag_ms > 0 and segments[position].largest_timestamp.timestamp > now_ms - min_lag_ms:
-            return position
+        if min_lag_ms > 0:
+            if segment.load_largest_timestamp():
+                yield
+            if segment.largest_timestamp.timestamp > now_ms - min_lag_ms:
+                return position
     return len(segments) - 1
 
 
-def _is_overdue(dirty: list[Segment], max_lag_ms: int, now_ms: int) -> bool:
-    if max_lag_ms >= LONG_MAX:
-        return False
-    return any(0 < _first_timestamp(segment) < now_ms - max_lag_ms for segment in dirty)
-
-
-def _first_timestamp(segment: Segment) -> int:
-    timestamp = segment.first_timestamp
-    segment.release()  # do not keep the file open only for this
-    return timestamp
+def _is_overdue(dirty: list[Segment], max_lag_ms: int, now_ms: int) -> Steps[bool]:
+    for segment in dirty if max_lag_ms < LONG_MAX else ():
+        if segment.load_first_timestamp():
+            segment.release()  # do not keep the file open only for this
+            yield
+        if 0 < segment.first_timestamp < now_ms - max_lag_ms:
+            return True
+    return False

@@ -9,7 +9,8 @@ cleaning itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,7 +23,7 @@ from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
-from moldau.runtime.cleaning.choice import DirtyLog, dirty_log
+from moldau.runtime.cleaning.choice import DirtyLog, dirty_log, read_some
 from moldau.runtime.cleaning.ports import CleaningFailed, SegmentCleaner, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.fault_log import FaultLog
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.cleaner")
 FAILURES_MAX: Final = 3
 """After this many failures in a row, a log is not cleaned until the next start."""
+SEGMENTS_READ_A_TURN: Final = 10
+"""Segments that are read in one turn of the loop to choose a log: after a start, with a compaction lag. The indexes of
+each may have megabytes."""
 WATCH_MS: Final = 1_000
 """How often the cleaner checks whether the log that is being cleaned still needs it."""
 MIB: Final = 1 << 20
@@ -162,41 +166,47 @@ class LogCleaner:
 
     def _look(self) -> None:
         self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
-        self._look_at_some(iter(self._partitions.all()), None)
+        self._look_at_some(deque(self._partitions.all()), None)
 
-    def _look_at_some(self, rest: Iterator[Partition], dirtiest: DirtyLog | None) -> None:
-        """Look at some partitions in each turn of the loop, fewer if many segments of their logs have expired and are
-        deleted. Then clean the dirtiest of all logs that are due."""
+    def _look_at_some(self, rest: deque[Partition], dirtiest: DirtyLog | None) -> None:
+        """Look at some partitions in each turn of the loop, fewer if many segments of their logs must be read, or have
+        expired and are deleted. Then clean the dirtiest of all logs that are due."""
         now_ms = self._clock.now_ms()
-        left = RETAINED_A_TURN
-        for partition in rest:
+        left, reads_left = RETAINED_A_TURN, SEGMENTS_READ_A_TURN
+        while rest:
+            partition = rest.popleft()
             left -= (self._delete_expired(partition) if _is_compacted(partition) else 0) or 1
-            due = self._if_due(partition, now_ms)
+            due, reads = self._if_due(partition, now_ms, reads_left)
+            reads_left -= reads
             if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
                 dirtiest = due
-            if left <= 0:
+            if not reads_left:
+                rest.appendleft(partition)  # more of it may have to be read
+            if left <= 0 or not reads_left:
                 self._soon(partial(self._look_at_some, rest, dirtiest))
                 return
         self._purge()
-        # The log may have changed since it was looked at.
-        due = None if dirtiest is None else self._if_due(dirtiest.partition, now_ms)
-        if due is None:
+        if dirtiest is not None:  # the log may have changed since it was looked at
+            dirtiest, _ = self._if_due(dirtiest.partition, now_ms, SEGMENTS_READ_A_TURN)
+        if dirtiest is None:
             self._look_later()
         else:
-            self._begin(due, now_ms)
+            self._begin(dirtiest, now_ms)
 
-    def _if_due(self, partition: Partition, now_ms: int) -> DirtyLog | None:
-        """Return the log if it must be cleaned. Give it up if it cannot be read."""
+    def _if_due(self, partition: Partition, now_ms: int, reads_max: int) -> tuple[DirtyLog | None, int]:
+        """Return the log if it must be cleaned, and how many segments were read: after `reads_max` it is not known yet.
+        Give it up if it cannot be read."""
         is_given_up = self._failures.get(partition.log, 0) >= FAILURES_MAX
         is_cleanable = _is_compacted(partition) and len(partition.log.segments) > 1 and not is_given_up
         if not self._settings.is_enabled or not is_cleanable:
-            return None
+            return None, 0
         try:
-            dirty = dirty_log(partition, now_ms)
+            reads = read_some(partition, now_ms, reads_max)
+            dirty = dirty_log(partition, now_ms) if reads < reads_max else None
         except (StorageFault, MalformedData, KafkaError) as fault:
             self._on_unreadable(partition.log, fault)
-            return None
-        return dirty if dirty.is_due else None
+            return None, 0
+        return dirty if dirty is not None and dirty.is_due else None, reads
 
     def _on_unreadable(self, unreadable: Log, fault: StorageFault | MalformedData | KafkaError) -> None:
         if isinstance(fault, StorageFault) and fault.is_shortage:
@@ -217,7 +227,7 @@ class LogCleaner:
                 now_ms,
                 map_bytes_max=settings.map_bytes_max,
                 io_buffer_bytes=settings.io_buffer_bytes,
-                may_remove_expired=dirty.is_no_replica_away,
+                may_remove_expired=dirty.are_all_in_sync,
             )
         except (StorageFault, MalformedData) as fault:
             self._on_unreadable(dirty.partition.log, fault)

@@ -1,7 +1,8 @@
 """Contexts of Python's ssl for listeners and clients, from the settings and the stores.
 
-Sessions are not resumed: a ticket would outlive a change of the trust store. Certificates of a trust store are trusted
-even if they are not roots, as in Java.
+Clients get no session tickets: one would outlive a change of the trust store. With TLS 1.2 a client may still resume a
+session by its id, but only with the context that knows it, and a changed store makes a new context. Certificates of a
+trust store are trusted even if they are not roots, as in Java.
 """
 
 from __future__ import annotations
@@ -143,6 +144,8 @@ def _load_keys(context: ssl.SSLContext, settings: TlsSettings, keys: KeyStore, f
             context.load_cert_chain(path, password=keys.password or "")
     except ssl.SSLError as refused:
         raise tls_error(store.prefix, store.location, _key_fault(refused, keys.password is not None)) from None
+    except ValueError:  # OpenSSL's limit
+        raise tls_error(store.prefix, store.location, "ssl.key.password is longer than 1024 bytes") from None
 
 
 def _key_fault(refused: ssl.SSLError, is_encrypted: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+from contextlib import suppress
 
 import pytest
 from certificates import Authority
@@ -78,11 +79,39 @@ def test_names_of_cipher_suites_are_those_of_openssl() -> None:
     assert {java: openssl_name(java) for java in names} == names
 
 
-def test_a_server_resumes_no_sessions_and_renegotiates_nothing() -> None:
+def test_a_server_sends_no_tickets_and_renegotiates_nothing() -> None:
     context = server()
     assert context.num_tickets == 0
     assert context.options & ssl.OP_NO_TICKET
     assert context.options & ssl.OP_NO_RENEGOTIATION
+
+
+Connection = tuple[ssl.SSLObject, ssl.SSLObject]
+"""The client's side and the server's side."""
+
+
+def connected(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None) -> Connection:
+    """Return a connection that resumes this session, if the server does."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_side = client.wrap_bio(to_client, to_server, session=session)
+    server_side = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client_side, server_side) * 3:
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    server_side.write(b"x")
+    assert client_side.read(1) == b"x"
+    return client_side, server_side
+
+
+@pytest.mark.parametrize(("protocol", "is_resumed"), [("TLSv1.2", True), ("TLSv1.3", False)])
+def test_a_session_is_not_resumed_with_other_stores(protocol: str, is_resumed: bool) -> None:
+    ours = client(enabled_protocols=protocol, endpoint_identification_algorithm="")
+    old, new = server(enabled_protocols=protocol), server(enabled_protocols=protocol)
+    first = connected(old, ours)  # as long as it is open, its session can be resumed
+    again, _ = connected(old, ours, first[0].session)
+    assert again.session_reused == is_resumed
+    renewed, _ = connected(new, ours, first[0].session)
+    assert not renewed.session_reused
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,10 @@ def test_every_format_of_a_trust_store_trusts(settings: dict[str, str]) -> None:
         ({"keystore_location": "none.pem"}, "ssl.keystore.location=none.pem: cannot be read: No such file"),
         ({"keystore_location": "encrypted.pem"}, "the private key is encrypted; set ssl.key.password"),
         ({"keystore_location": "encrypted.pem", "key_password": "planted-wrong"}, "ssl.key.password is wrong"),
+        (
+            {"keystore_location": "encrypted.pem", "key_password": "planted" * 200},
+            "password is longer than 1024 bytes",
+        ),
         ({"keystore_location": "mixed.pem"}, "the private key does not fit the certificate"),
         ({"keystore_location": "two.pem"}, "expected one private key, but found 2"),
         ({"keystore_location": "ca.pem"}, "expected one private key, but found 0"),

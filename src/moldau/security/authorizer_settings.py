@@ -1,4 +1,4 @@
-"""The security settings of a node, from properties with Kafka's names."""
+"""The settings of the authorizer, from properties with Kafka's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUTHORIZER_CLASS: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
 _PRINCIPAL_AFTER_COMMA: Final = re.compile(r",\s*(?=[A-Za-z]+:)")
-"""A comma alone is no mistake: the names of certificates have some."""
+"""A comma alone is no mistake: distinguished names (CN=a,O=b) contain commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,11 @@ def read_authorizer(values: Values) -> AuthorizerSettings:
         super_users = parse_super_users(values.text(SUPER_USERS) or "")
     except ValueError as wrong:
         raise values.error(SUPER_USERS, str(wrong)) from None
-    for key in (SUPER_USERS, ALLOW_EVERYONE):
-        if name is None and key in values:
+    allows_everyone = values.boolean(ALLOW_EVERYONE)
+    for key, is_set in ((SUPER_USERS, bool(super_users)), (ALLOW_EVERYONE, allows_everyone)):
+        if name is None and is_set:
             raise values.error(key, f"has no effect without {AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}")
-    return AuthorizerSettings(name is not None, super_users, values.boolean(ALLOW_EVERYONE))
+    return AuthorizerSettings(name is not None, super_users, allows_everyone)
 
 
 def warn_of_authorizer(values: Values) -> Iterator[str]:
