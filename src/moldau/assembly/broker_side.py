@@ -154,11 +154,11 @@ class BrokerSide:
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
-        registered = RegistrationGate(node_id, self.lifecycle.incarnation_id, self._chunked_layout.on_image)
-        current.add_listener(registered.on_image)
+        layout_gate = RegistrationGate(node_id, self.lifecycle.incarnation_id, self._chunked_layout.on_image)
+        current.add_listener(layout_gate.on_image)
         leaderships = LeadershipLog(node_id, current)
-        logged = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
-        current.add_listener(logged.on_image)
+        log_gate = RegistrationGate(node_id, self.lifecycle.incarnation_id, leaderships.on_image)
+        current.add_listener(log_gate.on_image)
         current.add_listener(self.lifecycle.on_image)
         current.add_listener(self.telemetry.on_image)
 
@@ -245,7 +245,7 @@ class BrokerSide:
             world.timers,
         )
 
-    def _gate(self) -> TransactionGate:
+    def _transaction_gate(self) -> TransactionGate:
         world, topic_settings = self._world, self._settings.transaction_log
         verifier = TransactionVerifier(self.transactions.find, self._brokers, world.timers)
         patience = Patience(topic_settings.add_partitions_retry_ms, topic_settings.add_partitions_retry_max_ms)
@@ -271,7 +271,7 @@ class BrokerSide:
             groups=self.groups,
             transactions=self.transactions,
             verifications=self.verifications,
-            gate=self._gate(),
+            gate=self._transaction_gate(),
             producer_ids=self.producer_ids,
             sessions=self.sessions,
             parked=self.parked,
@@ -295,7 +295,7 @@ class BrokerSide:
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """Update the partitions first, then the parts that use them."""
+        """Called by ChunkedLayout, a part of a large change at a time. Partitions are updated before what uses them."""
         self.partitions.on_image(image, changes, self._world.clock.now_ms())
         self._on_partitions_changed(image, changes)
 

@@ -52,6 +52,7 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 _DELETED_DIRECTORY: Final = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 _PARTITION_MAX: Final = 2**31 - 1
+_OFFSET_MAX: Final = 2**63 - 1
 
 
 def offset_name(offset: int) -> str:
@@ -59,11 +60,12 @@ def offset_name(offset: int) -> str:
 
 
 def offset_of(name: str, suffix: str) -> int | None:
-    """The offset in a file's name, None if it is not `<20 digits><suffix>`."""
+    """The offset in a file's name, None if it is not `<20 digits><suffix>` or no offset can be so large."""
     stem = name[: -len(suffix)]
     if len(stem) != 20 or not name.endswith(suffix) or not stem.isascii() or not stem.isdigit():
         return None
-    return int(stem)
+    offset = int(stem)
+    return offset if offset <= _OFFSET_MAX else None
 
 
 def partition_of(directory_name: str) -> TopicPartition | None:

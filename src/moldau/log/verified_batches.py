@@ -48,7 +48,7 @@ class Run(NamedTuple):
     """Batches that follow one another."""
 
     end: int
-    """The position behind the last one."""
+    """The position after the last one."""
     next_offset: int
     largest: TimestampOffset
     entries: list[IndexEntry]
@@ -92,7 +92,7 @@ class VerifiedBatches:
 
     def _read_piece(self) -> int:
         """Read a piece that begins at the position; return 0, the place of the position in it."""
-        # May be negative: recovery also starts behind a damaged batch, whose length may point beyond the file.
+        # May be negative: recovery also starts after a damaged batch, whose length may point beyond the file.
         bytes_left = self._end - self._position
         if bytes_left < BATCH_HEADER_BYTES:
             raise StopIteration
@@ -112,15 +112,15 @@ class VerifiedBatches:
         index_interval_bytes: int,
     ) -> Run:
         """Read on as long as batches have this leader epoch, no control records, and offsets from `next_offset` to
-        `offset_max`, but not beyond the piece in memory. `largest` is the largest timestamp so far and
-        `last_indexed_position` that of the last batch in the index."""
+        `offset_max`, but not beyond the piece in memory. `largest` is the largest timestamp so far,
+        `last_indexed_position` the position of the last batch that has an entry in the index."""
         piece, piece_start = self._piece, self._piece_start
         view, unpack, crc_of, piece_bytes = memoryview(piece), _FIELDS.unpack_from, crc32c, len(piece)
         in_piece, last_start = self._position - piece_start, piece_bytes - BATCH_HEADER_BYTES
         expected = _EPOCH_AND_MAGIC.pack(epoch, MAGIC)
         largest_timestamp, largest_offset = largest.timestamp, largest.offset
-        # The next batch that begins behind this gets an entry in the index.
-        index_behind = last_indexed_position + index_interval_bytes - piece_start
+        # The next batch that begins after this position gets an entry in the index.
+        index_after = last_indexed_position + index_interval_bytes - piece_start
         entries: list[IndexEntry] = []
         by_producer: defaultdict[int, list[int]] = defaultdict(list)
         while in_piece <= last_start:
@@ -139,10 +139,10 @@ class VerifiedBatches:
                 by_producer[producer_id].append(in_piece)
             if timestamp > largest_timestamp:
                 largest_timestamp, largest_offset = timestamp, last_offset
-            if in_piece > index_behind:
+            if in_piece > index_after:
                 so_far = TimestampOffset(largest_timestamp, largest_offset)
                 entries.append(IndexEntry(last_offset, piece_start + in_piece, base_offset, so_far))
-                index_behind = in_piece + index_interval_bytes
+                index_after = in_piece + index_interval_bytes
             next_offset = last_offset + 1
             in_piece = end
         self._position = piece_start + in_piece

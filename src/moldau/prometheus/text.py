@@ -47,8 +47,8 @@ def labels(**values: str | int) -> str:
 
 
 def topic_prefix(topic: str) -> str:
-    """Return the labels of a topic's partitions up to the number: f'{prefix}{index}"}}' are those of one of them. This
-    is several times as fast as `labels`."""
+    """Return how the labels of all partitions of a topic begin, up to the number: f'{prefix}{index}"}}' are the labels
+    of one. This is several times as fast as `labels`."""
     return f'{{topic="{escape(topic)}",partition="'
 
 
@@ -73,8 +73,8 @@ def pieces(family: Family, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def columns(families: Sequence[Family], chunks: Sequence[Sequence[tuple[Any, ...]]]) -> Iterator[str]:
-    """Yield several metrics with the same labels. A row has the labels and then a value for each metric. Each chunk
-    becomes one piece, so it has at most `PIECE_SERIES` rows."""
+    """Yield several metrics, one after the other, whose series have the same labels. A row has the labels and then a
+    value for each metric. Each metric has a piece for each chunk of rows, so a chunk has at most `PIECE_SERIES`."""
     for column, family in enumerate(families, 1):
         name, head = family.name, family.head
         for chunk in chunks:

@@ -299,7 +299,7 @@ class Listener:
             return SaslSession(
                 self._sasl, self._router, self.name, peer, self._frame_bytes_max, lambda who: self._access(who, host)
             )
-        return self._router.requests_of(self.name, peer, self._access(principal, host)).answer
+        return self._router.for_connection(self.name, peer, self._access(principal, host)).answer
 
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)

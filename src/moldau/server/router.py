@@ -111,13 +111,13 @@ class Router:
         """Return the counts of all APIs and versions that were requested."""
         return [route.counts for route in self._routes.values()]
 
-    def requests_of(self, listener: str, address: str, access: Access) -> ClientRequests:
-        """Return what answers the requests of one connection."""
-        return ClientRequests(self, listener, address, access)
+    def for_connection(self, listener: str, address: str, access: Access) -> ConnectionRouter:
+        """Return the router for the requests of one connection."""
+        return ConnectionRouter(self, listener, address, access)
 
     def answer(self, listener: str, address: str, access: Access, frame: memoryview) -> Reply:
         """Answer a single request."""
-        return ClientRequests(self, listener, address, access).answer(frame)
+        return ConnectionRouter(self, listener, address, access).answer(frame)
 
     def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
         """Answer a request that this node sends to itself, without the network."""
@@ -160,8 +160,8 @@ class _Known(NamedTuple):
     route: Route
 
 
-class ClientRequests:
-    """Answers the requests of one connection. What every request repeats is looked up and decoded once."""
+class ConnectionRouter:
+    """Answers the requests of one connection. What is the same in all of them is looked up and decoded once."""
 
     __slots__ = ("_access", "_address", "_known", "_listener", "_router", "_throttling")
 
@@ -354,9 +354,9 @@ class ClientRequests:
         began_s: float,
         response: Message | MalformedData | None,
     ) -> Outgoing:
-        """Return the frame. An empty one closes the connection, unless it has a pause (`no_reply`). The caller
-        completes replies of several clients: a fault in this reply must not stop the others. `began_s` is when the
-        handler was called, or NOT_TIMED."""
+        """Return the frame. An empty one closes the connection, unless it has a pause (`no_reply`). Raise nothing:
+        whoever completes this reply may go on with those of other clients. `began_s` is when the handler was called, or
+        NOT_TIMED."""
         if began_s:
             route.counts.note_response(began_s)
         if response is None:

@@ -76,7 +76,7 @@ class SaslSession:
         self._exchange = SaslExchange(server.mechanisms)
         self._frame_bytes_max = frame_bytes_max
         self._answer_as: Callable[[Principal], Callable[[memoryview], Reply]] = lambda principal: (
-            router.requests_of(listener, peer, access(principal)).answer
+            router.for_connection(listener, peer, access(principal)).answer
         )
         self._answer: Callable[[memoryview], Reply] = self._authenticate
         self._serve: Callable[[memoryview], Reply] = self._answer_as(ANONYMOUS)

@@ -25,7 +25,8 @@ Framer = Callable[[int, Any], "Outgoing"]
 
 class Outgoing(bytearray):
     """A reply being written. Records that stay in their file are listed in `slices` with their position. After it is
-    sent, no request of the connection is read for `pause_ms`. An empty one closes the connection: `refusal` says why.
+    sent, no request of the connection is read for `pause_ms`. An empty one without a pause closes the connection:
+    `refusal` says why.
 
     All are attributes of the class until they are set: a constructor would cost every reply more than its bytes."""
 
@@ -94,8 +95,8 @@ def decoder(
     cls: type[Message], version: int, elements_max: int = REQUEST_ELEMENTS_MAX, total_max: int | None = None
 ) -> Decoder:
     """Return the function that reads a message. That of a request raises TooManyElements if one of its arrays has more
-    than `elements_max`, or all of them together more than `total_max`; integers, which are read at once, may be 50,000
-    and do not count."""
+    than `elements_max`, or all of them together more than `total_max`. An array of numbers, which is read in one call,
+    may have REQUEST_ELEMENTS_MAX and does not count."""
     decode_function = _decoders.get((cls, version, elements_max, total_max))
     if decode_function is None:
         _check_version(cls, version)
@@ -122,7 +123,7 @@ def _check_version(cls: type[Message], version: int) -> None:
 def _compile(source: tuple[str, dict[str, Any]], name: str, cls: type, version: int) -> Any:
     text, names = source
     scope = {
-        "malformed": _malformed,
+        "invalid": MalformedData,
         "too_many": TooManyElements,
         "uvarint_rest": _uvarint_rest,
         "uvarint": uvarint,
@@ -135,10 +136,6 @@ def _compile(source: tuple[str, dict[str, Any]], name: str, cls: type, version: 
     }
     exec(compile(text, f"<{name} {cls.__name__} v{version}>", "exec"), scope)
     return scope[name]
-
-
-def _malformed(what: str) -> MalformedData:
-    return MalformedData(what)
 
 
 def _uvarint_rest(data: Buffer, position: int, low: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ Nothing here knows the meaning of the bytes. Other Kafka clients require:
     gzip    RFC 1952, possibly several members
     snappy  written in xerial's framing: 82 'SNAPPY' 00, version 1, compatible 1 (int32 each), then blocks of
             (int32 length, raw snappy); a bare raw snappy block is accepted too, as librdkafka may send it
-    lz4     a frame of *independent* 64 KiB blocks without checksums: the Java client refuses linked blocks
+    lz4     a frame of *independent* 64 KiB blocks: the Java client refuses linked blocks
     zstd    one frame
 """
 
@@ -197,14 +197,17 @@ _LZ4_LENGTH: Final = struct.Struct("<I")
 
 
 def _lz4_compress(data: Buffer, level: int) -> bytes:
-    """The default level is lz4's fast mode, as in Kafka; other levels compress harder."""
-    is_fast = level == DEFAULT_LEVEL[Compression.LZ4]
-    options = {"mode": "default"} if is_fast else {"mode": "high_compression", "compression": level}
+    """The default level is lz4's fast mode, as in Kafka; other levels from 3 on compress harder."""
+    if level != DEFAULT_LEVEL[Compression.LZ4]:
+        # Not by blocks as below: cramjam's `compress_block` ignores the level.
+        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(bytes(data))  # it takes no other buffer
+        return bytes(compressor.finish())
     view = memoryview(data)
     parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         raw = view[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(raw, store_size=False, **options))
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
         if len(block) < len(raw):
             parts += (_LZ4_LENGTH.pack(len(block)), block)
         else:

@@ -112,10 +112,10 @@ class DecoderWriter(SourceWriter):
         """Write the null case and open `else:` behind it. The caller writes the else branch and reduces `depth`."""
         self.line(f"if {count} < 0:")
         if nullable:
-            self.line(f"    if {count} != -1: raise malformed({f'{name} has a negative length'!r})")
+            self.line(f"    if {count} != -1: raise invalid({f'{name} has a negative length'!r})")
             self.line(f"    {value} = None")
         else:
-            self.line(f"    raise malformed({f'{name} is null or has a negative length'!r})")
+            self.line(f"    raise invalid({f'{name} is null or has a negative length'!r})")
         self.line("else:")
         self.depth += 1
 
@@ -125,9 +125,9 @@ class DecoderWriter(SourceWriter):
         self.write_null_case(name, value, count, nullable)
         if type_name == "string" and self.is_request and self.flexible:
             message = f"{name} is longer than {STRING_BYTES_MAX} bytes"
-            self.line(f"if {count} > {STRING_BYTES_MAX}: raise malformed({message!r})")
+            self.line(f"if {count} > {STRING_BYTES_MAX}: raise invalid({message!r})")
         self.line(f"{count} += p")
-        self.line(f"if {count} > end: raise malformed({f'{name} is longer than the message'!r})")
+        self.line(f"if {count} > end: raise invalid({f'{name} is longer than the message'!r})")
         if type_name == "string":
             self.line(f"{value} = str(b[p:{count}], 'utf-8')")
         elif type_name == "bytes":
@@ -142,7 +142,7 @@ class DecoderWriter(SourceWriter):
         self.write_length(count, "i")
         self.write_null_case(field.name, value, count, self.nullable(field))
         min_bytes = self.min_bytes(field)
-        self.line(f"if {count} * {min_bytes} > end - p: raise malformed({f'{field.name} claims more than is there'!r})")
+        self.line(f"if {count} * {min_bytes} > end - p: raise invalid({f'{field.name} claims more than is there'!r})")
         if self.is_request:
             elements_max = REQUEST_ELEMENTS_MAX if field.type_name in FIXED else self.elements_max
             message = f"{field.name} has more than {elements_max:,} elements"
@@ -212,20 +212,20 @@ class DecoderWriter(SourceWriter):
         self.depth += 1
         self.line(f"if {left} > 127: {left}, p = uvarint_rest(b, p, {left})")
         if self.is_request:
-            self.line(f"if {left} > {TAGS_MAX}: raise malformed('more than {TAGS_MAX} tagged fields in one struct')")
-        self.line(f"if {left} * 2 > end - p: raise malformed('more tagged fields claimed than are there')")
+            self.line(f"if {left} > {TAGS_MAX}: raise invalid('more than {TAGS_MAX} tagged fields in one struct')")
+        self.line(f"if {left} * 2 > end - p: raise invalid('more tagged fields claimed than are there')")
         self.line(f"for _ in range({left}):")
         self.depth += 1
         for name in (tag, stop):
             self.line(f"{name} = b[p]; p += 1")
             self.line(f"if {name} > 127: {name}, p = uvarint_rest(b, p, {name})")
         self.line(f"{stop} += p")
-        self.line(f"if {stop} > end: raise malformed('a tagged field is longer than the message')")
+        self.line(f"if {stop} > end: raise invalid('a tagged field is longer than the message')")
         for field in tagged:
             self.line(f"if {tag} == {field.tag}:")
             self.depth += 1
             self.write_value(field, values[field.name])
-            self.line(f"if p != {stop}: raise malformed({f'tagged field {field.name} has a wrong size'!r})")
+            self.line(f"if p != {stop}: raise invalid({f'tagged field {field.name} has a wrong size'!r})")
             self.depth -= 1
         self.line(f"p = {stop}")
         self.depth -= 2

@@ -278,3 +278,12 @@ def test_files_with_foreign_names_are_left_alone(has_snapshots: bool) -> None:
         files.open(path, create=True)
     check_whole(opened(files)[0])
     assert all(files.exists(path) for path in foreign)
+
+
+def test_a_snapshot_beyond_all_offsets_takes_the_place_of_no_other() -> None:
+    files = written(close=True)
+    newest = max(name for name in files.names(DIRECTORY) if name.endswith(layout.SNAPSHOT))
+    stray = f"{2**63:020d}{layout.SNAPSHOT}"
+    files.open(f"{DIRECTORY}/{stray}", create=True)
+    check_whole(opened(files)[0])
+    assert {newest, stray} <= set(files.names(DIRECTORY))

@@ -293,11 +293,13 @@ def test_other_files_and_directories_are_left_alone(tmp_path: Path) -> None:
 def test_file_names() -> None:
     assert layout.offset_name(42) == "00000000000000000042"
     assert layout.offset_of("00000000000000000042.log", ".log") == 42
+    assert layout.offset_of("09223372036854775807.log", ".log") == 2**63 - 1
     for name in (
         "42.log",
         "00000000000000000042.index",
         "0000000000000000004x.log",
         "00000000000000000042.log.deleted",
+        "09223372036854775808.log",
     ):
         assert layout.offset_of(name, ".log") is None
 

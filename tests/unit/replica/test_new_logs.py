@@ -12,15 +12,18 @@ from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.replica.new_logs import NewLogs
+from moldau.runtime.broker.chunked_layout import AT_ONCE_MAX
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-WANTED = [("new", 0), ("new", 1), ("old", 0), ("view", 0), ("unknown", 0)]
+MANY = AT_ONCE_MAX + 36
+"""Partitions whose files are created in a thread, in several turns."""
+CANDIDATES = [("new", 0), ("new", 1), ("old", 0), ("view", 0), ("unknown", 0)]
 
 
 def image_of(node: InMemoryNode) -> MetadataImage:
-    """A new topic of two partitions, of which the other one is on another broker; an old one; a view."""
+    """Three topics: a new one, whose second partition is on another broker; one that has files; a view."""
     old = node.current.image.topics["old"]
     here, elsewhere = old.partitions[0], replace(old.partitions[0], replicas=(NODE_ID + 1,), isr=(NODE_ID + 1,))
     topics = [TopicImage("new", b"n" * 16, (here, elsewhere)), old, TopicImage("view", b"v" * 16, (here,))]
@@ -45,7 +48,7 @@ def directories(node: InMemoryNode) -> set[str]:
 def test_only_new_partitions_of_this_node_get_files() -> None:
     node, new_logs = node_and_new_logs()
     image = image_of(node)
-    assert [each for each in WANTED if new_logs.needs_files(image, *each)] == [("new", 0)]
+    assert [each for each in CANDIDATES if new_logs.needs_files(image, *each)] == [("new", 0)]
     assert new_logs.prepare(image, [("new", 0)]).done
     assert directories(node) == {"new-0"}
 
@@ -68,6 +71,7 @@ def test_files_of_a_deleted_topic_are_deleted() -> None:
 
 def test_old_checkpoints_that_cannot_be_deleted_are_reported() -> None:
     node, new_logs = node_and_new_logs()
+    # As if a checkpoint of an earlier topic of this name were about to be written: the checkpoints must be deleted.
     node.store._collected.add(TopicPartition("new", 0))
     fault = StorageFault("data", OSError(errno.EROFS, "read-only"))
 
@@ -82,18 +86,18 @@ def test_old_checkpoints_that_cannot_be_deleted_are_reported() -> None:
 
 def test_a_topic_of_many_partitions_is_laid_out_and_used() -> None:
     node = InMemoryNode().start()
-    node.create_topic("big", 100)
-    assert len(node.partitions.all()) == 100
-    assert node.store.topic_id(TopicPartition("big", 99)) == node.current.image.topics["big"].id
-    node.partition("big", 99).log.append(batch(3), leader_epoch=0, now_ms=node.clock.now_ms())
+    node.create_topic("big", MANY)
+    assert len(node.partitions.all()) == MANY
+    assert node.store.topic_id(TopicPartition("big", MANY - 1)) == node.current.image.topics["big"].id
+    node.partition("big", MANY - 1).log.append(batch(3), leader_epoch=0, now_ms=node.clock.now_ms())
     again = node.crash()
-    assert len(again.partitions.all()) == 100
+    assert len(again.partitions.all()) == MANY
 
 
 def test_no_files_are_left_of_a_topic_that_is_deleted_while_it_is_laid_out() -> None:
     node = InMemoryNode().start()
-    node.committed(node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("big", 100, 1)])))
-    assert len(node.partitions.all()) < 100
+    node.committed(node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("big", MANY, 1)])))
+    assert len(node.partitions.all()) < MANY
     node.delete_topic("big")
     node.settle()
     assert not node.partitions.all()

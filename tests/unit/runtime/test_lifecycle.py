@@ -83,6 +83,14 @@ def test_it_serves_once_the_image_has_it_unfenced() -> None:
     assert life.serving.done
 
 
+def test_it_does_not_begin_to_serve_after_it_was_closed() -> None:
+    life = Life()
+    life.answer(BrokerRegistrationResponse(broker_epoch=5))
+    life.current.add_listener(lambda *_: life.lifecycle.close())
+    life.publish(5, fenced=False)
+    assert not life.serving.done
+
+
 def test_the_image_of_an_earlier_registration_is_ignored() -> None:
     life = Life()
     life.publish(3, fenced=False)

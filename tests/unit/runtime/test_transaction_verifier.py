@@ -180,3 +180,29 @@ def test_a_write_that_is_too_long_by_itself_is_still_sent() -> None:
     world.answer()
     world.answer()
     assert (errors.value(), other.value()) == ({}, {})
+
+
+def test_writes_of_one_transaction_share_a_request_as_far_as_they_fit() -> None:
+    world = Verifying()
+    world.verify("first", A0)
+    writes = [[TopicPartition(f"{write}{topic:0>248}", 0) for topic in range(1_500)] for write in range(4)]
+    errors = [world.verify("tx", *write) for write in writes] + [world.verify("other", A0)]
+    world.answer()
+    request_count = 0
+    while world.brokers.requests:
+        request = world.brokers.requests[0][1]
+        assert len(request_frame(ApiKey.ADD_PARTITIONS_TO_TXN, 5, 1, None, request)) <= TRANSACTION_REQUEST_BYTES_MAX
+        world.answer()
+        request_count += 1
+        if request_count == 2:
+            assert errors[-1].done, "others do not wait until a long transaction is through"
+    assert [each.value() for each in errors] == [{}] * 5
+
+
+def test_an_error_code_of_a_newer_coordinator_is_passed_on() -> None:
+    world = Verifying()
+    errors, next_errors = world.verify("tx", A0), world.verify("tx", A1)
+    world.answer({A0: ErrorCode(30_000)})
+    assert errors.value() == {A0: 30_000}
+    world.answer()
+    assert next_errors.value() == {}

@@ -106,7 +106,7 @@ class ConnectedNode:
             self.socket,  # type: ignore[arg-type]
             "test:1",
             memoryview(bytearray(SCRATCH_BYTES)),
-            broker.router.requests_of("PLAINTEXT", "10.0.0.1:5", UNRESTRICTED).answer,
+            broker.router.for_connection("PLAINTEXT", "10.0.0.1:5", UNRESTRICTED).answer,
             1 << 20,
             ConnectionBudget(1 << 20),
             lambda connection, reason: pytest.fail(f"the connection was closed: {reason}"),

@@ -84,7 +84,7 @@ def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> Non
 def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_client() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
-    requests = router.requests_of("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
+    requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
     sent = [("me", 3), ("me", 3), ("you", 3), (None, 3), ("", 4), ("longer", 4), ("me", 3)]
     for number, (client_id, version) in enumerate(sent):
         frame = request_frame(ApiKey.HEARTBEAT, version, number, client_id, HEARTBEAT)
@@ -100,7 +100,7 @@ def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_cli
 def test_a_connection_remembers_only_so_many_versions() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
-    requests = router.requests_of("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
+    requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
     for version in range(5):
         for key in range(KNOWN_MAX):
             requests._known[1000 + key, version] = None  # type: ignore[assignment]
@@ -111,7 +111,7 @@ def test_a_connection_remembers_only_so_many_versions() -> None:
 def test_a_connection_remembers_no_long_client_id() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
-    requests = router.requests_of("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
+    requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
     for _ in range(2):
         frame = request_frame(ApiKey.HEARTBEAT, 3, 1, "x" * 32_000, HEARTBEAT)
         assert isinstance(requests.answer(memoryview(frame)[4:]), Outgoing)

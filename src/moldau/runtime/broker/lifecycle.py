@@ -108,7 +108,7 @@ class BrokerLifecycle:
         self._timers.soon(self._serve)
 
     def _serve(self) -> None:
-        if not self._serving.done:
+        if not self._serving.done and not self._is_closed:
             self._serving.complete(None)
 
     # --- registration -------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 first records are appended (KIP-890). Records outside of a transaction would block read_committed consumers forever,
 because no marker would follow.
 
-Each coordinator gets one request at a time, with all partitions that have queued up for it.
+Each coordinator gets one request at a time, with the partitions that have queued up for it, as many as fit.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
@@ -32,7 +33,7 @@ NOT_ATTEMPTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
 NOT_REACHED: Final = frozenset(
     {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSUPPORTED_VERSION}
 )
-"""The coordinator did not process the request; clients get NETWORK_EXCEPTION, which they retry."""
+"""There is no answer: callers get NETWORK_EXCEPTION, and tell their clients to retry."""
 REQUEST_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
 """The limit for one request: one that is too long would be refused with everything in it, on every retry."""
 PARTITION_BYTES: Final = 20
@@ -48,14 +49,17 @@ class InTransaction(NamedTuple):
     adds: bool
 
 
-class _Pending:
-    """The partitions of one transaction that wait for the next request, and the promises of their writes."""
+class _Write(NamedTuple):
+    """The partitions of one write that wait for a request, or for its response."""
 
-    __slots__ = ("partitions", "waiting")
+    partitions: frozenset[TopicPartition]
+    size: int
+    """An upper bound for the bytes that the write adds to a request."""
+    promise: Promise[Codes]
 
-    def __init__(self) -> None:
-        self.partitions: set[TopicPartition] = set()
-        self.waiting: list[tuple[frozenset[TopicPartition], Promise[Codes]]] = []
+
+_Sent = dict[str, tuple[InTransaction, list[_Write]]]
+"""The writes of one request, by transactional id."""
 
 
 class TransactionVerifier:
@@ -64,7 +68,7 @@ class TransactionVerifier:
         self._coordinator_of = coordinator_of
         self._brokers = brokers
         self._timers = timers
-        self._queues: dict[int, dict[InTransaction, _Pending]] = {}
+        self._queues: dict[int, dict[InTransaction, deque[_Write]]] = {}
         self._in_flight: set[int] = set()
 
     def verify(self, transaction: InTransaction, partitions: Iterable[TopicPartition]) -> Promise[Codes]:
@@ -76,9 +80,8 @@ class TransactionVerifier:
         except KafkaError as error:
             result.complete(dict.fromkeys(requested, error.code))
             return result
-        pending = self._queues.setdefault(node_id, {}).setdefault(transaction, _Pending())
-        pending.partitions |= requested
-        pending.waiting.append((requested, result))
+        queue = self._queues.setdefault(node_id, {})
+        queue.setdefault(transaction, deque()).append(_Write(requested, _size(transaction, requested), result))
         self._send_next(node_id)
         return result
 
@@ -87,19 +90,26 @@ class TransactionVerifier:
         if not queue or node_id in self._in_flight:
             return
         # A request can have one epoch of a producer; its other epochs go into the next request.
-        batch: dict[str, tuple[InTransaction, _Pending]] = {}
+        batch: _Sent = {}
         size = 0
         for transaction in list(queue):
             if transaction.transactional_id in batch:
                 continue
-            size += _size(transaction, queue[transaction])
-            if batch and size > REQUEST_BYTES_MAX:
+            writes = queue[transaction]
+            taken: list[_Write] = []
+            while writes and (size == 0 or size + writes[0].size <= REQUEST_BYTES_MAX):
+                size += writes[0].size
+                taken.append(writes.popleft())
+            if taken:
+                batch[transaction.transactional_id] = (transaction, taken)
+                del queue[transaction]
+            if writes:
+                queue[transaction] = writes  # after the others, if it had its turn
                 break
-            batch[transaction.transactional_id] = (transaction, queue.pop(transaction))
         if not queue:
             del self._queues[node_id]
         request = AddPartitionsToTxnRequest(
-            [_request_entry(transaction, pending) for transaction, pending in batch.values()]
+            [_request_entry(transaction, _partitions(writes)) for transaction, writes in batch.values()]
         )
         self._in_flight.add(node_id)
         response = self._brokers.ask(node_id, ApiKey.ADD_PARTITIONS_TO_TXN, request)
@@ -108,33 +118,38 @@ class TransactionVerifier:
     def _on_response(
         self,
         node_id: int,
-        sent: dict[str, tuple[InTransaction, _Pending]],
+        sent: _Sent,
         response: AddPartitionsToTxnResponse | KafkaError,
     ) -> None:
         self._in_flight.discard(node_id)
         codes = _codes(response)
-        for transactional_id, (transaction, pending) in sent.items():
+        for transactional_id, (transaction, writes) in sent.items():
             results = codes if isinstance(codes, ErrorCode) else codes.get(transactional_id, {})
-            for requested, waiting in pending.waiting:
+            partitions = _partitions(writes)
+            for requested, _, promise in writes:
                 errors = _errors(requested, results)
-                if set(errors.values()) == NOT_ATTEMPTED and requested < pending.partitions:
+                if set(errors.values()) == NOT_ATTEMPTED and requested < partitions:
                     # The error is in a partition of another write: verify this write's partitions alone.
-                    self.verify(transaction, requested).then(waiting.complete)
+                    self.verify(transaction, requested).then(promise.complete)
                 else:
-                    waiting.complete(errors)
+                    promise.complete(errors)
         self._timers.soon(lambda: self._send_next(node_id))
 
 
-def _size(transaction: InTransaction, pending: _Pending) -> int:
-    """Return an upper bound for the size of the transaction in a request."""
-    topics = {each.topic for each in pending.partitions}
+def _partitions(writes: Iterable[_Write]) -> frozenset[TopicPartition]:
+    return frozenset().union(*(write.partitions for write in writes))
+
+
+def _size(transaction: InTransaction, partitions: frozenset[TopicPartition]) -> int:
+    """Return an upper bound for the size of a write in a request."""
+    topics = {each.topic for each in partitions}
     strings = len(transaction.transactional_id.encode()) + sum(map(len, topics))
-    return strings + PARTITION_BYTES * (1 + len(topics) + len(pending.partitions))
+    return strings + PARTITION_BYTES * (1 + len(topics) + len(partitions))
 
 
-def _request_entry(transaction: InTransaction, pending: _Pending) -> AddPartitionsToTxnTransaction:
+def _request_entry(transaction: InTransaction, partitions: frozenset[TopicPartition]) -> AddPartitionsToTxnTransaction:
     by_topic: dict[str, list[int]] = {}
-    for each in sorted(pending.partitions):
+    for each in sorted(partitions):
         by_topic.setdefault(each.topic, []).append(each.partition)
     return AddPartitionsToTxnTransaction(
         transaction.transactional_id,

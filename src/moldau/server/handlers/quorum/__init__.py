@@ -37,7 +37,7 @@ NEEDS: Final[Mapping[ApiKey, Needs]] = {
     ApiKey.ADD_RAFT_VOTER: CLUSTER_ALTER,
     ApiKey.REMOVE_RAFT_VOTER: CLUSTER_ALTER,
 }
-"""Of administrators. All other requests need CLUSTER_ACTION: nodes send them to each other."""
+"""What the requests of administrators need. Nodes send each other the rest, which need CLUSTER_ACTION."""
 
 
 class QuorumHandler:
