@@ -42,6 +42,9 @@ class History:
     sent: dict[int, set[Value]] = field(default_factory=lambda: defaultdict(set))
     """By partition."""
     acked: dict[Place, Value] = field(default_factory=dict)
+    acked_somewhere: set[tuple[int, Value]] = field(default_factory=set)
+    """Partitions and values that were acknowledged without an offset. A broker that restarted knows only the last batch
+    of a producer: to the retry of an earlier one it answers, as Kafka does, that it has it, but not where."""
     failed: list[tuple[Value, str]] = field(default_factory=list)
     """Sends that the client reported as failed; they may have been written all the same."""
     polls: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
@@ -58,6 +61,11 @@ class History:
             before = self.acked.setdefault(place, value)
             assert before == value, f"inconsistent offsets: {place} was acknowledged for {before} and for {value}"
             self.acks_by_partition[place.partition] += 1
+
+    def acknowledge_somewhere(self, partition: int, value: Value) -> None:
+        with self.lock:
+            self.acked_somewhere.add((partition, value))
+            self.acks_by_partition[partition] += 1
 
 
 def anomalies(history: History) -> list[str]:
@@ -112,6 +120,8 @@ def lost_writes(history: History) -> Iterator[str]:
     for place, value in history.acked.items():
         if kept.get(place) != value:
             yield f"lost write: {value} was acknowledged at {place}, where {kept.get(place)} is"
+    for partition, value in history.acked_somewhere - {(place.partition, value) for place, value in kept.items()}:
+        yield f"lost write: {value} was acknowledged in partition {partition}, and is nowhere"
 
 
 def out_of_order(history: History) -> Iterator[str]:

@@ -117,6 +117,8 @@ class Load:
             if error is not None:
                 self.history.failed.append((value, str(error)))
                 self.faults.append(f"producer {value.producer}: {error}")
+            elif message.offset() is None:
+                self.history.acknowledge_somewhere(partition, value)
             else:
                 self.history.acknowledge(Place(message.partition(), message.offset()), value)
 

@@ -219,7 +219,17 @@ def break_history(history: History, anomaly: str) -> None:
 
 
 def test_a_good_history_has_no_anomalies() -> None:
-    assert not anomalies(good_history())
+    history = good_history()
+    history.acknowledge_somewhere(0, Value(1, 1))
+    assert not anomalies(history)
+
+
+def test_a_value_that_was_acknowledged_without_an_offset_may_not_be_lost() -> None:
+    history = good_history()
+    history.acknowledge_somewhere(0, Value(1, 2))
+    assert anomalies(history) == [
+        "lost write: Value(producer=1, number=2) was acknowledged in partition 0, and is nowhere"
+    ]
 
 
 @pytest.mark.parametrize(
