@@ -103,7 +103,8 @@ class Copying:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
-            return subprocess.Popen(self._command, stdout=log, stderr=log)
+            path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            return subprocess.Popen(self._command, stdout=log, stderr=log, env=path)
 
     def kill_and_start(self) -> None:
         self.look_after()
@@ -165,7 +166,12 @@ def test_each_record_comes_out_once_and_in_order(library: str, three: Cluster, t
         Copying(library, three.bootstrap, tmp_path) as copying,
         Committed(three.bootstrap) as seen,
     ):
-        until(lambda: all(seen.read().values()), "something is copied", RECOVERY_S)
+
+        def has_begun() -> bool:
+            copying.look_after()
+            return all(seen.read().values())
+
+        until(has_begun, "something is copied", RECOVERY_S)
         nemesis = shoot(three, copying, random.Random(f"{SEED} {library}"))
         three.await_in_sync(TARGET, RECOVERY_S)
         feed.finish()
