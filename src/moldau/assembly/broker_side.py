@@ -331,9 +331,8 @@ class BrokerSide:
 
     def _retry_opening(self) -> None:
         """Try again to open partitions whose log could not be opened."""
-        image = self._current.image
-        if opened := self.partitions.retry(image, self._world.clock.now_ms()):
-            self._on_partitions_changed(image, Changes(topics=opened))
+        if missing := self.partitions.missing_by_topic():
+            self._chunked_layout.on_image(self._current.image, Changes(topics=missing))
 
     def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
         """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker

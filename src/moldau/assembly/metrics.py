@@ -111,7 +111,7 @@ class NodeMetrics:
     def _broker(self, side: BrokerSide) -> Iterator[Step]:
         yield from topics.collect(side.partitions.traffic)
         every = side.partitions.all()
-        yield from partitions.collect(every, side.partitions.missing, side.replication)
+        yield from partitions.collect(every, side.partitions.missing_count, side.replication)
         if self._assembly.settings.metrics_per_partition:
             yield from partitions.collect_each(every)
         yield from node.collect_values(_broker_values(side, self._broker_state(side)))

@@ -32,6 +32,13 @@ OPENED_RECORDS_MAX: Final = 1 << 18
 """Most records of a batch that the broker itself must read, which takes about two microseconds for each. A batch of a
 megabyte has at most half as many, unless it is compressed."""
 
+RECORD_ERRORS_OF_BATCH_MAX: Final = 1_000
+"""Rejected records of a batch that the response names, with the reason. Kafka names all: a few kilobytes of compressed
+records would have a response of 20 MB."""
+
+RECORD_ERRORS_OF_REQUEST_MAX: Final = 10_000
+"""The same for all batches of a Produce request."""
+
 DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES: Final = 16
 """Open files that neither connections nor segments may use: a checkpoint, a snapshot or a flush needs one for a
 moment, and several threads do so at the same time."""

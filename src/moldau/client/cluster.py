@@ -119,6 +119,11 @@ class Cluster:
         if channel is not None:
             channel.close()
 
+    @property
+    def timeout_ms(self) -> int:
+        """How long a request may take."""
+        return int(self._timeout_seconds * 1000)
+
     def close(self) -> None:
         """Close all connections and discard the metadata; the next call starts anew."""
         for node_id in list(self._channels):
@@ -263,7 +268,7 @@ class Cluster:
                     )
                     for name, indexes in by_topic(partitions).items()
                 ],
-                timeout_ms=int(self._timeout_seconds * 1000),
+                timeout_ms=self.timeout_ms,
             )
             names = {self.topic(name).name: name for name in by_topic(partitions)}
             response = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
@@ -288,7 +293,7 @@ class Cluster:
                 )
                 for name, indexes in by_topic(partitions).items()
             ]
-            request = DeleteRecordsRequest(topics, timeout_ms=int(self._timeout_seconds * 1000))
+            request = DeleteRecordsRequest(topics, timeout_ms=self.timeout_ms)
             response = self.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
             for topic in response.topics:
                 for each in topic.partitions:

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.limits import OPENED_RECORDS_MAX
+from moldau.base.limits import OPENED_RECORDS_MAX, RECORD_ERRORS_OF_BATCH_MAX
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.wire.batch import (
     ATTRIBUTES_LOW_BYTE_POSITION,
@@ -57,7 +57,8 @@ class Origin(Enum):
 
 
 class RecordsRejected(KafkaError):
-    """The batch is rejected because of some of its records: `record_errors` has (index in the batch, reason)."""
+    """The batch is rejected because of some of its records: `record_errors` has (index in the batch, reason) for the
+    first of them."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -80,8 +81,8 @@ HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int,
 def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> HeaderFields:
     """Raise Kafka's error if the batch may not be appended; return its header fields.
 
-    `batch` may have a few bytes too many (see `one_batch`): the caller cuts it at the returned length. A client's
-    header is corrected where Kafka corrects it.
+    `batch` may have a few bytes too many (see `one_batch`): the caller cuts it at the returned length. If the
+    timestamps in a client's header are wrong, this writes the right ones into `batch`, as Kafka does.
     """
     size = len(batch)
     if size < BATCH_HEADER_BYTES:
@@ -107,7 +108,7 @@ def check_batch(batch: memoryview, config: LogConfig, now_ms: int, origin: Origi
             or max_timestamp > now_ms + config.message_timestamp_after_max_ms
             or base_timestamp < now_ms - config.message_timestamp_before_max_ms
         ):
-            return _check_timestamps(batch, config, now_ms)
+            return _check_timestamps(batch, fields, config, now_ms)
     return fields
 
 
@@ -156,13 +157,11 @@ def check_records(records: list[Record], config: LogConfig, now_ms: int) -> None
 
 def _check_keys(records: list[Record]) -> None:
     """Reject records without a key: a compacted topic keeps the last record of each key."""
-    errors = [
-        (index, "A compacted topic cannot accept a record without a key.")
-        for index, record in enumerate(records)
-        if record.key is None
-    ]
-    if errors:
-        raise RecordsRejected(ErrorCode.INVALID_RECORD, f"{len(errors)} records of the batch have no key.", errors)
+    keyless = [index for index, record in enumerate(records) if record.key is None]
+    if keyless:
+        why = "A compacted topic cannot accept a record without a key."
+        errors = [(index, why) for index in keyless[:RECORD_ERRORS_OF_BATCH_MAX]]
+        raise RecordsRejected(ErrorCode.INVALID_RECORD, f"{len(keyless)} records of the batch have no key.", errors)
 
 
 def recompress(batch: memoryview, records: list[Record], target: Compression, config: LogConfig) -> bytearray:
@@ -213,17 +212,20 @@ def too_large(size: int, config: LogConfig) -> KafkaError:
     )
 
 
-def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> HeaderFields:
-    """Reject the records whose timestamps are out of range: the header looks as if there were some.
+def _check_timestamps(batch: memoryview, fields: HeaderFields, config: LogConfig, now_ms: int) -> HeaderFields:
+    """Called if the header's timestamps are out of range: reject the records whose timestamps are.
 
     If there are none, correct the header, as Kafka does.
     """
+    if config.message_timestamp_type == LOG_APPEND_TIME:
+        if batch[ATTRIBUTES_LOW_BYTE_POSITION] & LOG_APPEND_TIME_BIT:
+            why = "A producer may not set the timestamp type to LogAppendTime."
+            record_count = fields[12]
+            first = range(min(record_count, RECORD_ERRORS_OF_BATCH_MAX))
+            raise _timestamps_rejected(record_count, [(index, why) for index in first])
+        return fields  # the producer's timestamps do not matter: the log overwrites them
     records = decoded_records(batch, config)
-    if config.message_timestamp_type != LOG_APPEND_TIME:
-        _check_create_times(records, config, now_ms)
-    elif batch[ATTRIBUTES_LOW_BYTE_POSITION] & LOG_APPEND_TIME_BIT:
-        why = "A producer may not set the timestamp type to LogAppendTime."
-        raise _timestamps_rejected([(index, why) for index in range(len(records))])
+    _check_create_times(records, config, now_ms)
     stamp_create_time(batch, max(record.timestamp for record in records))
     corrected: HeaderFields = BATCH_HEADER.unpack_from(batch)
     return corrected
@@ -232,19 +234,21 @@ def _check_timestamps(batch: memoryview, config: LogConfig, now_ms: int) -> Head
 def _check_create_times(records: list[Record], config: LogConfig, now_ms: int) -> None:
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
-    errors = [
-        (index, f"Timestamp {record.timestamp} is not within [{earliest}, {latest}].")
+    wrong = [
+        index
         for index, record in enumerate(records)
         if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest
     ]
-    if errors:
-        raise _timestamps_rejected(errors)
+    if wrong:
+        errors = [
+            (index, f"Timestamp {records[index].timestamp} is not within [{earliest}, {latest}].")
+            for index in wrong[:RECORD_ERRORS_OF_BATCH_MAX]
+        ]
+        raise _timestamps_rejected(len(wrong), errors)
 
 
-def _timestamps_rejected(errors: list[tuple[int, str]]) -> RecordsRejected:
-    return RecordsRejected(
-        ErrorCode.INVALID_TIMESTAMP, f"The timestamps of {len(errors)} records are not accepted.", errors
-    )
+def _timestamps_rejected(count: int, errors: list[tuple[int, str]]) -> RecordsRejected:
+    return RecordsRejected(ErrorCode.INVALID_TIMESTAMP, f"The timestamps of {count} records are not accepted.", errors)
 
 
 def _rejection(header: BatchHeader) -> KafkaError:

@@ -59,8 +59,8 @@ class _Counted:
             self.reassigning += partition.state.is_reassigning
 
 
-def collect(partitions: Sequence[Partition], missing: int, replication: Replication) -> Iterator[str]:
-    """`missing` is the number of partitions whose log cannot be opened."""
+def collect(partitions: Sequence[Partition], missing_count: int, replication: Replication) -> Iterator[str]:
+    """`missing_count` is the number of partitions whose log cannot be opened."""
     counted = _Counted()
     for number, partition in enumerate(partitions, 1):
         counted.add(partition)
@@ -73,7 +73,7 @@ def collect(partitions: Sequence[Partition], missing: int, replication: Replicat
         ("underminisrpartitioncount", "Led partitions below min.insync.replicas.", counted.under_min_isr),
         ("atminisrpartitioncount", "Led partitions at min.insync.replicas.", counted.at_min_isr),
         ("reassigningpartitions", "Led partitions that are being reassigned.", counted.reassigning),
-        ("offlinereplicacount", "Partitions whose log cannot be opened.", missing),
+        ("offlinereplicacount", "Partitions whose log cannot be opened.", missing_count),
     ):
         yield single(Family(f"{_REPLICAS}_{name}", GAUGE, help), value)
     for name, help, value in (

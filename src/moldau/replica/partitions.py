@@ -31,7 +31,7 @@ from moldau.replica.view_counts import ViewCounts
 from moldau.replica.view_partition import ReadablePartition
 from moldau.replica.views import Views
 
-Effective = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
+TopicConfigs = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
 overrides."""
 
@@ -67,7 +67,7 @@ class Partitions:
         node_id: int,
         store: LogStore,
         flusher: Flusher,
-        effective: Effective,
+        topic_configs: TopicConfigs,
         rng: Random,
         report_fault: ReportFault,
         replication: Replication | None = None,
@@ -76,13 +76,13 @@ class Partitions:
         self._node_id = node_id
         self._store = store
         self._flusher = flusher
-        self._effective = effective
+        self._topic_configs = topic_configs
         self._rng = rng
         self._report_fault = report_fault
         self._replication = replication
         self._image = MetadataImage()
-        self._missing: dict[TopicPartition, None] = {}
-        """Partitions of this node whose log could not be opened."""
+        self._missing: dict[TopicPartition, Uuid] = {}
+        """Partitions of this node whose log could not be opened, with the ids of their topics."""
         self._topics: dict[str, dict[int, Partition]] = {}
         self._removals: deque[_Removal] = deque()
         self._updates: deque[Steps[None]] = deque()
@@ -100,9 +100,16 @@ class Partitions:
         return list(chain.from_iterable(map(dict.values, self._topics.values())))
 
     @property
-    def missing(self) -> int:
+    def missing_count(self) -> int:
         """The number of partitions of this node whose log could not be opened."""
         return len(self._missing)
+
+    def missing_by_topic(self) -> dict[str, set[int]]:
+        """Return the partitions of this node whose log could not be opened: `on_image` tries again to open them."""
+        topics: dict[str, set[int]] = {}
+        for name, index in self._missing:
+            topics.setdefault(name, set()).add(index)
+        return topics
 
     def find(self, topic: str, index: int) -> Partition | None:
         partitions = self._topics.get(topic)
@@ -198,7 +205,7 @@ class Partitions:
                 yield
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
-        properties = self._effective(image, image.configs_of(ConfigResource.TOPIC, topic))
+        properties = self._topic_configs(image, image.configs_of(ConfigResource.TOPIC, topic))
         return LogConfig.from_properties(properties), int(properties["min.insync.replicas"])
 
     def _apply_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int], now_ms: int) -> None:
@@ -215,24 +222,14 @@ class Partitions:
                 try:
                     hosted[index] = self._open(name, topic.id, config, image, now_ms)
                 except StorageFault as fault:
-                    self._missing[name] = None
+                    self._missing[name] = topic.id
                     self._report_fault(f"{name}: the log cannot be opened and will be retried", fault)
                     continue
+                self._missing.pop(name, None)
             if state.leader == self._node_id:
                 hosted[index].lead(state)
             else:
                 hosted[index].become_follower(state)
-
-    def retry(self, image: MetadataImage, now_ms: int) -> dict[str, set[int]]:
-        """Try again to open the partitions whose log could not be opened. Return those that still exist, by topic."""
-        missing, self._missing = self._missing, {}
-        topics: dict[str, set[int]] = {}
-        for name, index in missing:
-            if name in image.topics and index < len(image.topics[name].partitions):
-                topics.setdefault(name, set()).add(index)
-        for name, indexes in topics.items():
-            self._apply_topic(image, image.topics[name], sorted(indexes), now_ms)
-        return topics
 
     def _open(
         self, name: TopicPartition, topic_id: Uuid, config: tuple[LogConfig, int], image: MetadataImage, now_ms: int
@@ -277,6 +274,7 @@ class Partitions:
         self, hosted: dict[int, Partition], name: TopicPartition, topic_id: Uuid, now_ms: int
     ) -> None:
         """Close and delete a partition that is now on other brokers."""
+        self._missing.pop(name, None)
         partition = hosted.pop(name.partition, None)
         if partition is not None:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -293,6 +291,10 @@ class Partitions:
         else:
             for index in removed:
                 del hosted[index]
+        for index in range(len(topic.partitions)) if self._missing else ():
+            name = TopicPartition(topic.name, index)
+            if self._missing.get(name) == topic.id:
+                del self._missing[name]
         self._removals.append(_Removal(topic, removed))
 
     def remove_some(self, count: int, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
 """Parses a view's expressions: a small part of SQL. What it does not know is refused with the place in the text.
 
     or      = and { OR and }              and     = not { AND not }          not = NOT not | compared
-    compared = sum [ =|<>|!=|<|<=|>|>= sum | IS [NOT] NULL | [NOT] IN ( sum, … ) | [NOT] BETWEEN sum AND sum
+    compared = sum [ =|==|<>|!=|<|<=|>|>= sum | IS [NOT] NULL | [NOT] IN ( sum, … ) | [NOT] BETWEEN sum AND sum
              | [NOT] LIKE|ILIKE 'pattern' ]
     sum     = product { +|-|'||' product }  product = unary { *|/|% unary }    unary = - unary | primary
     primary = number | 'text' | TRUE | FALSE | NULL | ( or ) | function( or, … ) | CASE WHEN or THEN or … [ELSE or] END
@@ -42,6 +42,7 @@ from moldau.views.expressions import (
 TEXT_CHARACTERS_MAX: Final = 8192
 DEPTH_MAX: Final = 50
 TOKENS_MAX: Final = 2000
+INDEX_DIGITS_MAX: Final = 9
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
@@ -52,7 +53,7 @@ _TOKEN: Final = re.compile(
     |(?P<end>$))""",
     re.VERBOSE,
 )
-_SAME: Final = {"!=": "<>", "==": "="}
+_OPERATOR_SYNONYMS: Final = {"!=": "<>", "==": "="}
 _WORDS: Final = frozenset(
     "and or not is null in between like ilike true false case when then else end as".split()  # noqa: SIM905
 )
@@ -68,7 +69,8 @@ class Token(NamedTuple):
     position: int
 
     @property
-    def word(self) -> str:
+    def word_or_symbol(self) -> str:
+        """The word in lower case, or the symbol; empty for other tokens."""
         return self.text.lower() if self.kind == "name" else self.text if self.kind == "symbol" else ""
 
 
@@ -81,7 +83,7 @@ class Selected(NamedTuple):
 
 def parse_condition(text: str) -> Expression:
     parser = _Parser(text)
-    condition = parser.condition()
+    condition = parser.expression()
     parser.expect_end()
     _check_depth(condition)
     if kind_of(condition) not in (Kind.BOOLEAN, Kind.ANY, Kind.NULL):
@@ -121,13 +123,23 @@ def _tokens(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             rest = text[position:].lstrip()
-            what = "a text without its closing quote" if rest[:1] in ("'", '"') else f"{rest[:1]!r}"
-            raise BadExpression(f"unexpected {what} at character {len(text) - len(rest) + 1}")
+            raise BadExpression(f"{_no_token(rest)} at character {len(text) - len(rest) + 1}")
         if len(tokens) >= TOKENS_MAX:
             raise BadExpression(f"the expression has more than {TOKENS_MAX} words and symbols")
         tokens.append(Token(match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup)))
         position = match.end()
     return tokens
+
+
+def _no_token(rest: str) -> str:
+    """Return what is wrong with a text that does not begin with a token."""
+    if rest[0] == "'":
+        return "unexpected a text without its closing quote"
+    if rest[0] != '"':
+        return f"unexpected {rest[0]!r}"
+    if '"' not in rest[1:]:
+        return "unexpected a name without its closing quote"
+    return 'a name in "" is empty' if rest[1] == '"' else 'a name in "" contains a backslash or a control character'
 
 
 class _Parser:
@@ -147,10 +159,10 @@ class _Parser:
         self._at += token.kind != "end"
         return token
 
-    def accept(self, *words: str) -> str | None:
+    def accept(self, *words_or_symbols: str) -> str | None:
         """Take the next token if it is one of these words or symbols."""
-        word = self._next.word
-        return self._take().word if word and word in words else None
+        found = self._next.word_or_symbol
+        return self._take().word_or_symbol if found and found in words_or_symbols else None
 
     def expect(self, word: str) -> None:
         if not self.accept(word):
@@ -170,7 +182,7 @@ class _Parser:
     # --- grammar ------------------------------------------------------------------------------------------------
 
     def selected(self) -> Selected:
-        expression = self.condition()
+        expression = self.expression()
         if self.accept("as"):
             return Selected(self._name("a name"), expression)
         if isinstance(expression, Field) and isinstance(expression.path[-1], str):
@@ -187,7 +199,7 @@ class _Parser:
             raise self._unexpected(f"{what} is missing")
         return self._take().text
 
-    def condition(self) -> Expression:
+    def expression(self) -> Expression:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise BadExpression(f"the expression is nested more than {DEPTH_MAX} deep")
@@ -213,7 +225,7 @@ class _Parser:
     def _compared(self) -> Expression:
         left = self._sum()
         if operator := self.accept("=", "==", "<>", "!=", "<", "<=", ">", ">="):
-            return Binary(_SAME.get(operator, operator), left, self._sum())
+            return Binary(_OPERATOR_SYNONYMS.get(operator, operator), left, self._sum())
         if self.accept("is"):
             is_negated = self.accept("not")
             self.expect("null")
@@ -260,7 +272,7 @@ class _Parser:
         while self.accept("-"):
             minuses += 1
         operand = self._primary()
-        return Negative(operand) if minuses % 2 else operand
+        return Negative(operand) if minuses % 2 else Negative(Negative(operand)) if minuses else operand
 
     def _primary(self) -> Expression:
         token = self._next
@@ -269,37 +281,41 @@ class _Parser:
         if token.kind == "text":
             return Literal(_unquoted(self._take().text))
         if self.accept("("):
-            inside = self.condition()
+            inside = self.expression()
             self.expect(")")
             return inside
         if self.accept("case"):
             return self._case()
         if word := self.accept("true", "false", "null"):
             return Literal(None if word == "null" else word == "true")
-        if token.kind == "name" and token.word not in _WORDS and self._tokens[self._at + 1].word == "(":
+        if (
+            token.kind == "name"
+            and token.word_or_symbol not in _WORDS
+            and self._tokens[self._at + 1].word_or_symbol == "("
+        ):
             return self._call()
-        if token.kind == "quoted" or (token.kind == "name" and token.word not in _WORDS):
+        if token.kind == "quoted" or (token.kind == "name" and token.word_or_symbol not in _WORDS):
             return self._path()
         raise self._unexpected("a field, a number or a text is missing")
 
     def _case(self) -> Expression:
         branches: list[Expression] = []
         while self.accept("when"):
-            branches.append(self.condition())
+            branches.append(self.expression())
             self.expect("then")
-            branches.append(self.condition())
+            branches.append(self.expression())
         if not branches:
             raise self._unexpected("WHEN is missing")
-        otherwise = self.condition() if self.accept("else") else Literal(None)
+        otherwise = self.expression() if self.accept("else") else Literal(None)
         self.expect("end")
         return Case(tuple(branches), otherwise)
 
     def _call(self) -> Expression:
-        name = self._take().word
+        name = self._take().word_or_symbol
         self.expect("(")
-        arguments = [] if self._next.word == ")" else [self.condition()]
+        arguments = [] if self._next.word_or_symbol == ")" else [self.expression()]
         while self.accept(","):
-            arguments.append(self.condition())
+            arguments.append(self.expression())
         self.expect(")")
         if name == "header":
             if len(arguments) != 1 or not isinstance(arguments[0], Literal) or not isinstance(arguments[0].value, str):
@@ -321,8 +337,10 @@ class _Parser:
                 path.append(self._name("a field's name"))
                 continue
             index = self._take()
-            if index.kind != "number" or not index.text.isdecimal() or len(index.text) > 9:
+            if index.kind != "number" or not index.text.isdecimal():
                 raise BadExpression(f"an index in [ ] is a whole number, not {_short(index.text)!r}")
+            if len(index.text) > INDEX_DIGITS_MAX:
+                raise BadExpression(f"an index in [ ] has at most {INDEX_DIGITS_MAX} digits, not {len(index.text)}")
             path.append(int(index.text))
             self.expect("]")
         if "*" in path:

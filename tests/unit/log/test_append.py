@@ -150,6 +150,23 @@ def test_timestamps_out_of_range_name_the_records() -> None:
     append(new_log(), batch_of(timestamp=-1))
 
 
+def test_of_very_many_rejected_records_only_the_first_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validate, "RECORD_ERRORS_OF_BATCH_MAX", 3)
+    keyless = build_batch([Record(NEXT_OFFSET, NOW_MS, None, b"v")] * 5)
+    early = build_batch([Record(NEXT_OFFSET, NOW_MS + 2 * HOUR_MS, None, b"v")] * 5)
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}))
+    stamping = LogConfig(message_timestamp_type="LogAppendTime")
+    stamped = changed(batch_of([b"v"] * 5), 22, b"\x08")
+    for log, batch, message in (
+        (new_log(), early, "The timestamps of 5 records are not accepted."),
+        (new_log(compacted), keyless, "5 records of the batch have no key."),
+        (new_log(stamping), stamped, "The timestamps of 5 records are not accepted."),
+    ):
+        with pytest.raises(RecordsRejected, match=message) as caught:
+            append(log, memoryview(batch))
+        assert [index for index, _ in caught.value.record_errors] == [0, 1, 2]
+
+
 def test_a_header_that_lies_about_time_is_put_right() -> None:
     log = new_log()
     append(log, changed(batch_of([b"a"]), 35, struct.pack(">q", NOW_MS + 10 * HOUR_MS)))
@@ -166,6 +183,17 @@ def test_log_append_time() -> None:
     assert [r.timestamp for r in read_records(log)] == [NOW_MS, NOW_MS]
     assert log.append(again, leader_epoch=1, now_ms=NOW_MS + 99) == (0, 1, NOW_MS, True)
     assert refused(changed(batch_of(), 22, b"\x08"), log) is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("timestamp", [5, NOW_MS + 2 * HOUR_MS])
+def test_log_append_time_does_not_open_batches(monkeypatch: pytest.MonkeyPatch, timestamp: int) -> None:
+    """A producer's clock does not matter: its timestamps are overwritten."""
+    monkeypatch.setattr(validate, "OPENED_RECORDS_MAX", 1)
+    log = new_log(LogConfig(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=HOUR_MS))
+    assert append(log, batch_of([b"a", b"b"], timestamp=timestamp)) == (0, 1, NOW_MS, False)
+    assert [r.timestamp for r in read_records(log)] == [NOW_MS, NOW_MS]
+    assert log.offset_for_time(None) == (NOW_MS, 0, 1)
+    assert refused(changed(batch_of([b"a", b"b"]), 22, b"\x08"), log) is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_compacted_topics_need_keys() -> None:

@@ -208,9 +208,34 @@ def test_a_query_that_failed_for_an_unknown_reason_is_replanned(
 ) -> None:
     run = make_run(directory, display, one=[ended(0, error=error), ended(1)])
     replanned: list[str] = []
-    run.jobs = [Job(job.name, job.start, replan=partial(replanned.append, job.name)) for job in run.jobs]
+    run.jobs = [Job(job.name, job.start, discard_plan=partial(replanned.append, job.name)) for job in run.jobs]
     assert run.to_the_end().state == "finished"
     assert replanned == ["one"] * replans
+
+
+@pytest.mark.parametrize(("rows", "state"), [(None, "stopped"), (7, "finished")])
+def test_a_batch_write_that_ended_before_it_could_be_cancelled_has_finished(
+    directory: StateDirectory, display: RecordingDisplay, rows: int | None, state: str
+) -> None:
+    class Write(Script):
+        def stop(self) -> None:
+            super().stop()
+            if rows is not None:
+                self.batch(0, rows)
+
+    stop = Stop()
+
+    def on_show(status: RunStatus) -> None:
+        if status.queries[0].state == "running":
+            stop.request("stopped")
+            stop.request("stopped at once")
+
+    display.on_show = on_show
+    run = make_run(directory, display, stop, one=[Write(writing=True)])
+    run.status = replace(run.status, mode="batch")
+    status = run.to_the_end()
+    assert [query.state for query in status.queries] == [state]
+    assert status.state == state
 
 
 def test_a_query_has_started_when_it_computes(

@@ -9,6 +9,7 @@ import pytest
 from in_memory_node import NODE_ID, InMemoryNode, batch
 
 from moldau.assembly.assembly import METADATA
+from moldau.assembly.broker_side import OPEN_RETRY_MS
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.metadata.apply import Changes, apply
@@ -294,25 +295,78 @@ def test_nothing_acknowledged_is_lost_in_a_crash() -> None:
 # --- disk errors
 
 
+class RefusingDisk:
+    """Refuses new logs of the topic "b" until it has space again, and notes each attempt."""
+
+    def __init__(self, node: InMemoryNode) -> None:
+        self._node, self._real = node, node.store.create
+        self.has_space = False
+        self.attempts = 0
+        node.store.create = self._create  # type: ignore[method-assign, assignment]
+
+    def _create(self, name: TopicPartition, *rest: object) -> object:
+        if name.topic == "b":
+            self.attempts += 1
+            if not self.has_space:
+                self._node.files.open("nowhere/at/all", create=True)
+        return self._real(name, *rest)  # type: ignore[arg-type]
+
+
 def test_a_partition_the_disk_refuses_is_tried_again(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
     node.create_topic("a")
     node.append("a")
-    real = node.store.create
-
-    def full(name: TopicPartition, *rest: object) -> object:
-        if name.topic == "b":
-            node.files.open("nowhere/at/all", create=True)
-        return real(name, *rest)  # type: ignore[arg-type]
-
-    node.store.create = full  # type: ignore[method-assign, assignment]
+    disk = RefusingDisk(node)
     node.create_topic("b", 2)
     assert partition_names(node) == ["a-0"]
     assert len([message for message in caplog.messages if "will be retried" in message]) == 1, (
         "only the first failure is logged"
     )
-    node.partitions.retry(node.current.image, node.clock.now_ms())
-    assert partition_names(node) == ["a-0"]
-    node.store.create = real  # type: ignore[method-assign]
-    node.partitions.retry(node.current.image, node.clock.now_ms())
+    node.timers.advance(OPEN_RETRY_MS)
+    assert (partition_names(node), disk.attempts) == (["a-0"], 4)
+    assert node.partitions.missing_count == 2
+    disk.has_space = True
+    node.timers.advance(OPEN_RETRY_MS)
     assert partition_names(node) == ["a-0", "b-0", "b-1"]
+    assert node.partitions.missing_count == 0
     assert node.append("b", 1)
+
+
+def test_many_partitions_the_disk_refused_are_tried_again_in_turns(node: InMemoryNode) -> None:
+    disk = RefusingDisk(node)
+    node.create_topic("b", 100)
+    node.timers.run_soon()
+    assert node.partitions.missing_count == 100
+    disk.has_space = True
+    most = 0
+    while node.partitions.missing_count:
+        before = disk.attempts
+        if not node.timers.run_one_soon():
+            node.timers.run_one_timer()
+        most = max(most, disk.attempts - before)
+    assert most == PARTITIONS_A_TURN
+    assert disk.attempts == 200
+    assert len(partition_names(node)) == 100
+
+
+def test_a_topic_that_the_disk_refused_is_deleted(node: InMemoryNode) -> None:
+    disk = RefusingDisk(node)
+    node.create_topic("b")
+    assert node.partitions.absence("b", 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    earlier = replace(node.current.image.topics["b"], id=b"an earlier topic")
+    node.partitions.on_image(node.current.image, Changes(removed=[earlier]), node.clock.now_ms())
+    assert node.partitions.absence("b", 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    node.delete_topic("b")
+    assert node.partitions.absence("b", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.partitions.missing_count == 0
+    node.timers.advance(OPEN_RETRY_MS)
+    assert disk.attempts == 1
+
+
+def test_a_partition_that_the_disk_refused_is_moved_to_another_broker(node: InMemoryNode) -> None:
+    RefusingDisk(node)
+    topic_id = node.create_topic("b")
+    moved = PartitionRecord(0, topic_id, [NODE_ID + 1], [NODE_ID + 1], leader=NODE_ID + 1)
+    image, changes = apply(node.current.image, [moved], 99, 1)
+    node.partitions.on_image(image, changes, node.clock.now_ms())
+    assert node.partitions.absence("b", 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert node.partitions.missing_count == 0

@@ -8,6 +8,8 @@ from in_memory_node import InMemoryNode, batch
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
+from moldau.log import validate
+from moldau.server.handlers import produce as produce_handler
 from moldau.server.router import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -106,3 +108,22 @@ def test_topics_are_named_by_id_from_version_13_on(node: InMemoryNode) -> None:
     assert results(produce(node, ("", 0), version=13, topic_id=topic_id)) == [(0, 0)]
     assert results(produce(node, ("fast", 0), version=13, topic_id=b"?" * 16)) == [(ErrorCode.UNKNOWN_TOPIC_ID, -1)]
     assert results(produce(node, ("nowhere", 0), version=12)) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+def test_the_response_names_a_bounded_number_of_rejected_records(
+    node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_handler, "RECORD_ERRORS_OF_REQUEST_MAX", 5)
+    monkeypatch.setattr(validate, "RECORD_ERRORS_OF_BATCH_MAX", 3)
+    node.create_topic("many", 4)
+    tomorrow_ms = node.clock.now_ms() + 86_400_000
+    data = [PartitionProduceData(index, batch(9, timestamp=tomorrow_ms)) for index in range(4)]
+    request = ProduceRequest(
+        acks=1, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name="many", partition_data=data)]
+    )
+    response = node.produce.answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
+    assert isinstance(response, ProduceResponse)
+    results = response.responses[0].partition_responses
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_TIMESTAMP] * 4
+    assert [[each.batch_index for each in result.record_errors] for result in results] == [[0, 1, 2], [0, 1], [], []]
+    assert {result.error_message for result in results} == {"The timestamps of 9 records are not accepted."}

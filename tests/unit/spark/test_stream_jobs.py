@@ -1,12 +1,14 @@
-"""A streaming query that is started again: with another plan, if that can be made."""
+"""A streaming query that is started again, with another plan if that can be made; a batch write that is stopped."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running import jobs
@@ -17,19 +19,54 @@ def test_where_no_new_plan_can_be_made_the_old_one_is_used(tmp_path: Path, monke
     """As while a file that the plan needs is being replaced: that passes, and must not end the run."""
     started: list[Any] = []
     monkeypatch.setattr(jobs, "start", lambda flow, checkpoint, until_caught_up: started.append(flow.plan))
-    outcomes: list[Any] = [PipelineError("the file is not there"), "second"]
+    java_exception: Any = SimpleNamespace(_target_id="o1", _gateway_client=None)
+    spark_exception = Py4JJavaError("a SparkException", java_exception)
+    outcomes: list[Any] = [PipelineError("the file is not there"), spark_exception, "second"]
 
-    def plan(again: bool) -> Any:
+    def compile_flows(reload_steps: bool) -> Any:
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
-        assert again
+        assert not reload_steps
         return SimpleNamespace(flows=[SimpleNamespace(name="a", plan=outcome, mode="append")])
 
     first: Any = SimpleNamespace(name="a", plan="first", mode="append")
-    stream = jobs.Stream(first, plan, StateDirectory(tmp_path), until_caught_up=False)
+    stream = jobs.Stream(first, compile_flows, StateDirectory(tmp_path), until_caught_up=False)
     stream.start()
-    stream.replan()
-    for _ in range(3):
+    stream.discard_plan()
+    for _ in range(4):
         stream.start()
-    assert started == ["first", "first", "second", "second"]
+    assert started == ["first", "first", "first", "second", "second"]
+
+
+class Jobs:
+    """Spark jobs of a batch write: a cancellation reaches only those that run."""
+
+    def __init__(self) -> None:
+        self.first_cancellation, self._running = threading.Event(), threading.Event()
+        self._cancelled = threading.Event()
+
+    def run(self) -> None:
+        self._running.set()
+        if self._cancelled.wait(10):
+            raise RuntimeError("the job is cancelled")
+
+    def cancel(self) -> None:
+        if self._running.is_set():
+            self._cancelled.set()
+        self.first_cancellation.set()
+
+
+def test_a_batch_write_that_is_stopped_while_it_is_planned_writes_nothing() -> None:
+    spark_jobs = Jobs()
+
+    def write() -> int:
+        assert spark_jobs.first_cancellation.wait(10), "it is stopped while it is planned"
+        spark_jobs.run()
+        return 7
+
+    batch_write = jobs.BatchWrite(write, spark_jobs.cancel)
+    batch_write.stop()
+    assert not batch_write.isActive
+    assert batch_write.lastProgress is None
+    assert batch_write.exception() is None

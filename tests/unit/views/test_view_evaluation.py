@@ -192,6 +192,15 @@ def test_division_by_zero_and_missing_fields_are_null() -> None:
     assert values_shown({VIEW_WHERE: "nobody.has.this = 1"}, b'{"a":0}') == []
 
 
+def test_an_even_number_of_minuses_makes_a_number_too() -> None:
+    values = (b'{"price":"12"}', b'{"price":"abc"}', b'{"price":5}')
+    shown = [b'{"p":12}', b'{"p":null}', b'{"p":5}']
+    for select in ("- -price as p", "- - - -price as p", "-(-price) as p"):
+        assert values_shown({VIEW_SELECT: select}, *values) == shown
+    for where in ("- -'abc' = 'abc'", "-(-'abc') = 'abc'"):
+        assert values_shown({VIEW_WHERE: where}, *values) == []
+
+
 def test_masking_of_keys_and_headers() -> None:
     configs = {VIEW_KEY: "sha256", VIEW_HEADERS: "drop", VIEW_SELECT: "a, left(name, 1) as name"}
     content = source_of(b'{"a":1.50,"name":"Anna"}')

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,14 +21,17 @@ from moldau.pipelines.running.run import Job, Query, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory
 
-Plan = Callable[[bool], Compiled]
-"""Compiles the pipeline; the argument is False for the first time, True for another."""
+Compile = Callable[[bool], Compiled]
+"""Compiles the pipeline. The argument says whether to load its Python steps from their files, even if this process has
+loaded them before: True when a run begins, False for a new plan in the same run."""
+CANCEL_EVERY_S: Final = 0.2
+"""How often a batch write that is stopped is cancelled until it ends."""
 
 
-def jobs(plan: Plan, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
-    """Return a job for each flow whose name is in `only`, in the order of the pipeline. A job calls `plan` again when
-    it needs a new plan."""
-    compiled = plan(False)
+def jobs(compile_flows: Compile, directory: StateDirectory, mode: Mode, only: Collection[str]) -> list[Job]:
+    """Return a job for each flow whose name is in `only`, in the order of the pipeline. A job calls
+    `compile_flows` again when it needs a new plan."""
+    compiled = compile_flows(True)
     flows = [flow for flow in compiled.flows if flow.name in only]
     assert {flow.name for flow in flows} == set(only), (
         "the identity of a pipeline names the queries that it is compiled to"
@@ -41,8 +45,8 @@ def jobs(plan: Plan, directory: StateDirectory, mode: Mode, only: Collection[str
     def has_submitted(query: Any) -> bool:
         return bool(tracker.getJobIdsForGroup(str(query.runId)))
 
-    streams = [Stream(flow, plan, directory, until_caught_up) for flow in flows]
-    return [Job(stream.name, stream.start, has_submitted, stream.replan, stream.position) for stream in streams]
+    streams = [Stream(flow, compile_flows, directory, until_caught_up) for flow in flows]
+    return [Job(stream.name, stream.start, has_submitted, stream.discard_plan, stream.position) for stream in streams]
 
 
 def activate(session: SparkSession) -> None:
@@ -65,25 +69,27 @@ def _start_batch_write(compiled: Compiled, flow: Flow, run_id: str, directory: S
 class Stream:
     """A flow as a streaming query that can be started again."""
 
-    def __init__(self, flow: Flow, plan: Plan, directory: StateDirectory, until_caught_up: bool) -> None:
+    def __init__(self, flow: Flow, compile_flows: Compile, directory: StateDirectory, until_caught_up: bool) -> None:
         self.name = flow.name
         self._flow, self._is_stale = flow, False
-        self._plan, self._checkpoint, self._until_caught_up = plan, directory.checkpoint(flow.name), until_caught_up
+        self._compile_flows, self._until_caught_up = compile_flows, until_caught_up
+        self._checkpoint = directory.checkpoint(flow.name)
 
     def start(self) -> Query:
         if self._is_stale:
-            # If this fails, for example because a file is being replaced, use the old plan.
-            with suppress(PipelineError, PySparkException):
-                (self._flow,) = (flow for flow in self._plan(True).flows if flow.name == self.name)
+            # If this fails, for example because a file is being replaced, use the old plan. pyspark raises a
+            # Py4JJavaError for a plain SparkException.
+            with suppress(PipelineError, PySparkException, Py4JJavaError):
+                (self._flow,) = (flow for flow in self._compile_flows(False).flows if flow.name == self.name)
                 self._is_stale = False
-        if self._flow.mode != "complete":  # mode complete writes all windows in each batch
+        if self._flow.mode != "complete":  # in mode complete every batch writes all windows: none is owed
             SparkCheckpoint(self._checkpoint).plan_owed_batch()
         return start(self._flow, self._checkpoint, self._until_caught_up)
 
     def position(self) -> Offsets:
         return SparkCheckpoint(self._checkpoint).position()
 
-    def replan(self) -> None:
+    def discard_plan(self) -> None:
         self._is_stale = True
 
 
@@ -134,7 +140,9 @@ class BatchWrite:
         return None if self._is_cancelled else self._error
 
     def stop(self) -> None:
-        if self.isActive:
+        """Cancel the write and wait until it has ended. It may have ended before it could be cancelled: then
+        `lastProgress` has its report."""
+        while self._thread.is_alive():
             self._is_cancelled = True
-            self._cancel()
-        self._thread.join()
+            self._cancel()  # again and again: it cancels Spark's jobs that are running now, not those to come
+            self._thread.join(CANCEL_EVERY_S)

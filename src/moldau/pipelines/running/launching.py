@@ -214,10 +214,10 @@ def _jobs(
 
     activate(spark)
 
-    def plan(is_replan: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=not is_replan)
+    def compile_flows(reload_steps: bool) -> Compiled:
+        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=reload_steps)
 
-    return jobs(plan, directory, options.mode, chosen)
+    return jobs(compile_flows, directory, options.mode, chosen)
 
 
 def _warnings(

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running.bad_records import BadRecords
-from moldau.pipelines.running.display import Display, waiting_message
+from moldau.pipelines.running.display import BATCH, Display, waiting_message
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.final_lines import final_lines
@@ -73,7 +73,7 @@ class Job:
     start: Callable[[], Query]
     has_submitted: Callable[[Query], bool] = lambda query: True
     """Returns whether it has submitted a Spark job: then its first batch is planned."""
-    replan: Callable[[], None] = lambda: None
+    discard_plan: Callable[[], None] = lambda: None
     """Discards the plan of the query: the next start makes a new one."""
     position: Callable[[], Offsets] = dict
     """Returns the position in its checkpoint."""
@@ -219,7 +219,7 @@ class Run:
             self._set_state("stopping", self.status.message)
             return
         if failure.kind is Kind.UNKNOWN:
-            each.job.replan()
+            each.job.discard_plan()
         if failure.is_slowness and not self._has_reported_slowness:
             self._has_reported_slowness = True
             self.display.say(SLOW)
@@ -294,7 +294,9 @@ class Run:
                 return
             query.stop()
             self._read_progress(each, query)
-            each.gauge.set_state("stopped")
+            # A batch write has a report if it ended before it could be cancelled.
+            has_finished = self.status.mode == BATCH and query.lastProgress is not None
+            each.gauge.set_state("finished" if has_finished else "stopped")
         except Exception as error:  # such as a JVM that is gone; the other queries and the run must end all the same
             message = self._masked_failure(error).message
             each.gauge.set_state("failed", last_error=message)

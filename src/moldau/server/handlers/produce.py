@@ -14,7 +14,7 @@ from typing import Any, Final
 from moldau.base.clock import Clock, Timers
 from moldau.base.counters import DECOMPRESSED_SIZE_REFUSED, UNVERIFIED_REFUSED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.limits import UNVERIFIED_BYTES_MAX
+from moldau.base.limits import RECORD_ERRORS_OF_REQUEST_MAX, UNVERIFIED_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
@@ -64,6 +64,22 @@ NO_FAILURES = frozenset(
 )
 """Errors that are not counted as failed requests, as in Kafka: a client that looks for the leader, or sent nonsense."""
 Waiting = list[tuple[PartitionProduceResponse, Promise[ErrorCode]]]
+
+
+class Refused(list[PartitionProduceResponse]):
+    """The responses of a request's refused batches. Together they name at most RECORD_ERRORS_OF_REQUEST_MAX records."""
+
+    record_errors = 0
+
+    def add(self, index: int, error: KafkaError) -> PartitionProduceResponse:
+        errors = []
+        if isinstance(error, RecordsRejected):
+            some = error.record_errors[: RECORD_ERRORS_OF_REQUEST_MAX - self.record_errors]
+            errors = [BatchIndexAndErrorMessage(record, message) for record, message in some]
+            self.record_errors += len(errors)
+        message = error.message or error.code.name
+        self.append(PartitionProduceResponse(index, error.code, -1, record_errors=errors, error_message=message))
+        return self[-1]
 
 
 class Produce:
@@ -147,7 +163,7 @@ class Produce:
             return self._produce_in_turns(request, caller, write)
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
-        refused: list[PartitionProduceResponse] = []
+        refused = Refused()
         topics = []
         version, is_unrestricted = caller.version, caller.is_unrestricted
         for topic in topic_data:
@@ -171,7 +187,7 @@ class Produce:
         """Append the batches of a long request in several turns. Later requests of the connection wait, so that the
         order on the wire is the order in the log."""
         waiting: Waiting = []
-        refused: list[PartitionProduceResponse] = []
+        refused = Refused()
 
         def prepare(topic: TopicProduceData) -> tuple[tuple[TopicProduceData, bool], Sequence[PartitionProduceData]]:
             name = self._topic_name(topic, caller.version)
@@ -203,7 +219,7 @@ class Produce:
         request: ProduceRequest,
         caller: Caller,
         waiting: Waiting,
-        refused: Sequence[PartitionProduceResponse],
+        refused: Refused,
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         """Add what only some responses have: new leaders, a wait for other replicas, or no response at all."""
         if refused and caller.version >= CURRENT_LEADER_MIN_VERSION:
@@ -223,7 +239,7 @@ class Produce:
         caller: Caller,
         now_ms: int,
         waiting: Waiting,
-        refused: list[PartitionProduceResponse],
+        refused: Refused,
         write: TransactionalWrite | None,
     ) -> PartitionProduceResponse:
         """Append one partition's batch. An error is reported for this partition alone."""
@@ -233,8 +249,7 @@ class Produce:
             return PartitionProduceResponse(index, ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
         partition = None if name is None else self._partitions.find(name, index)
         if partition is None and name is not None and name in self._current.image.views:
-            refused.append(_error_response(index, produce_error(self._current.image, name)))
-            return refused[-1]
+            return refused.add(index, produce_error(self._current.image, name))
         if partition is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, index)
             refused.append(PartitionProduceResponse(index, code, -1))
@@ -253,8 +268,7 @@ class Produce:
             if isinstance(error, BatchExpandsTooMuch):
                 self._counters.add(DECOMPRESSED_SIZE_REFUSED)
             partition.traffic.failed_produces += error.code not in NO_FAILURES
-            refused.append(_error_response(index, error))
-            return refused[-1]
+            return refused.add(index, error)
         first_offset, last_offset, log_append_time_ms, _ = appended
         result = PartitionProduceResponse(index, 0, first_offset, log_append_time_ms, partition.log.start_offset)
         if last_offset >= partition.high_watermark and acks:
@@ -372,15 +386,6 @@ def _unusable(acks: int, records: Records | None) -> KafkaError:
     if not isinstance(records, memoryview) or not len(records):
         return KafkaError(ErrorCode.INVALID_RECORD, "a produce request must hold one record batch for each partition")
     return KafkaError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
-
-
-def _error_response(index: int, error: KafkaError) -> PartitionProduceResponse:
-    errors = []
-    if isinstance(error, RecordsRejected):
-        errors = [BatchIndexAndErrorMessage(record, message) for record, message in error.record_errors]
-    return PartitionProduceResponse(
-        index, error.code, -1, record_errors=errors, error_message=error.message or error.code.name
-    )
 
 
 def _raise_if_failed(response: ProduceResponse) -> None:

@@ -6,7 +6,7 @@ reset_plan.py parses dates, durations and files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -24,7 +24,7 @@ from moldau.client.groups import Groups
 Offsets = dict[TopicPartition, int]
 
 NO_OFFSET: Final = -1
-"""A broker's answer if no record is as young as the timestamp."""
+"""A broker's answer if all records are older than the timestamp."""
 GROUP_ERRORS: Final = frozenset(
     {
         ErrorCode.INVALID_GROUP_ID,
@@ -46,9 +46,20 @@ PARTITION_ERRORS: Final = frozenset(
 
 
 def reset(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
+    plan: reset_plan.Plan = {}
+    try:
+        _reset_groups(arguments, groups, cluster, plan)
+    except Exception:
+        if arguments.has("execute") and plan:
+            _print_plan(arguments, plan)  # the offsets of these groups are committed
+        raise
+    _print_plan(arguments, plan)
+
+
+def _reset_groups(arguments: Arguments, groups: Groups, cluster: Cluster, plan: reset_plan.Plan) -> None:
+    """Reset one group after the other, and add each to `plan`."""
     group_ids = chosen_groups(arguments, groups)
     described = groups.described(group_ids)
-    plan: reset_plan.Plan = {}
     for group_id in hash_order.strings(group_ids):
         description = described[group_id]
         if isinstance(description, KafkaError) and description.code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -63,7 +74,6 @@ def reset(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
             plan[group_id] = {}
             continue
         plan[group_id] = _reset_group(arguments, groups, cluster, group_id)
-    _print_plan(arguments, plan)
 
 
 def _print_plan(arguments: Arguments, plan: reset_plan.Plan) -> None:
@@ -172,15 +182,15 @@ def _new_offsets(
     raise WrongArgument(f"Option '[reset-offsets]' requires one of the following scenarios: [{listed}]")
 
 
-def _list_offsets(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
-    """Return the leaders' offsets."""
+def _list_offsets(cluster: Cluster, partitions: Collection[TopicPartition], timestamp: int) -> Offsets:
+    """Return the leaders' offsets for a timestamp, or for EARLIEST or LATEST. A leader may just be moving."""
     # Keep the order of `partitions`: it is the print order where Java's hash order has ties.
-    offsets = cluster.list_offsets(dict.fromkeys(partitions, moment_ms))
+    offsets = cluster.retry(lambda: cluster.list_offsets(dict.fromkeys(partitions, timestamp)), cluster.timeout_ms)
     return {partition: offsets[partition] for partition in partitions}
 
 
 def _clamped(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Offsets:
-    starts, ends = cluster.list_offsets(dict.fromkeys(offsets, EARLIEST)), cluster.latest(offsets)
+    starts, ends = _list_offsets(cluster, offsets, EARLIEST), _list_offsets(cluster, offsets, LATEST)
     bounds = {partition: (starts[partition], ends[partition]) for partition in offsets}
     ordered = {partition: offsets[partition] for partition in hash_order.partitions(offsets)}
     return reset_plan.clamp(ordered, bounds, lambda line: print_to_stderr(f"WARN {line}"))
@@ -202,7 +212,7 @@ def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: 
     without_offset = [partition for partition in hash_order.partitions(partitions) if offsets[partition] == NO_OFFSET]
     for topic, index in without_offset:
         print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
-    return offsets | cluster.latest(without_offset)
+    return offsets | _list_offsets(cluster, without_offset, LATEST)
 
 
 def _current(cluster: Cluster, partitions: Sequence[TopicPartition], committed: CommittedOffsets) -> Offsets:
