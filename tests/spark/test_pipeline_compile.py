@@ -576,3 +576,13 @@ def test_what_is_not_checked_is_told_with_the_problem_that_is_why(spark: SparkSe
     text = RIGHT.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
     (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
     assert problem.hint == "not checked because it depends on this: sink out"
+
+
+def test_an_error_of_java_is_a_problem_among_others(spark: SparkSession, tmp_path: Path) -> None:
+    """PySpark has no class for some exceptions of Java, such as that for a file that is no Parquet."""
+    text = RIGHT.replace("{file: users.csv, schema: 'id string, country string'}", "{file: users.parquet}")
+    text = text.replace("key: country", "key: county")
+    wrong = pipeline(tmp_path, text, users__parquet=USERS * 100)
+    first, *_ = check(wrong, spark)
+    assert first.message.startswith("source users: Encountered error while reading file")
+    assert first.place is not None
