@@ -127,6 +127,14 @@ def test_a_run_serves_its_last_status() -> None:
     assert display.shown == [run_status(NEW), run_status(BUSY)]
 
 
+def test_a_run_that_ends_at_once_has_served() -> None:
+    for _ in range(20):
+        display = QuietDisplay()
+        with ServedDisplay(display, ":0"):
+            pass
+        assert display.said[0].startswith("metrics: http://127.0.0.1:")
+
+
 def test_an_address_that_cannot_be_used_is_refused_before_spark_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CommandFailed, match="Address already in use"):
         ServedDisplay(QuietDisplay(), f"127.0.0.1:{taken.getsockname()[1]}")
