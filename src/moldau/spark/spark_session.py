@@ -148,7 +148,7 @@ def _python_of_workers(conf: Mapping[str, str]) -> dict[str, str]:
     """
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     is_ours = chosen == sys.executable and local_cores(conf["spark.master"]) is not None
-    return {"PYSPARK_PYTHON": chosen} | (start_fork_server() if is_ours and _is_whole_install() else {})
+    return {"PYSPARK_PYTHON": chosen, **(start_fork_server() if is_ours and _is_whole_install() else {})}
 
 
 def _is_whole_install() -> bool:

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import click
 import pytest
+from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from test_query_progress import T0, gauge, report
 
@@ -133,6 +134,14 @@ def test_a_run_that_ends_at_once_has_served() -> None:
         with ServedDisplay(display, ":0"):
             pass
         assert display.said[0].startswith("metrics: http://127.0.0.1:")
+
+
+def test_a_scrape_while_spark_starts_is_answered() -> None:
+    served = ServedDisplay(QuietDisplay(), "127.0.0.1:0")
+    with urllib.request.urlopen(f"http://{served.address}/metrics", timeout=PATIENCE_S) as answer:
+        assert answer.read() == b""
+    with served:
+        pass
 
 
 def test_an_address_that_cannot_be_used_is_refused_before_spark_starts() -> None:
