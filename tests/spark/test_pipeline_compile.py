@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from json_cases import DDL, cases
 
 from moldau.pipelines.planning.checking import check, empty_stream
 from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline, try_compile, write_batch
+from moldau.pipelines.planning.csv_rejection_reasons import csv_rejection
 from moldau.pipelines.planning.flows import ConsoleTarget, TableTarget, UpsertTarget
 from moldau.pipelines.planning.rejection_reasons import json_rejection
 from moldau.pipelines.problems import InvalidPipeline
@@ -145,6 +147,33 @@ def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
     }
 
 
+def test_a_record_in_csv_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    """Random texts: what is a row has all of the text, and a final line break does not matter."""
+    random, schema = Random(1), spark.createDataFrame([], "id string, more string").schema
+    syntaxes = {"": ',"\\', "options: {quote: \"'\"}": ",'\"", """options: {sep: '||', escape: '"'}""": '|"\\',
+                "options: {sep: '\\t', comment: '#'}": '\t#"'}  # fmt: skip
+    for more, characters in syntaxes.items():
+        separator = "||" if "|" in characters else characters[0]
+        pieces = ["a", "b", "\n", "\r", "\uffff", separator, *characters]
+        texts = {"".join(random.choices(pieces, k=random.randrange(1, 12))).rstrip("\r\n") for _ in range(2000)}
+        texts |= {f'5" pipe{separator}a\n6" pipe{separator}b', f'5" pipe\n6" pipe{separator}b', f'5" pipe{separator}b'}
+        values = [text + end for text in sorted(texts) for end in ("", "\n", "\r\n")]
+        of = pipeline(tmp_path, source("schema: 'id string, more string'", "csv", more))
+        made = compiled(spark, of, events=[value.encode() for value in values])
+        good = {row._offset: (row.id or "", row.more or "") for row in made.views["rows"].collect()}
+        bad = reasons(flow_rows(made, "events.dead-letters"))
+        assert sorted([*good, *bad]) == list(range(len(values)))
+        assert len(good) > 100
+        for at in range(0, len(values), 3):
+            assert good.get(at) == good.get(at + 1) == good.get(at + 2), values[at]
+            fields = good.get(at)
+            if fields is not None and not (values[at].startswith("#") and "#" in characters):
+                letters = [letter for letter in values[at] if letter in "ab\n\r"]
+                assert [letter for letter in "".join(fields) if letter in "ab\n\r"] == letters, values[at]
+                reason = csv_rejection(values[at].encode(), schema, of.sources["events"].options)
+                assert "lines" not in (reason or ""), values[at]
+
+
 def test_json_and_csv_with_options(spark: SparkSession, tmp_path: Path) -> None:
     more = "options: {allowSingleQuotes: true, allowComments: true, dateFormat: d.M.yyyy}"
     values = [b"{'amount':'1.5','day':'31.1.2026'}", b"{'amount':/*\"*/'1,5'}", b"{'amount':'1e999999999'}", b"{", b""]
@@ -154,6 +183,10 @@ def test_json_and_csv_with_options(spark: SparkSession, tmp_path: Path) -> None:
     general = "the value does not fit the schema"
     expected = {1: general, 2: general, 3: general, 4: "the value is empty"}
     assert reasons(flow_rows(made, "events.dead-letters")) == expected
+    more = "options: {allowComments: True, allowNonNumericNumbers: 'TRUE'}"
+    of = pipeline(tmp_path, source("schema: 'n double'", more=more))
+    made = compiled(spark, of, events=[b'{"n":1} // one', b'{"n":Infinity}', b'{"n":1} // one\n,2'])
+    assert [(row._offset, row.n) for row in made.views["rows"].collect()] == [(0, 1.0), (1, float("inf"))]
     of = pipeline(tmp_path, source("schema: 'amount decimal(6,2)'", more="options: {locale: de-DE}"))
     made = compiled(spark, of, events=[b'{"amount":"1,5"}', b'{"amount":"1E999999999"}', b'{"amount":1e999999999}'])
     assert [(row._offset, row.amount) for row in made.views["rows"].collect()] == [(0, Decimal("1.50"))]
@@ -543,3 +576,13 @@ def test_what_is_not_checked_is_told_with_the_problem_that_is_why(spark: SparkSe
     text = RIGHT.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
     (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
     assert problem.hint == "not checked because it depends on this: sink out"
+
+
+def test_an_error_of_java_is_a_problem_among_others(spark: SparkSession, tmp_path: Path) -> None:
+    """PySpark has no class for some exceptions of Java, such as that for a file that is no Parquet."""
+    text = RIGHT.replace("{file: users.csv, schema: 'id string, country string'}", "{file: users.parquet}")
+    text = text.replace("key: country", "key: county")
+    wrong = pipeline(tmp_path, text, users__parquet=USERS * 100)
+    first, *_ = check(wrong, spark)
+    assert first.message.startswith("source users: Encountered error while reading file")
+    assert first.place is not None

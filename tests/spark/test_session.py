@@ -143,7 +143,7 @@ def test_a_fresh_process_without_java_runs_on_the_one_of_pip_and_says_nothing(tm
     }
     assert "spark.x=7" in told["command"]
     assert "pl4nted" not in " ".join(told["command"]), "everybody can read command lines"
-    assert told["left"] == {"PYSPARK_PYTHON": sys.executable}
+    assert told["left"] == {}
     assert not told["pandas"]
 
 

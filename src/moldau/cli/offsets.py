@@ -81,7 +81,7 @@ _DURATION_PART: Final = re.compile(r"(\d+)(ms|[dhms])")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?")
 OFFSET_MAX: Final = 2**63 - 1
 DIGITS_MAX: Final = len(str(OFFSET_MAX))
-"""`int` raises a ValueError of its own for more than 4,300 digits."""
+"""Checked before `int`, which raises ValueError above 4,300 digits."""
 
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
@@ -144,11 +144,11 @@ def _parse_time_range(text: str, now_ms: int) -> OffsetRange:
         begin_is_valid = not begin or _is_moment(begin)
         end_is_valid = not end or end == "end" or _is_moment(end) or _DURATION.fullmatch(end)
         if begin_is_valid and end_is_valid and (begin or end):
-            return _parse_bounds(begin, end, now_ms)
+            return _parse_times(begin, end, now_ms)
     raise BadOffset(f"'@{text}' is not a time; use @MILLISECONDS, @2026-11-15, @2026-11-15T08:30:00Z, @-1h or @T1:T2")
 
 
-def _parse_bounds(begin: str, end: str, now_ms: int) -> OffsetRange:
+def _parse_times(begin: str, end: str, now_ms: int) -> OffsetRange:
     begin_position = parse_moment(begin, now_ms) if begin else START
     if not end:
         return OffsetRange(begin_position)
@@ -193,7 +193,10 @@ def parse_duration(text: str) -> int:
     """Return `15m`, `1h30m` or `500ms` in milliseconds; raise BadOffset if it is no duration."""
     if not _DURATION.fullmatch(text):
         raise BadOffset(f"{text!r} is not a duration; write 15m, 1h30m or 500ms")
-    return _duration_ms(text)
+    length_ms = _duration_ms(text)
+    if length_ms > OFFSET_MAX:
+        raise BadOffset(f"{text!r} is too long")
+    return length_ms
 
 
 def _duration_ms(text: str) -> int:

@@ -1,12 +1,13 @@
 """Starts Spark for scripts, notebooks and pipelines: finds Java, quiets the logs, makes the connector available.
 
 The caller's configuration wins over spark-defaults.conf, which wins over the defaults of this module. A running session
-is returned unchanged, as Spark's own getOrCreate does.
+is returned; as with Spark's own getOrCreate, it gets only those settings of the caller that may change at run time.
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import re
 import shutil
@@ -18,7 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from moldau.client.secret_properties import SECRET_NAMES
+from moldau.base import properties
+from moldau.client.secret_properties import SECRET_NAMES, is_secret
+from moldau.platforms.machine import core_quota, usable_cores
 from moldau.spark import archive
 from moldau.spark.class_archive import class_archive
 from moldau.spark.java import BrokenJava, JavaHome, find_java
@@ -60,11 +63,12 @@ DEFAULTS: Final[Mapping[str, str]] = {
 # How a streaming query writes its checkpoint. Spark's default goes through Hadoop's FileContext and takes some 80 ms
 # of a small micro-batch on a local disk; this class takes 30. It is as safe against kill -9. Both write a temporary
 # file beside the target, rename it, then rename Hadoop's checksum file after it; neither calls fsync, so that neither
-# promises anything for a loss of power. A process that dies before the first rename leaves a file that nobody reads;
-# between the two, a file without checksum, which is read unchecked, or over an older file with that one's checksum.
-# But only the state of a batch is written over, while the batch is not committed, and then it is written again before
-# it is read. There this class is the safer one: one rename(2), where FileContext deletes first. On HDFS, whose plain
-# rename does not replace, it is the other way round; hence only for local masters.
+# promises anything for a loss of power. A process that dies before the first rename leaves a file that nobody reads.
+# One that dies between the two leaves a file without checksum, which is read unchecked, or, if the file replaces an
+# older one, with the checksum of the older one. But only the state of a batch that is not committed is replaced, and
+# then it is written again before it is read. There this class is the safer one: one rename(2), where FileContext
+# deletes first. On HDFS, whose plain rename does not replace, it is the other way round; hence only for local
+# masters.
 LOCAL_CHECKPOINTS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -96,7 +100,7 @@ def start(
     environment: dict[str, str] = {}
     if SparkContext._active_spark_context is None:
         conf = {"spark.app.name": name, **_conf_for_start(conf, quick_start)}
-        environment |= _python_of_workers(conf)
+        environment |= _python_of_workers({**_configured(), **conf})
         if not (_is_submitted() or SparkContext._gateway is not None):
             java = find_java()
             conf[JAVA_OPTIONS] = _with_class_archive(conf.get(JAVA_OPTIONS, ""), java)
@@ -115,8 +119,8 @@ def start(
 
 
 def is_secret_setting(key: str) -> bool:
-    """Return whether a setting of Spark is one that Spark itself does not show (spark.redaction.regex)."""
-    return re.search(r"secret|password|token|access[.]?key", key, re.IGNORECASE) is not None
+    """Return whether Spark itself does not show a setting (spark.redaction.regex), or its name is one of a secret."""
+    return re.search(r"secret|password|token|access[.]?key", key, re.IGNORECASE) is not None or is_secret(key)
 
 
 @contextmanager
@@ -135,7 +139,7 @@ def _named_java_errors() -> Iterator[None]:
         ) from error
 
 
-def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
+def _python_of_workers(conf: Mapping[str, str]) -> dict[str, str]:
     """Choose the Python of workers; return environment variables that must be set while Spark starts.
 
     The default is this Python, which has our packages, not the first on the PATH. PySpark reads only the variable, but
@@ -143,9 +147,8 @@ def _python_of_workers(conf: Mapping[str, str]) -> Mapping[str, str]:
     forked from one process that has imported everything.
     """
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    os.environ["PYSPARK_PYTHON"] = chosen
     is_ours = chosen == sys.executable and local_cores(conf["spark.master"]) is not None
-    return start_fork_server() if is_ours and _is_whole_install() else {}
+    return {"PYSPARK_PYTHON": chosen, **(start_fork_server() if is_ours and _is_whole_install() else {})}
 
 
 def _is_whole_install() -> bool:
@@ -178,7 +181,7 @@ def _conf_for_start(given: Mapping[str, str], quick_start: bool) -> dict[str, st
 def _java_options(quick_start: bool) -> list[str]:
     options = [] if _has_log4j_file() else _log_options()
     if directory := library_directory():
-        options.append(f"-Djava.io.tmpdir={directory}")
+        options.append(f'"-Djava.io.tmpdir={directory}"')
     return [*options, *(QUICK_START if quick_start else LATE_OPTIMIZER)]
 
 
@@ -190,8 +193,8 @@ def _log_options() -> list[str]:
 def _with_class_archive(options: str, java: JavaHome) -> str:
     from pyspark.find_spark_home import _find_spark_home
 
-    archive = class_archive(java, Path(_find_spark_home()))
-    quoted = [f'"{option}"' for option in (archive.options_to_use if archive else [])]
+    classes = class_archive(java, Path(_find_spark_home()))
+    quoted = [f'"{option}"' for option in (classes.options_to_use if classes else [])]
     return " ".join([*quoted, options]).strip()
 
 
@@ -211,8 +214,14 @@ def local_cores(master: str) -> int | None:
     if match is None:
         return None
     if match[1] == "*":
-        return os.cpu_count() or 1
+        return _cores_of_java()
     return int(match[1] or 1)
+
+
+def _cores_of_java() -> int:
+    """Return the number of cores that Java sees, and thus local[*] uses: a cgroup may limit them."""
+    quota = core_quota()
+    return usable_cores() if quota is None else max(1, min(usable_cores(), math.ceil(quota)))
 
 
 def is_on_loopback(master: str) -> bool:
@@ -235,14 +244,12 @@ def _configured() -> dict[str, str]:
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     defaults = _conf_directory() / "spark-defaults.conf"
-    return read_spark_defaults(defaults.read_text()) if defaults.is_file() else {}
+    return read_spark_defaults(properties.decode(defaults.read_bytes())) if defaults.is_file() else {}
 
 
 def read_spark_defaults(text: str) -> dict[str, str]:
-    """Parse lines of a key, then white space or `=` or `:`, then the value; `#` begins a comment line."""
-    lines = (line.strip() for line in text.splitlines())
-    pairs = (re.split(r"\s*[=:]\s*|\s+", line, maxsplit=1) for line in lines if line and line[0] not in "#!")
-    return {key: rest[0] if rest else "" for key, *rest in pairs}
+    """Parse Java's properties. As in Spark, blanks at the end of a value do not count."""
+    return {each.key: each.value.strip() for each in properties.parse(text)}
 
 
 def _has_log4j_file() -> bool:

@@ -286,6 +286,7 @@ def test_stop_reports_a_timeout(run: Run, file: Path, directory: StateDirectory)
         (["--batch", "--fresh", "--existing", "clear"], "a --batch has no checkpoints"),
         (["--from", "earliest"], "--from and --to say what a --batch reads"),
         (["--batch", "--from", "yesterday"], "'yesterday' is no place"),
+        (["--batch", "--from", "9999-12-31T23:59:59-01:00"], "'9999-12-31T23:59:59-01:00' is no place"),
         (["--batch", "--to", '{"a": 1}'], "is no place"),
         (["--deploy-mode", "cluster"], "needs --master"),
         (["--deploy-mode", "cluster", "--master", "yarn"], "needs --state"),

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import click
 import pytest
+from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from test_query_progress import T0, gauge, report
 
@@ -125,6 +126,22 @@ def test_a_run_serves_its_last_status() -> None:
         with urllib.request.urlopen(url) as answer:
             assert answer.read().decode() == "".join(collect(run_status(BUSY)))
     assert display.shown == [run_status(NEW), run_status(BUSY)]
+
+
+def test_a_run_that_ends_at_once_has_served() -> None:
+    for _ in range(20):
+        display = QuietDisplay()
+        with ServedDisplay(display, ":0"):
+            pass
+        assert display.said[0].startswith("metrics: http://127.0.0.1:")
+
+
+def test_a_scrape_while_spark_starts_is_answered() -> None:
+    served = ServedDisplay(QuietDisplay(), "127.0.0.1:0")
+    with urllib.request.urlopen(f"http://{served.address}/metrics", timeout=PATIENCE_S) as answer:
+        assert answer.read() == b""
+    with served:
+        pass
 
 
 def test_an_address_that_cannot_be_used_is_refused_before_spark_starts() -> None:

@@ -177,6 +177,7 @@ LINE = StructType(SCHEMA.fields[:2] + SCHEMA.fields[5:7])
     [
         (b" \n", "the value is empty"),
         (b"a\xff,1", "not UTF-8: byte 0xff at position 1"),
+        ("a\uffff,1".encode(), "the character U+FFFF, which Spark cannot read"),
         (b"a,1", "2 fields, and the schema has 4"),
         (b"a", "1 field, and the schema has 4"),
         (b"a,1,true,2026-01-31\nb,2,true,2026-01-31", "2 lines; a record is one line of CSV"),

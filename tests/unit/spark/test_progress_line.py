@@ -112,6 +112,15 @@ class TestScreens:
         terminal.end("longer than that")
         assert out.getvalue() == "\rone\x1b[K\rlonger …\x1b[K\rlonger than that\x1b[K\n"
 
+    @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+    def test_an_output_may_lack_characters(self, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+        monkeypatch.setenv("COLUMNS", "9")
+        raw = io.BytesIO()
+        out = io.TextIOWrapper(raw, encoding=encoding, newline="")
+        Terminal(out).show("longer than that", 0.0)
+        Lines(out).end("longer …")
+        assert raw.getvalue() == b"\rlonger ?\x1b[Klonger ?\n"
+
     def test_a_log_has_few_lines_and_the_last(self) -> None:
         out = io.StringIO()
         lines = Lines(out)

@@ -35,7 +35,7 @@ def conf_for(quick_start: bool = False, **given: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("master", "cores"),
-    [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("local[2, 4]", 2), ("local[*]", os.cpu_count())],
+    [("local", 1), ("local[3]", 3), ("local[2,4]", 2), ("local[2, 4]", 2)],
 )
 def test_local_masters(master: str, cores: int) -> None:
     assert local_cores(master) == cores
@@ -75,7 +75,7 @@ def test_masters_on_loopback(master: str, loopback: bool) -> None:
 def test_without_any_word_all_cores_of_this_machine(conf_dir: Path) -> None:
     conf = conf_for()
     assert conf["spark.master"] == "local[*]"
-    assert conf["spark.sql.shuffle.partitions"] == str(os.cpu_count())
+    assert conf["spark.sql.shuffle.partitions"] == str(local_cores("local[*]"))
     assert conf["spark.ui.enabled"] == "false"
 
 
@@ -120,6 +120,33 @@ def test_spark_defaults_in_every_form() -> None:
         "spark.e": "",
         "spark.f": "-Dx=y",
     }
+
+
+def test_spark_defaults_are_properties_of_java() -> None:
+    text = "spark.master spark\\://h\\:7077\nspark.jars a,\\\n    b\n"
+    assert read_spark_defaults(text) == {"spark.master": "spark://h:7077", "spark.jars": "a,b"}
+
+
+def test_the_python_of_workers_in_spark_defaults(conf_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/env/python")
+    (conf_dir / "spark-defaults.conf").write_text("spark.pyspark.python /defaults/python\n")
+    conf = conf_for(spark_master="local[1]")
+    assert spark_session._python_of_workers({**spark_session._configured(), **conf}) == {
+        "PYSPARK_PYTHON": "/defaults/python"
+    }
+    assert os.environ["PYSPARK_PYTHON"] == "/env/python"
+
+
+def test_all_cores_are_those_that_java_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "usable_cores", lambda: 8)
+    for quota, cores in ((None, 8), (1.5, 2), (0.2, 1), (16.0, 8)):
+        monkeypatch.setattr(spark_session, "core_quota", lambda quota=quota: quota)
+        assert local_cores("local[*]") == cores
+
+
+def test_a_directory_with_a_blank_is_one_option_of_java(conf_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "library_directory", lambda: Path("/home/Jane Doe/native"))
+    assert '"-Djava.io.tmpdir=/home/Jane Doe/native"' in conf_for()["spark.driver.defaultJavaOptions"]
 
 
 def test_a_missing_package_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

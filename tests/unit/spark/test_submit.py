@@ -34,8 +34,12 @@ def test_the_driver_gets_moldau_the_pipeline_and_what_lies_beside_it() -> None:
     assert PROGRAM.is_file()
 
 
-def test_a_secret_setting_is_not_on_the_command_line(tmp_path: Path) -> None:
-    submission = replace(BOOKSTORE, conf={**BOOKSTORE.conf, "spark.hadoop.fs.s3a.secret.key": "pl4nted"})
+@pytest.mark.parametrize(
+    "name",
+    ["spark.hadoop.fs.s3a.secret.key", "spark.hadoop.fs.azure.account.key.books.dfs.core.windows.net", "spark.x.token"],
+)
+def test_a_secret_setting_is_not_on_the_command_line(tmp_path: Path, name: str) -> None:
+    submission = replace(BOOKSTORE, conf={**BOOKSTORE.conf, name: "pl4nted"})
     secrets = write_private(tmp_path / "secrets.conf", "x")
     line = command_line(submission, Path("/spark/bin/spark-submit"), Path("/built/moldau.zip"), secrets)
     assert "pl4nted" not in " ".join(line) + repr(submission)

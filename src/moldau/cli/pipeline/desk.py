@@ -58,8 +58,7 @@ class Desk:
 
     def check_all(self, because: Sequence[Path]) -> None:
         """Check, preview and test again, as far as possible, and print what is wrong."""
-        from pyspark.errors import PySparkException
-
+        from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
         from moldau.pipelines.problems import InvalidPipeline, PipelineError
         from moldau.pipelines.running.failures import failure_of
 
@@ -74,7 +73,7 @@ class Desk:
             click.secho(f"{len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}", fg="red")
         except PipelineError as error:
             click.secho(str(error), fg="red")
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             click.secho(f"Spark: {failure_of(str(error)).message}", fg="red")
         click.secho("waiting for a change; Ctrl-C ends", dim=True)
 

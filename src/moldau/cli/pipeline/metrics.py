@@ -23,11 +23,8 @@ _NAME = "METRICS"
 class ServedDisplay:
     """A display whose last status is also served to Prometheus."""
 
-    _loop: asyncio.AbstractEventLoop
-    """Of the thread that serves, while the display is shown."""
-
     def __init__(self, display: Display, address: str) -> None:
-        """Bind the address; raise CommandFailed if that cannot be done."""
+        """Begin to serve, before Spark starts; raise CommandFailed if the address cannot be used."""
         self._display = display
         self._status: RunStatus | None = None
         try:
@@ -38,13 +35,14 @@ class ServedDisplay:
             bound = socket.create_server((listener.host, listener.port), family=_family(listener.host))
         except OSError as error:
             raise CommandFailed(f"--metrics: {address} cannot be used: {error.strerror or error}") from error
-        self._listener = MetricsListener(bound, self._steps)
-        self.address = listener._replace(port=self._listener.port).address
+        self._listener = MetricsListener(bound, self._pieces)
+        self.address = listener.on_this_machine._replace(port=self._listener.port).address
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
-
-    def __enter__(self) -> ServedDisplay:
         self._loop = asyncio.new_event_loop()
         self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listener.start(), self._loop).result()
+
+    def __enter__(self) -> ServedDisplay:
         self._display.__enter__()
         self._display.say(f"metrics: http://{self.address}/metrics")
         return self
@@ -64,13 +62,12 @@ class ServedDisplay:
         self._display.say(text)
 
     def _serve(self) -> None:
-        self._loop.run_until_complete(self._listener.start())
         self._loop.run_forever()
         self._listener.stop()
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
-    def _steps(self) -> Iterator[str]:
+    def _pieces(self) -> Iterator[str]:
         status = self._status
         return iter(()) if status is None else collect(status)
 

@@ -236,10 +236,10 @@ def _parse_start(text: str | None, option: str) -> Start | None:
                 for topic, partitions in json.loads(text).items()
             }
         moment = offsets.parse_moment(text.removeprefix("@"), time.time_ns() // 1_000_000)
-    except (ValueError, AttributeError) as error:
+        return datetime.fromtimestamp(moment.value / 1000, UTC)
+    except (ValueError, OverflowError, AttributeError) as error:
         message = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
         raise click.BadParameter(message + ' as {"topic": {"0": 12}}', param_hint=option) from error
-    return datetime.fromtimestamp(moment.value / 1000, UTC)
 
 
 def _display(metrics: str | None) -> Display:

@@ -241,15 +241,16 @@ def _fixed_topics(pipeline: Pipeline) -> set[str]:
 
 
 def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
+
+    from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 
     if not Path(sink.path).exists():
         return []
     try:
         table = spark.read.format(LAKE).option("path", sink.path).option("format", sink.format).load()
         return [json.loads(row[0]) for row in table.select(F.to_json(F.struct("*"))).collect()]
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise PipelineError(f"{sink.name}: its table cannot be read: {failure_of(str(error)).message}") from error
 
 

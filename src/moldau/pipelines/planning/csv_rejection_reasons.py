@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from moldau.pipelines.planning.csv_lines import LINE_END
 from moldau.pipelines.planning.rejection_reasons import (
     EMPTY,
     FORMAT_OPTIONS,
@@ -53,6 +54,8 @@ def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) 
         return EMPTY
     if reason := utf8_rejection(value):
         return reason
+    if LINE_END in value.decode():
+        return "the character U+FFFF, which Spark cannot read"
     lower = {name.lower(): option for name, option in options.items()}
     syntax = _syntax(lower)
     lines = None if syntax is None else syntax.split(value.decode())

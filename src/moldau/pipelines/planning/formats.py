@@ -8,7 +8,8 @@ How each format is parsed, and what Spark alone would accept:
   the first two), as are numbers that overflow (to infinity, to another tinyint, beyond the year 9999) and decimals that
   Spark would misread. If a name occurs twice, its last value is used and all its values must fit. A string column
   accepts any JSON as its text, a timestamp column also seconds since 1970.
-- csv: one line with as many fields as the schema has columns. A second line is refused.
+- csv: one line with as many fields as the schema has columns, and perhaps a line break at its end. A second line is
+  refused (see csv_lines.py).
 - avro: the bare encoding (or framed, see avro_records.py) without extra bytes.
 - text: UTF-8. raw: anything.
 
@@ -26,7 +27,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from moldau.pipelines.planning import avro_records, misread_decimals, rejection_reasons
+from moldau.pipelines.planning import avro_records, csv_lines, misread_decimals, rejection_reasons
 from moldau.pipelines.planning.arrow_functions import arrow_function
 from moldau.pipelines.planning.csv_rejection_reasons import csv_rejection
 from moldau.pipelines.planning.record_schemas import (
@@ -42,9 +43,6 @@ PARSED: Final = "_moldau_parsed"
 CORRUPT: Final = "_moldau_corrupt"
 RECORD: Final = "record"
 JSON_DEFAULTS: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-ONE_LINE: Final = r'\A(?:[^"\r\n]++|"(?:[^"\\]++|\\.|"")*+")*+(?:\r\n|\r|\n)?\z'
-"""No line break except inside quotes and at the end. Only values with a line break are matched. With `*` instead of
-`*+`, Java's stack would overflow at a value of some ten thousand characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +77,17 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
     parsed = F.col(PARSED)
     elements = parsed.getField(RECORD)
     row = F.get(elements, 0)
-    good = [
+    conditions = [
         parsed.getField(CORRUPT).isNull(),
         F.size(elements) == 2,
         row.isNotNull(),
         F.get(elements, 1).isNull(),
         F.is_valid_utf8(_text()),
     ]
-    is_infinity_allowed = merged["allownonnumericnumbers"] == "true"
+    is_infinity_allowed = merged["allownonnumericnumbers"].lower() == "true"
     return Parsed(
         frame,
-        _good(good, rejection_condition(row, schema, is_infinity_allowed)),
+        _good(conditions, rejection_condition(row, schema, is_infinity_allowed)),
         row if read_as == nullable(schema) else row.cast(nullable(schema)),
         schema,
         _reasons(lambda value: rejection_reasons.json_rejection(value, schema, merged)),
@@ -101,7 +99,8 @@ def _wrapped(record: StructType) -> StructType:
 
 
 def _wrap(text: Column) -> Column:
-    return F.concat(F.lit(f'{{"{RECORD}":['), text, F.lit(",null]}"))
+    # The line break ends a comment at the end of the text, which may be allowed.
+    return F.concat(F.lit(f'{{"{RECORD}":['), text, F.lit("\n,null]}"))
 
 
 def _without_misread_decimals(schema: StructType, options: Mapping[str, str]) -> Column:
@@ -118,23 +117,23 @@ def _without_misread_decimals(schema: StructType, options: Mapping[str, str]) ->
 def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
     merged = _merge(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     columns = StructType([*nullable(schema).fields, StructField(CORRUPT, StringType())])
-    is_misread = misread_decimals.is_misread_csv(_text(), schema, merged)
-    # Null is bad.
-    text = _text() if is_misread is None else F.when(~F.coalesce(is_misread, F.lit(False)), _text())
+    line = csv_lines.parsable(_text())
+    is_misread = misread_decimals.is_misread_csv(line, schema, merged)
+    # A null text is parsed to null, which `_good` counts as bad.
+    text = line if is_misread is None else F.when(~F.coalesce(is_misread, F.lit(False)), line)
     frame = records.withColumn(PARSED, _once(F.from_csv(text, columns.toDDL(), merged)))
     parsed = F.col(PARSED)
-    has_break = _text().contains("\n") | _text().contains("\r")
-    good = [
+    conditions = [
         parsed.isNotNull(),
         parsed.getField(CORRUPT).isNull(),
-        F.length(F.trim(_text())) > 0,
+        F.length(F.trim(line)) > 0,
         F.is_valid_utf8(_text()),
-        ~has_break | _text().rlike(ONE_LINE),
+        csv_lines.is_one_line(line, len(schema.fields), merged, CORRUPT),
     ]
     names_infinity = bool({"positiveinf", "negativeinf"} & set(merged))
     return Parsed(
         frame,
-        _good(good, rejection_condition(parsed, schema, names_infinity)),
+        _good(conditions, rejection_condition(parsed, schema, names_infinity)),
         parsed,
         schema,
         _reasons(lambda value: csv_rejection(value, schema, merged)),

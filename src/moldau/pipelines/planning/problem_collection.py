@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from moldau.pipelines.planning.avro_types import UnsuitableAvro
 from moldau.pipelines.planning.python_steps import PythonStepError
 from moldau.pipelines.planning.record_schemas import UnusableSchema
 from moldau.pipelines.planning.record_values import UnwritableRows
-from moldau.pipelines.planning.sql_errors import quiet, sql_error
+from moldau.pipelines.planning.sql_errors import message_of, quiet, sql_error
 from moldau.pipelines.problems import Problem, did_you_mean
 from moldau.pipelines.spec import Pipeline
 
@@ -75,6 +76,8 @@ class ProblemCollection:
                 self.skip_dependent(subject, relation, view)
             else:
                 self._add_spark_error(error, path, subject, sql, relation, view)
+        except Py4JJavaError as error:
+            self.add(path, f"{subject}: {message_of(error)}")
         if view is not None:
             self.failed.setdefault(view.casefold(), len(self.found) - 1)
 

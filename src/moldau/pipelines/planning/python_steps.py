@@ -20,10 +20,9 @@ from pathlib import Path
 from types import ModuleType
 
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from moldau.pipelines.planning.sql_errors import message_of
+from moldau.pipelines.planning.sql_errors import SPARK_ERRORS, message_of
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import PythonStep
 
@@ -157,7 +156,7 @@ def _errors_with_position(folder: Path) -> Iterator[None]:
     except SyntaxError as error:
         raise PythonStepError(f"{error.filename}:{error.lineno}: {error.msg}") from error
     except Exception as error:
-        message = message_of(error) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+        message = message_of(error) if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {error}"
         raise PythonStepError(f"{_position(error, folder)}{' '.join(message.split())}") from error
 
 

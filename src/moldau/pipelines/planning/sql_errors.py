@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, QueryContextType
 from pyspark.logger import PySparkLogger
 
 from moldau.pipelines.problems import did_you_mean
 
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""What Spark's Python functions raise. An exception of Java for which PySpark has no class is a Py4JJavaError."""
 MESSAGE_LENGTH_MAX: Final = 300
 SUGGESTIONS_MAX: Final = 3
 TYPES: Final = (
@@ -28,6 +31,7 @@ TYPES: Final = (
 )  # fmt: skip
 _NAME: Final = re.compile(r"`(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)*")
 _CLASS: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
+_JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _TAIL: Final = re.compile(r"\s*SQLSTATE: \w{5}.*$", re.DOTALL)
 _LINE_POS: Final = re.compile(r"[(;,]\s*line (\d+),? pos (\d+)")
 _DOCS: Final = re.compile(r"\s*Please, refer to '[^']*' for a fix\.")
@@ -65,9 +69,15 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def message_of(error: PySparkException) -> str:
+def message_of(error: PySparkException | Py4JJavaError) -> str:
     """Return the error in one line, for errors that are not about an SQL text."""
-    return _condense(error)
+    return _condense(error) if isinstance(error, PySparkException) else _shorten(_first_java_line(str(error)))
+
+
+def _first_java_line(text: str) -> str:
+    """Return the message of Java's exception, without its class and its stack."""
+    lines = text.partition("\n: ")[2].splitlines() or text.splitlines()
+    return _JAVA_CLASS.sub("", lines[0]) if lines else ""
 
 
 def _condense(error: PySparkException) -> str:
@@ -76,7 +86,11 @@ def _condense(error: PySparkException) -> str:
     for prefix, make_message in _MESSAGES.items():
         if condition.startswith(prefix) and (message := make_message(parameters)):
             return message
-    text = _DOCS.sub("", _TAIL.sub("", _CLASS.sub("", str(error)))).strip()
+    return _shorten(str(error))
+
+
+def _shorten(message: str) -> str:
+    text = _DOCS.sub("", _TAIL.sub("", _CLASS.sub("", message))).strip()
     if _TRACEBACK in text:  # from our own data sources: the last line is their message
         text = text.splitlines()[-1].partition(": ")[2] or text.splitlines()[-1]
     flat = " ".join(text.split("\n\n== SQL ==")[0].split())

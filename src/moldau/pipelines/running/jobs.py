@@ -10,11 +10,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
+from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running.progress import Offsets
 from moldau.pipelines.running.run import Job, Query, utc_now
@@ -77,9 +76,8 @@ class Stream:
 
     def start(self) -> Query:
         if self._is_stale:
-            # If this fails, for example because a file is being replaced, use the old plan. pyspark raises a
-            # Py4JJavaError for a plain SparkException.
-            with suppress(PipelineError, PySparkException, Py4JJavaError):
+            # If this fails, for example because a file is being replaced, use the old plan.
+            with suppress(PipelineError, *SPARK_ERRORS):
                 (self._flow,) = (flow for flow in self._compile_flows(False).flows if flow.name == self.name)
                 self._is_stale = False
         if self._flow.mode != "complete":  # in mode complete every batch writes all windows: none is owed

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from moldau.pipelines.cases.files import find_cases
+from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.workbench.answers import problem_to_json, result_to_json
@@ -38,5 +38,5 @@ def answer(
         case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
         with Sampled(bench.pipeline(question["bootstrap"]), spark, case) as sampled:
             return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise PipelineError(f"Spark: {failure_of(str(error)).message}") from error

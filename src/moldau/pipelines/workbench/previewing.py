@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -28,7 +27,7 @@ from moldau.pipelines.cases.case import stage
 from moldau.pipelines.cases.files import Case, InputRecord, read_input
 from moldau.pipelines.planning.compiling import Compiled, Mode, Range, compile_pipeline
 from moldau.pipelines.planning.sources import topic_records
-from moldau.pipelines.planning.sql_errors import quiet
+from moldau.pipelines.planning.sql_errors import SPARK_ERRORS, quiet
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.reading.sources import reads
 from moldau.pipelines.running.failures import failure_of
@@ -93,7 +92,7 @@ def _preview(name: str, frame: DataFrame, rows: int) -> Preview:
     try:
         with quiet():
             first = [tuple(row) for row in frame.select(*texts).limit(rows + 1).collect()]
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         return Preview(name=name, seconds=time.monotonic() - began_s, error=failure_of(str(error)).message)
     return Preview(
         name=name,

@@ -118,7 +118,10 @@ class ParquetTable:
             "schema": base64.b64encode(schema.serialize().to_pybytes()).decode(),
             "partitionBy": list(partition_by),
         }
+        is_new = not os.path.isdir(self.path)
         disk.ensure_directory(os.path.dirname(self._description))
+        for directory in (self.path, os.path.dirname(self.path)) if is_new else (self.path,):
+            disk.flush_directory(directory)
         disk.create_content(self._description, json.dumps(description, indent=1).encode())
 
     def _data_files(self) -> Iterator[str]:

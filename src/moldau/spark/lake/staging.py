@@ -53,14 +53,18 @@ class Staging:
         moves = tuple((os.path.join(adopted, os.path.basename(file.staged)), file.name) for file in files)
         if not all(disk.exists(self._at(staged)) for staged, _ in moves):
             return None
-        disk.flush_directory(self._at(adopted))
-        disk.flush_directory(self._at(self._folder))
+        for directory in (adopted, self._folder, STAGING):
+            disk.flush_directory(self._at(directory))
         return moves
 
     def make_directories(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Make the directories of the final names, while the commit can still fail."""
-        for directory in _directories(moves):
+        """Make the directories of the final names, while the commit can still fail. They and the staging directory may
+        be new, so the directories above them are flushed."""
+        directories = _directories(moves)
+        for directory in directories:
             disk.ensure_directory(self._at(directory))
+        for parent in _parents(directories):
+            disk.flush_directory(self._at(parent))
 
     def roll_forward(self, entry: Entry) -> None:
         """Complete the entry. A file that is no longer staged was moved by an earlier attempt or by another driver."""
@@ -89,20 +93,32 @@ class Staging:
         disk.remove_empty_directory(self._at(self._folder))
 
     def sweep_others(self, epoch: int) -> None:
-        """Remove the staged files of all drivers before this one, which has just got this epoch."""
+        """Remove the staged files of all drivers before this one, which has just got this epoch, and of those that have
+        not claimed the query yet: they have no epoch. Leaves names that are none of ours."""
         for name in disk.names(self._at(self._folder)):
             directory = os.path.join(self._folder, name)
-            is_newer = name.startswith(_EPOCH) and int(name.removeprefix(_EPOCH)) >= epoch
-            if directory != self._own and not is_newer:
+            of_epoch = name.removeprefix(_EPOCH) if name.startswith(_EPOCH) else ""
+            is_older = of_epoch.isdecimal() and int(of_epoch) < epoch
+            if is_older or (name.startswith(_RUN) and directory != self._own):
                 disk.remove_directory(self._at(directory))
 
     def _of_epoch(self, epoch: int) -> str:
         return os.path.join(self._folder, f"{_EPOCH}{epoch}")
 
     def _at(self, name: str) -> str:
-        return os.path.join(self._table, name)
+        return os.path.join(self._table, name) if name else self._table
 
 
 def _directories(moves: Sequence[tuple[str, str]]) -> list[str]:
     """Return the directories of the final names."""
     return sorted({os.path.dirname(name) for _, name in moves})
+
+
+def _parents(directories: Sequence[str]) -> list[str]:
+    """Return all directories above these, and the table's own, which is "" here: that has the staging directory."""
+    parents = {""}
+    for directory in directories:
+        while directory:
+            directory = os.path.dirname(directory)
+            parents.add(directory)
+    return sorted(parents)

@@ -10,12 +10,13 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -43,13 +44,16 @@ class BatchTag:
     once: bool = False
     """For a write that is never replayed: the table need not remember it."""
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    """The driver that writes, for as long as the query runs: if there are two, one is refused. Without it, each write
-    is a driver of its own."""
+    """The driver that writes; the same for all batches of one start of the query. Of two drivers that write for one
+    query, one is refused. If it is not given, this write counts as a driver of its own."""
 
     def __post_init__(self) -> None:
         for what, value in (("query", self.query_id), ("run", self.run_id)):
             if not _ID.fullmatch(value):
-                raise LakeError(f"the {what} id {value!r} must be of letters, digits, '.', '_' and '-'")
+                raise LakeError(
+                    f"the {what} id {value!r} must be at most 200 letters, digits, '.', '_' and '-', the first of them "
+                    "a letter or digit"
+                )
         if self.batch_id < 0:
             raise LakeError(f"the batch id {self.batch_id} is negative")
 
@@ -87,7 +91,7 @@ class Split:
 
 
 def split_files(files: Sequence[str], size: int, parts_max: int, version: int | None = None) -> list[Split]:
-    """Divide files of `size` bytes in total into at most `parts_max` parts, of at least SPLIT_BYTES if possible."""
+    """Divide files of `size` bytes in total into parts of about SPLIT_BYTES or less each, if `parts_max` allows."""
     parts = max(1, min(parts_max, len(files), -(-size // SPLIT_BYTES)))
     return [Split(version, tuple(files[part::parts])) for part in range(parts)]
 
@@ -118,10 +122,15 @@ def local_path(path: str) -> str:
         raise LakeError("a table needs the option path, a local or shared directory")
     if not _SCHEME.match(path) and not path.lower().startswith("file:"):
         return os.path.abspath(path)
-    parts = urlsplit(path)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+    # Not by urlsplit, which takes `?` and `#` for the end of the path.
+    scheme, _, location = path.partition(":")
+    host = ""
+    if location.startswith("//"):
+        host, _, rest = location[2:].partition("/")
+        location = f"/{rest}"
+    if scheme.lower() != "file" or host not in ("", "localhost"):
         raise LakeError(f"{path}: tables are written to local or shared directories (a plain path or file://) only")
-    return os.path.abspath(unquote(parts.path))
+    return os.path.abspath(unquote(location))
 
 
 def missing_package(kind: str) -> str | None:
@@ -162,7 +171,9 @@ def no_table(path: str, kind: str) -> LakeError:
     if os.path.exists(path):
         return LakeError(f"{path}: there is no {kind} table")
     folder, name = os.path.split(path)
-    beside = os.listdir(folder) if os.path.isdir(folder) else []
+    beside: list[str] = []
+    with suppress(OSError):  # it is only for a hint
+        beside = os.listdir(folder)
     near = get_close_matches(name, beside, n=1)
     hint = f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
     return LakeError(f"{path}: there is no table{hint}")

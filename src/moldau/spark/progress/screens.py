@@ -23,11 +23,12 @@ class Terminal:
 
     def show(self, line: str, now_s: float) -> None:
         width = shutil.get_terminal_size().columns - 1
-        self._out.write(f"\r{line if len(line) <= width else line[: width - 1] + '…'}\x1b[K")
+        short = line if len(line) <= width else line[: width - 1] + "…"
+        self._out.write(f"\r{_encodable(short, self._out)}\x1b[K")
         self._out.flush()
 
     def end(self, line: str) -> None:
-        self._out.write(f"\r{line}\x1b[K\n")
+        self._out.write(f"\r{_encodable(line, self._out)}\x1b[K\n")
         self._out.flush()
 
 
@@ -39,10 +40,16 @@ class Lines:
     def show(self, line: str, now_s: float) -> None:
         if self._shown_s is None or now_s - self._shown_s >= LINE_EVERY_S:
             self._shown_s = now_s
-            print(line, file=self._out, flush=True)
+            print(_encodable(line, self._out), file=self._out, flush=True)
 
     def end(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
+        print(_encodable(line, self._out), file=self._out, flush=True)
+
+
+def _encodable(line: str, out: TextIO) -> str:
+    """Return the line with "?" for what the encoding of the output lacks: Latin-1 has no "…"."""
+    encoding = out.encoding or "utf-8"
+    return line.encode(encoding, "replace").decode(encoding)
 
 
 class Notebook:

@@ -174,6 +174,37 @@ def test_what_was_seen_of_a_parquet_batch_is_never_taken_back(tmp_path: Path, mo
     assert len(seen_parts) > 2, "the kills have met a commit half-way"
 
 
+def test_new_directories_are_durable_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss, the files of a committed batch are reachable from the table's directory."""
+    path, steps = tmp_path / "table", list[str]()
+
+    def record(name: str) -> None:
+        function = getattr(disk, name)
+
+        def recorded(at: str, *args: Any) -> Any:
+            steps.append(f"{name} {os.path.relpath(at, path)}")
+            return function(at, *args)
+
+        monkeypatch.setattr(disk, name, recorded)
+
+    record("flush_directory")
+    record("create_content")
+    run_batch(path, "parquet", 0, cut=1)
+    assert steps[:3] == ["flush_directory .", "flush_directory ..", "create_content _moldau/table.json"]
+    committed = steps.index("create_content _moldau/query/000000000002.json")
+    flushed = ["_staging/query/epoch-1", "_staging/query", "_staging", "."]
+    assert steps[committed - 4 : committed] == [f"flush_directory {name}" for name in flushed]
+
+
+@pytest.mark.parametrize("stray", [".DS_Store", "epoch-x", "notes.txt"])
+def test_a_stray_file_among_the_staged_ones_is_left_alone(tmp_path: Path, stray: str) -> None:
+    path, tag = tmp_path / "table", BatchTag("query", 0)
+    files = run_tasks(path, "parquet", tag, cut=1)
+    (path / "_staging" / "query" / stray).touch()
+    assert commit(str(path), "parquet", files, tag, overwrite=False)
+    assert visible(path, "parquet") == list(range(10))
+
+
 def test_a_complete_batch_of_parquet_killed_at_any_step_ends_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from pyiceberg.table import StaticTable
 from sqlalchemy.exc import OperationalError
 
 from moldau.base.errors import StorageFault
+from moldau.pipelines.locations import local_table
 from moldau.spark.lake import BatchTag, LakeError, append, overwrite, tables, transactions
 from moldau.spark.lake.files import write_files
 from moldau.spark.lake.tables import open_table
@@ -254,11 +255,18 @@ def test_places_and_formats_that_there_are_not(tmp_path: Path) -> None:
         append(str(tmp_path / "x"), "orc", numbers(1))
     with pytest.raises(LakeError, match="needs the option path"):
         append("", "delta", numbers(1))
+    with pytest.raises(LakeError, match="tables are written to local"):
+        append("s3a://[x/y", "delta", numbers(1))
     (tmp_path / "file").write_text("x")
     with pytest.raises(LakeError, match="is a file; a table is a directory"):
         append(str(tmp_path / "file"), "parquet", numbers(1))
     assert append(f"file://{tmp_path}/a%20b", "parquet", numbers(1))
     assert ids(tmp_path / "a b", "parquet") == [1]
+
+
+@pytest.mark.parametrize("path", ["file:///lake/a#eu", "file:/lake/a?b#c", "FILE://localhost/lake/%61", "/lake/a#%20"])
+def test_a_table_of_a_pipeline_is_where_the_pipeline_looks_for_it(path: str) -> None:
+    assert tables.local_path(path) == local_table(path)
 
 
 def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> None:
@@ -269,6 +277,14 @@ def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> 
         own_rows(tmp_path / "evnts", kind)
     with pytest.raises(LakeError, match=r"there is no (Parquet|Delta|Iceberg) table"):
         own_rows(tmp_path / "events", kind)
+
+
+def test_a_missing_table_in_a_directory_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert str(tables.no_table(f"{tmp_path}/evnts", "delta")) == f"{tmp_path}/evnts: there is no table"
 
 
 def test_a_table_is_read_in_parts_that_are_worth_a_task(
@@ -306,7 +322,7 @@ def test_a_missing_package_is_one_line(tmp_path: Path, kind: str, monkeypatch: p
 
 @pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "_x", "a b"])
 def test_a_query_id_is_a_file_name(bad: str) -> None:
-    with pytest.raises(LakeError, match="must be of letters"):
+    with pytest.raises(LakeError, match="must be at most 200 letters"):
         BatchTag(bad, 0)
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from order_records import FIELDS, WHERE, Record, random_orders, shown_value
-from patience import PATIENCE_S, wait_until
+from patience import PATIENCE_S, SPARK_PATIENCE_S, wait_until
 
 pytest.importorskip("duckdb")
 JARS = os.environ.get("MOLDAU_TEST_SPARK_KAFKA_JARS")
@@ -41,7 +42,7 @@ def ask(clean_environment: dict[str, str]) -> Iterator[Ask]:
     assert JARS is not None
     assert PYTHON is not None
     jars = ",".join(str(path) for path in sorted(Path(JARS).glob("*.jar")))
-    command = [PYTHON, str(Path(__file__).with_name("own_connector_reader.py")), jars]
+    command = [PYTHON, str(Path(__file__).with_name("spark_kafka_connector_reader.py")), jars]
     environment = {**clean_environment, "PYSPARK_PYTHON": PYTHON}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -51,7 +52,10 @@ def ask(clean_environment: dict[str, str]) -> Iterator[Ask]:
         requests, answers = process.stdin, process.stdout
 
         def answer() -> dict[str, Any]:
+            watch = threading.Timer(SPARK_PATIENCE_S, process.kill)
+            watch.start()
             line = answers.readline()
+            watch.cancel()
             assert line, f"the other Spark ended with {process.wait(PATIENCE_S)}: see its errors above"
             found: dict[str, Any] = json.loads(line)
             return found

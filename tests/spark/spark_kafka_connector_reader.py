@@ -3,7 +3,7 @@
 It runs in a Python with the pyspark that the connector was built for, so it needs pyspark alone. Each answer is a line
 of JSON on stdout.
 
-    python own_connector_reader.py JAR,JAR
+    python spark_kafka_connector_reader.py JAR,JAR
 """
 
 from __future__ import annotations
