@@ -24,6 +24,7 @@ from moldau.log.deletions import Deletions
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files
 from moldau.log.flush import Flushing, FlushWork
+from moldau.log.opening import with_checked_records
 from moldau.log.producers import CompletedTxn, Producers
 from moldau.log.reading import Slice
 from moldau.log.rebuild import aborted_txn, reload_producers, replay_batch, search_ended, write_snapshot
@@ -33,24 +34,8 @@ from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
 from moldau.log.time_search import TimeSearch, find_largest_timestamp, run_search, search_time
 from moldau.log.txn_index import AbortedTxn
-from moldau.log.validate import (
-    LENGTH_PREFIX_BYTES,
-    HeaderFields,
-    Origin,
-    check_batch,
-    check_records,
-    decoded_records,
-    recompress,
-)
-from moldau.wire.batch import (
-    BATCH_HEADER,
-    BATCH_HEADER_BYTES,
-    CODEC_MASK,
-    CONTROL_BIT,
-    has_valid_crc,
-    read_header,
-    stamp_log_append_time,
-)
+from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch
+from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, has_valid_crc, read_header, stamp_log_append_time
 
 _STAMP: Final = struct.Struct(">qii")
 """Base offset, batch length and leader epoch. The batch length lies between the two others and is not changed."""
@@ -126,9 +111,9 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         self.config = config
         self._jitter_ms = config.roll_jitter_ms(self.partition, self.segments.active.base_offset)
-        self._target_compression = config.target_compression
         self._stamps_time = config.message_timestamp_type == LOG_APPEND_TIME
-        self._changes_batches = self._stamps_time or config.is_compacted or self._target_compression is not None
+        self._recompresses = config.target_compression is not None
+        self._changes_batches = self._stamps_time or config.is_compacted or self._recompresses
 
     @property
     def size_bytes(self) -> int:
@@ -170,7 +155,7 @@ class Log:
         size = LENGTH_PREFIX_BYTES + batch_length
         batch = batches if len(batches) == size else batches[:size]
         log_append_time_ms = NO_LOG_APPEND_TIME
-        if producer_id >= 0 and origin is Origin.CLIENT:
+        if producer_id >= 0 and (origin is Origin.CLIENT or origin is Origin.OPENED):
             repeated = producer_batches.repetition_of(self.producers, self.segments, fields)
             if repeated is not None:
                 stamped_ms = repeated.timestamp if self._stamps_time else NO_LOG_APPEND_TIME
@@ -226,19 +211,10 @@ class Log:
     def _change(
         self, batch: memoryview, fields: HeaderFields, now_ms: int, origin: Origin
     ) -> tuple[memoryview, HeaderFields, int]:
-        """Apply the topic's config: require keys, recompress, set the log append time. Return (batch, fields, time).
-
-        Where this reads the records, it checks each of them, as Kafka does."""
-        attributes = fields[5]
-        target = self._target_compression
-        if target == attributes & CODEC_MASK or attributes & CONTROL_BIT:
-            target = None
-        if target is not None or (origin is Origin.CLIENT and self.config.is_compacted):
-            records = decoded_records(batch, self.config)
-            if origin is Origin.CLIENT:
-                check_records(records, self.config, now_ms)
-            if target is not None:
-                batch = memoryview(recompress(batch, records, target, self.config))
+        """Apply the topic's config: require keys, recompress, set the log append time. Return (batch, fields, time)."""
+        is_unchecked = origin is Origin.CLIENT and self.config.is_compacted
+        if is_unchecked or (self._recompresses and origin is not Origin.OPENED):
+            batch = with_checked_records(batch, fields[5], self.config, now_ms, origin)
         if self._stamps_time:
             stamp_log_append_time(batch, now_ms)
         changed: HeaderFields = BATCH_HEADER.unpack_from(batch)

@@ -45,7 +45,7 @@ def check(
         epoch,
         sequence,
         bool(attributes & TRANSACTIONAL_BIT),
-        check_sequence=origin is Origin.CLIENT,
+        check_sequence=origin in (Origin.CLIENT, Origin.OPENED),
         transaction_version=transaction_version,
     )
     return None

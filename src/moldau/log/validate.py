@@ -48,6 +48,8 @@ class Origin(Enum):
 
     CLIENT = auto()
     """A producer: checked as if hostile; the log assigns offsets."""
+    OPENED = auto()
+    """A producer whose batch was checked by `opening.open_batch`; the log assigns offsets."""
     COORDINATOR = auto()
     """A group or transaction coordinator of this cluster: may write markers; the log assigns offsets."""
     RAFT = auto()

@@ -258,7 +258,7 @@ class Node:
         brokers = BrokerClient(self.id, self.current, self, LISTENER, "transactions", self._no_transactions)
         verifier = TransactionVerifier(lambda _: self.id, brokers, self)
         gate = TransactionGate(Verifications(), verifier, self.clock, self, Patience(20, 100), lambda: True)
-        self.produce = Produce(self.current, self.partitions, gate, self.clock, self, Counters())
+        self.produce = Produce(self.current, self.partitions, gate, self.clock, self, Counters(), at_once)
         self.list_offsets = ListOffsets(self.partitions, self, at_once)
         self.delete_records = DeleteRecords(self.partitions, self)
         self.router = Router()

@@ -9,7 +9,7 @@ from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log import validate
-from moldau.server.handlers import produce as produce_handler
+from moldau.server.handlers import produce_parts
 from moldau.server.router import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -113,7 +113,7 @@ def test_topics_are_named_by_id_from_version_13_on(node: InMemoryNode) -> None:
 def test_the_response_names_a_bounded_number_of_rejected_records(
     node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_handler, "RECORD_ERRORS_OF_REQUEST_MAX", 5)
+    monkeypatch.setattr(produce_parts, "RECORD_ERRORS_OF_REQUEST_MAX", 5)
     monkeypatch.setattr(validate, "RECORD_ERRORS_OF_BATCH_MAX", 3)
     node.create_topic("many", 4)
     tomorrow_ms = node.clock.now_ms() + 86_400_000

@@ -103,7 +103,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
     authorize = dict(authorize_functions(current, node.rng, node.has_authorizer))
     authorize[ApiKey.CREATE_TOPICS] = refusing_views(authorize[ApiKey.CREATE_TOPICS], missing_for_views)
     return [
-        Produce(current, partitions, node.gate, node.clock, node.timers, node.counters),
+        Produce(current, partitions, node.gate, node.clock, node.timers, node.counters, node.run_in_thread),
         Fetch(
             current,
             partitions,
