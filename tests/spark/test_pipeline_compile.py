@@ -198,6 +198,18 @@ def test_json_and_csv_with_options(spark: SparkSession, tmp_path: Path) -> None:
     of = pipeline(tmp_path, source("schema: 'amount decimal(6,2)'", "csv", "options: {locale: de-DE, sep: ;}"))
     made = compiled(spark, of, events=[b"1,5", b"1E999999999"])
     assert [(row._offset, row.amount) for row in made.views["rows"].collect()] == [(0, Decimal("1.50"))]
+    of = pipeline(tmp_path, source("schema: 'price double, amount decimal(6,2), qty int'", "csv"))
+    made = compiled(
+        spark, of, events=[b" 1.5 ,1,2", b"1.5,1, 2", b"1.5, 1,2", b"1.5,1,2_0", b"1.5,1_0,2", b"1_0.5,1,2"]
+    )
+    assert [row._offset for row in made.views["rows"].collect()] == [0]
+    assert reasons(flow_rows(made, "events.dead-letters")) == {
+        1: 'field qty: " 2" is not an int',
+        2: 'field amount: " 1" is not a decimal(6,2)',
+        3: 'field qty: "2_0" is not an int',
+        4: 'field amount: "1_0" is not a decimal(6,2)',
+        5: 'field price: "1_0.5" is not a double',
+    }
     more = """options: {sep: '||', escape: '"'}"""
     of = pipeline(tmp_path, source("schema: id string not null, qty int", "csv", more))
     made = compiled(spark, of, events=[b'"a""||b"||1', b'"a""||b"||x', b"a|1", b'"a\\"||2'])

@@ -47,9 +47,9 @@ class NodeConnections:
         self.controllers = ConnectionQuotas(self._maxima(image, self._controller_listeners), window)
         current.add_listener(self._on_image)
 
-    def _maxima(self, image: MetadataImage, listeners: Mapping[str, int]) -> ConnectionMaxima:
+    def _maxima(self, image: MetadataImage, descriptors_by_listener: Mapping[str, int]) -> ConnectionMaxima:
         layers = broker_layers(image, self._settings.node_id, self._settings.broker_layers().static)
-        return connection_maxima(layers, listeners, self._descriptors_max)
+        return connection_maxima(layers, descriptors_by_listener, self._descriptors_max)
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):

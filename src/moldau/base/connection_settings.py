@@ -25,15 +25,17 @@ class ConnectionLimits:
     receive_budget_bytes: int = limits.RECEIVE_BUDGET_BYTES
     unauthenticated_budget_bytes: int = limits.UNAUTHENTICATED_BUDGET_BYTES
     unsent_budget_bytes: int = limits.UNSENT_BUDGET_BYTES
-    request_rate_min: int = limits.REQUEST_BYTES_PER_SECOND_MIN
-    response_rate_min: int = limits.RESPONSE_BYTES_PER_SECOND_MIN
+    request_bytes_per_s_min: int = limits.REQUEST_BYTES_PER_SECOND_MIN
+    response_bytes_per_s_min: int = limits.RESPONSE_BYTES_PER_SECOND_MIN
     authentication_ms_max: int = limits.AUTHENTICATION_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerLimits:
+class ListenerMaxima:
+    """How many connections a listener may have, and how many new ones per second."""
+
     connections_max: int = INT_MAX
-    rate_max: int = INT_MAX
+    new_per_s_max: int = INT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,10 @@ class ConnectionMaxima:
     """How many connections there may be, and how many new ones per second. They may change at run time."""
 
     connections_max: int = INT_MAX
-    rate_max: int = INT_MAX
+    new_per_s_max: int = INT_MAX
     per_ip_max: int = INT_MAX
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    listeners: Mapping[str, ListenerMaxima] = field(default_factory=dict)
 
 
 def read_connection_limits(values: Values) -> ConnectionLimits:
@@ -58,26 +60,28 @@ def read_connection_limits(values: Values) -> ConnectionLimits:
         receive_budget_bytes=budget if budget > 0 else max(limits.RECEIVE_BUDGET_BYTES, 2 * largest),
         unauthenticated_budget_bytes=values.integer(own_configs.UNAUTHENTICATED_BYTES_MAX),
         unsent_budget_bytes=values.integer(own_configs.UNSENT_BUDGET_BYTES),
-        request_rate_min=values.integer(own_configs.REQUEST_RATE_MIN),
-        response_rate_min=values.integer(own_configs.RESPONSE_RATE_MIN),
+        request_bytes_per_s_min=values.integer(own_configs.REQUEST_RATE_MIN),
+        response_bytes_per_s_min=values.integer(own_configs.RESPONSE_RATE_MIN),
         authentication_ms_max=values.integer(own_configs.AUTHENTICATION_TIMEOUT_MS),
     )
 
 
-def connection_maxima(layers: BrokerLayers, listeners: Mapping[str, int], descriptors_max: int) -> ConnectionMaxima:
+def connection_maxima(
+    layers: BrokerLayers, descriptors_by_listener: Mapping[str, int], descriptors_max: int
+) -> ConnectionMaxima:
     """Return the maxima of a node. It has at most `descriptors_max` connections, and each of its listeners as many as
-    `listeners` says."""
+    `descriptors_by_listener` says."""
     return ConnectionMaxima(
         connections_max=min(_integer(MAX_CONNECTIONS, layers), descriptors_max),
-        rate_max=_integer(CREATION_RATE, layers),
+        new_per_s_max=_integer(CREATION_RATE, layers),
         per_ip_max=_integer("max.connections.per.ip", layers),
         per_ip_overrides=parse_address_counts(str(broker_value("max.connections.per.ip.overrides", layers) or "")),
         listeners={
-            name: ListenerLimits(
-                min(_of_listener(name, MAX_CONNECTIONS, layers), of_listener),
+            name: ListenerMaxima(
+                min(_of_listener(name, MAX_CONNECTIONS, layers), descriptors),
                 _of_listener(name, CREATION_RATE, layers),
             )
-            for name, of_listener in listeners.items()
+            for name, descriptors in descriptors_by_listener.items()
         },
     )
 

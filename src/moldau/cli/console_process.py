@@ -24,11 +24,16 @@ from moldau.cli.stop_signals import STOP_WITH_STDIN
 
 if TYPE_CHECKING:
     from moldau.cli.kafka.server_start import Announce
+    from moldau.settings import Settings
 
 log = logging.getLogger("moldau.start")
 
 LISTEN_DEFAULT: Final = "localhost:8080"
 CONSOLE_MISSING: Final = "the console needs the extra `console`: pip install 'moldau[console]'"
+NO_BROKER: Final = (
+    "--console: this node is only a controller (process.roles); run `moldau console -b HOST:PORT` with the address of a"
+    " broker"
+)
 STOP_TIMEOUT_S: Final = 5.0
 PORT_MAX: Final = 65_535
 
@@ -55,6 +60,12 @@ class ConsoleProcess:
             raise ToolFailed(CONSOLE_MISSING)
         if listen is not None:
             split_listen(listen, "--console")
+
+    def checked(self, settings: Settings) -> Settings:
+        """Return the settings of the node. Raise ToolFailed if there is a console and the node is no broker."""
+        if self._listen is not None and not settings.is_broker:
+            raise ToolFailed(NO_BROKER)
+        return settings
 
     def announcing_then_starting(self, announce: Announce) -> Announce:
         """Return a function that calls `announce` and then starts the console."""

@@ -19,6 +19,7 @@ from moldau import __version__
 
 KAFKA_VERSION: Final = "4.3.1"
 """The release whose flags and output these tools follow."""
+JAVA_BITS: Final = {"Integer": 32, "Long": 64}
 HELP_WIDTH: Final = 80
 USAGE_COLUMN_MAX: Final = 40
 
@@ -55,7 +56,7 @@ class Flag:
     argument_name: str = ""
     """The name of the argument in the help. A switch takes no argument and has an empty name here."""
     java_type: str = "String"
-    """The Java type of the argument. It is only printed, never checked."""
+    """The Java type of the argument. It is printed, and says which numbers `Arguments.integer` accepts."""
     default: str | None = None
     argument_optional: bool = False
     short: str = ""
@@ -122,7 +123,8 @@ class Arguments:
         if value is None:
             return None
         # int() also accepts underscores and blanks, which Java refuses.
-        if not re.fullmatch(r"[+-]?\d{1,19}", value):
+        bits = JAVA_BITS[self.flags[name].java_type]
+        if not re.fullmatch(r"[+-]?\d{1,19}", value) or not -(1 << bits - 1) <= int(value) < 1 << bits - 1:
             raise UsageError(f"Cannot parse argument '{value}' of option {name}")
         return int(value)
 

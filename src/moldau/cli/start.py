@@ -106,7 +106,9 @@ def start(
             if secure:
                 ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, console))
             announce = console.announcing_then_starting(announce_plainly)
-            ctx.exit(serve(lambda: from_texts(setting_texts(), os.environ), log_level, log_format, announce))
+            ctx.exit(
+                serve(lambda: console.checked(from_texts(setting_texts(), os.environ)), log_level, log_format, announce)
+            )
         finally:
             console.stop()
     except ToolFailed as failed:
@@ -134,7 +136,7 @@ def _serve_secured(
         secure_start = SecureStart(setting_texts(), os.environ, secure_names, console.start)
     except SettingsError as error:
         raise ToolFailed(str(error)) from error
-    return serve(secure_start.prepare, log_level, log_format, secure_start.announce)
+    return serve(lambda: console.checked(secure_start.prepare()), log_level, log_format, secure_start.announce)
 
 
 def _serve_by_cores(

@@ -23,25 +23,21 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochs:
-    __slots__ = ("_entries", "is_dirty", "latest")
+    __slots__ = ("_entries", "is_dirty", "latest_epoch")
 
     def __init__(self, entries: list[EpochEntry] | None = None) -> None:
         self._entries = entries or []
         self.is_dirty = False
         """Changed since the file was last written."""
-        self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+        self.latest_epoch = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)
 
-    @property
-    def earliest(self) -> EpochEntry | None:
-        return self._entries[0] if self._entries else None
-
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add an epoch. Entries that contradict it are removed: their records were truncated."""
-        if epoch == self.latest or epoch < 0:
+        if epoch == self.latest_epoch or epoch < 0:
             return
         while self._entries and (self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset):
             self._entries.pop()
@@ -52,9 +48,9 @@ class LeaderEpochs:
         """Return (the largest known epoch that is not above `epoch`, the offset where that epoch ends). If all known
         epochs are larger, return `epoch` and the start of the first one. Both are undefined (-1) if no epoch is known
         or `epoch` is above the latest one."""
-        if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
+        if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest_epoch:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
-        if epoch == self.latest:
+        if epoch == self.latest_epoch:
             return epoch, log_end
         above = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
         floor_epoch = self._entries[above - 1].epoch if above else epoch
@@ -97,5 +93,5 @@ class LeaderEpochs:
         return cls(entries)
 
     def _changed(self) -> None:
-        self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
+        self.latest_epoch = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
         self.is_dirty = True

@@ -121,7 +121,7 @@ class Log:
 
     @property
     def last_epoch(self) -> int:
-        return self.epochs.latest
+        return self.epochs.latest_epoch
 
     @property
     def recovery_point(self) -> int:
@@ -193,7 +193,7 @@ class Log:
             raise
         segment.record_batch(base_offset, last_offset, max_timestamp, size, position, config.index_interval_bytes)
         self.end_offset = last_offset + 1
-        if leader_epoch != self.epochs.latest:
+        if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, base_offset)
 
     def _index_aborted(self, completed: CompletedTxn | None) -> None:

@@ -245,14 +245,14 @@ class _Recovery:
         for position, header in batches:
             base_offset, last_offset, epoch = header.base_offset, header.last_offset, header.leader_epoch
             # Epochs never decrease in a log: this batch had been truncated, and the crash undid the truncation.
-            is_stale = epoch < self._epochs.latest
+            is_stale = epoch < self._epochs.latest_epoch
             if is_stale or not next_offset <= base_offset <= last_offset <= offset_max:
                 break
             size_in_bytes = header.size_in_bytes
             segment.record_batch(
                 base_offset, last_offset, header.max_timestamp, size_in_bytes, position, INDEX_INTERVAL_BYTES
             )
-            if epoch != self._epochs.latest:
+            if epoch != self._epochs.latest_epoch:
                 self._assign(epoch, next_offset, base_offset)
             if header.producer_id >= 0:
                 aborted += self._replay(segment, position, header)
@@ -277,7 +277,7 @@ class _Recovery:
         """Add the epoch of a batch. If compaction left a gap before the batch, only the checkpoint knows which epochs
         began in the gap. Everywhere else the batches decide."""
         for entry in self._epochs_to_come:
-            if gap_start <= entry.start_offset <= base_offset and self._epochs.latest < entry.epoch <= epoch:
+            if gap_start <= entry.start_offset <= base_offset and self._epochs.latest_epoch < entry.epoch <= epoch:
                 self._epochs.assign(*entry)
         self._epochs.assign(epoch, base_offset)
 

@@ -97,7 +97,10 @@ class Sweeper:
             elapsed_s = now_s - seen.since_s
             if elapsed_s < REQUEST_GRACE_S:
                 arrivals[each] = seen
-            elif received - seen.received < elapsed_s * self._limits.request_rate_min and not each.is_waiting_for_us:
+            elif (
+                received - seen.received < elapsed_s * self._limits.request_bytes_per_s_min
+                and not each.is_waiting_for_us
+            ):
                 yield Closing(each, "its request arrives too slowly", CLOSED_SLOW_REQUEST)
             else:
                 arrivals[each] = _Arrival(number, received, now_s)
@@ -108,7 +111,7 @@ class Sweeper:
             since_s = each.blocked_since
             if since_s is None or now_s - since_s < self._read_period_s:
                 continue
-            if each.sent_since < (now_s - since_s) * self._limits.response_rate_min:
+            if each.sent_since < (now_s - since_s) * self._limits.response_bytes_per_s_min:
                 yield Closing(each, "it reads its responses too slowly", CLOSED_SLOW_READER)
             else:
                 each.blocked_since, each.sent_since = now_s, 0

@@ -75,6 +75,26 @@ def test_the_console_reads_the_metrics_of_the_broker(host: str, reached: str, mo
     assert started.words[-2:] == ["--metrics", f"http://{reached}:9404/metrics"]
 
 
+def test_a_console_needs_a_broker(tmp_path: Path) -> None:
+    """The listener of a controller is not for clients."""
+    of_controller = {
+        "process.roles": "controller",
+        "node.id": "1",
+        "listeners": "CONTROLLER://localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@localhost:9093",
+        "log.dirs": str(tmp_path),
+    }
+    overrides = [word for key, value in of_controller.items() for word in ("--override", f"{key}={value}")]
+    result = CliRunner().invoke(main, ["start", "--console", *overrides])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "moldau: --console: this node is only a controller (process.roles);"
+        " run `moldau console -b HOST:PORT` with the address of a broker\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def moldau_console(*words: str) -> str:
     result = CliRunner().invoke(main, ["console", *words])
     assert result.exit_code == 1

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moldau.cli.flags import Flag, HelpRequested, ToolFlags, UsageError, VersionRequested, key_values
+from moldau.cli.flags import Arguments, Flag, HelpRequested, ToolFlags, UsageError, VersionRequested, key_values
 
 FLAGS = ToolFlags(
     "A tool.",
@@ -93,6 +93,16 @@ def test_numbers_that_java_does_not_parse_are_refused(text: str) -> None:
     arguments = FLAGS.parse(["--partitions", text])
     with pytest.raises(UsageError, match=re.escape(f"Cannot parse argument '{text}' of option partitions")):
         arguments.integer("partitions")
+
+
+@pytest.mark.parametrize(("java_type", "largest"), [("Integer", 2**31 - 1), ("Long", 2**63 - 1)])
+def test_numbers_beyond_their_java_type_are_refused(java_type: str, largest: int) -> None:
+    flag = Flag("limit", "A number.", "number", java_type)
+    for number in (largest, -largest - 1):
+        assert Arguments({"limit": flag}, {"limit": [str(number)]}).integer("limit") == number
+    for number in (largest + 1, -largest - 2):
+        with pytest.raises(UsageError, match=f"Cannot parse argument '{number}' of option limit"):
+            Arguments({"limit": flag}, {"limit": [str(number)]}).integer("limit")
 
 
 def test_no_words_request_help_and_version_precedes_usage_errors() -> None:

@@ -23,8 +23,7 @@ def test_end_offsets(asked: int, answer: tuple[int, int]) -> None:
 def test_nothing_known() -> None:
     assert epochs().end_offset_for(0, 5) == (-1, -1)
     assert epochs().epoch_for_offset(5) == -1
-    assert epochs().latest == -1
-    assert epochs().earliest is None
+    assert epochs().latest_epoch == -1
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, -1), (10, 2), (29, 2), (30, 5), (99, 5)])
@@ -43,14 +42,14 @@ def test_assigning() -> None:
     known.assign(2, 20)
     assert known.entries == ((0, 0), (2, 20)), "what contradicts the log is forgotten"
     known.assign(-1, 99)
-    assert known.latest == 2
+    assert known.latest_epoch == 2
 
 
 def test_truncation() -> None:
     known = epochs((1, 0), (2, 10), (5, 30))
     known.truncate_from_end(30)
     assert known.entries == ((1, 0), (2, 10))
-    assert known.latest == 2
+    assert known.latest_epoch == 2
     known = epochs((1, 0), (2, 10), (5, 30))
     known.truncate_from_start(10)
     assert known.entries == ((2, 10), (5, 30))

@@ -48,12 +48,12 @@ def recover_one_by_one(self: Any, segment: Segment) -> tuple[int, bool]:
     for position, header in batches_one_by_one(file.pread(size, 0)):
         base_offset, last_offset, epoch = header.base_offset, header.last_offset, header.leader_epoch
         is_in_range = next_offset <= base_offset <= last_offset <= segment.base_offset + RELATIVE_OFFSET_MAX
-        if epoch < self._epochs.latest or not is_in_range:
+        if epoch < self._epochs.latest_epoch or not is_in_range:
             break
         segment.record_batch(
             base_offset, last_offset, header.max_timestamp, header.size_in_bytes, position, INDEX_INTERVAL_BYTES
         )
-        if epoch != self._epochs.latest:
+        if epoch != self._epochs.latest_epoch:
             self._assign(epoch, next_offset, base_offset)
         if header.producer_id >= 0:
             aborted += self._replay(segment, position, header)

@@ -199,7 +199,7 @@ def test_a_flush_without_room_for_its_checkpoints_is_tried_again() -> None:
     assert log.recovery_point == 3
     after = load_store(files.crash(Random(1)))[0].get(PARTITION)
     assert after is not None
-    assert (sorted(read_values(after)), after.epochs.latest) == ([0, 1, 2], 0)
+    assert (sorted(read_values(after)), after.epochs.latest_epoch) == ([0, 1, 2], 0)
 
 
 # --- retention --------------------------------------------------------------------------------------------------

@@ -238,6 +238,12 @@ def test_csv_is_split_as_the_options_say(value: bytes, options: dict[str, str], 
         (b"1,123456789012345678901234567890,x", NOT_AN_INT),
         (b"1e400,1,1", 'field price: "1e400" is out of range for double'),
         (b'1,"1,5",1', 'field wei: "1,5" is not a decimal(38,0)'),
+        (b" 1.5 ,1, 2", 'field qty: " 2" is not an int'),
+        (b"1,1,2\t", 'field qty: "2\\t" is not an int'),
+        (b"1,1,1_000", 'field qty: "1_000" is not an int'),
+        (b"1, 2,1", 'field wei: " 2" is not a decimal(38,0)'),
+        (b"1,1_000,1", 'field wei: "1_000" is not a decimal(38,0)'),
+        (b"1_000,1,1", 'field price: "1_000" is not a double'),
     ],
 )
 def test_numbers_in_csv(value: bytes, reason: str) -> None:

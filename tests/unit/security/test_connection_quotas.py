@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from moldau.base.config_def import INT_MAX, BrokerLayers
-from moldau.base.connection_settings import ConnectionMaxima, ListenerLimits, connection_maxima
+from moldau.base.connection_settings import ConnectionMaxima, ListenerMaxima, connection_maxima
 from moldau.base.setting_sources import SettingsError
 from moldau.security.quotas import connections
 from moldau.security.quotas.connections import ConnectionQuotas
@@ -16,7 +16,7 @@ from moldau.security.quotas.rates import Window
 from moldau.settings import from_properties
 
 CLIENTS, BROKERS = "CLIENTS", "BROKERS"
-TWO_LISTENERS = {CLIENTS: ListenerLimits(), BROKERS: ListenerLimits()}
+TWO_LISTENERS = {CLIENTS: ListenerMaxima(), BROKERS: ListenerMaxima()}
 HOST = "10.0.0.1"
 
 
@@ -47,13 +47,13 @@ def test_brokers_come_in_beside_any_number_of_clients() -> None:
 
 
 def test_a_single_listener_is_not_protected() -> None:
-    quotas = quotas_of(CLIENTS, connections_max=1, listeners={CLIENTS: ListenerLimits()})
+    quotas = quotas_of(CLIENTS, connections_max=1, listeners={CLIENTS: ListenerMaxima()})
     enter(quotas, 1)
     assert not quotas.has_slot(CLIENTS)
 
 
 def test_the_limit_of_a_listener_holds_for_brokers_too() -> None:
-    quotas = quotas_of(listeners={CLIENTS: ListenerLimits(), BROKERS: ListenerLimits(1)})
+    quotas = quotas_of(listeners={CLIENTS: ListenerMaxima(), BROKERS: ListenerMaxima(1)})
     enter(quotas, 1, BROKERS)
     assert not quotas.has_slot(BROKERS)
     assert quotas.has_slot(CLIENTS)
@@ -82,7 +82,7 @@ def test_an_address_has_a_limit_of_its_own(host: str) -> None:
     assert quotas.total == 3, "a refused connection is not counted"
 
 
-@pytest.mark.parametrize("counts", [{"rate_max": 2}, {"listeners": {CLIENTS: ListenerLimits(rate_max=2)}}])
+@pytest.mark.parametrize("counts", [{"new_per_s_max": 2}, {"listeners": {CLIENTS: ListenerMaxima(new_per_s_max=2)}}])
 def test_a_listener_pauses_above_the_rate(counts: Mapping[str, object]) -> None:
     quotas = quotas_of(**counts)
     enter(quotas, 20)
@@ -93,13 +93,13 @@ def test_a_listener_pauses_above_the_rate(counts: Mapping[str, object]) -> None:
 
 
 def test_the_rate_of_the_node_does_not_stop_brokers() -> None:
-    quotas = quotas_of(rate_max=1)
+    quotas = quotas_of(new_per_s_max=1)
     enter(quotas, 50, BROKERS)
     assert quotas.accept_pause_ms(BROKERS, 0) == 0
 
 
 def test_a_rate_of_zero_is_no_division_by_zero() -> None:
-    quotas = quotas_of(rate_max=0)
+    quotas = quotas_of(new_per_s_max=0)
     enter(quotas, 1)
     assert quotas.accept_pause_ms(CLIENTS, 0) == 1000
 
@@ -162,7 +162,7 @@ def test_a_listener_falls_back_to_the_limits_of_the_broker() -> None:
     counts = connection_maxima(layers, {"INNER": 8, "OUTER": 8}, 20)
     assert counts.connections_max == 9
     assert connection_maxima(layers, {}, 6).connections_max == 6
-    assert counts.listeners == {"INNER": ListenerLimits(3, 5), "OUTER": ListenerLimits(8, 5)}
+    assert counts.listeners == {"INNER": ListenerMaxima(3, 5), "OUTER": ListenerMaxima(8, 5)}
     assert counts.per_ip_overrides == {"::1": 4, "10.0.0.1": 2}
     assert connection_maxima(BrokerLayers(), {}, INT_MAX) == ConnectionMaxima()
 

@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S
 from scripted_conversation import until
 
-from moldau.base.connection_settings import ConnectionLimits, ConnectionMaxima, ListenerLimits
+from moldau.base.connection_settings import ConnectionLimits, ConnectionMaxima, ListenerMaxima
 from moldau.base.counters import (
     ACCEPT_PAUSED_MAX_CONNECTIONS,
     ACCEPT_PAUSED_RATE,
@@ -124,7 +124,7 @@ def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(coun
 
 @pytest.mark.parametrize(
     "counts",
-    [ConnectionMaxima(connections_max=2), ConnectionMaxima(listeners={"PLAINTEXT": ListenerLimits(2)})],
+    [ConnectionMaxima(connections_max=2), ConnectionMaxima(listeners={"PLAINTEXT": ListenerMaxima(2)})],
     ids=["node", "listener"],
 )
 def test_above_max_connections_clients_wait_until_another_one_leaves(counts: ConnectionMaxima) -> None:
@@ -148,7 +148,7 @@ def test_above_max_connections_clients_wait_until_another_one_leaves(counts: Con
 
 
 def test_clients_do_not_keep_brokers_out_and_the_least_active_client_makes_place() -> None:
-    counts = ConnectionMaxima(connections_max=2, listeners={"CLIENTS": ListenerLimits(), "BROKERS": ListenerLimits()})
+    counts = ConnectionMaxima(connections_max=2, listeners={"CLIENTS": ListenerMaxima(), "BROKERS": ListenerMaxima()})
     quotas = ConnectionQuotas(counts, Window(), "BROKERS")
 
     async def visit() -> None:
@@ -175,7 +175,7 @@ def test_clients_do_not_keep_brokers_out_and_the_least_active_client_makes_place
 
 def test_new_connections_wait_above_their_rate_and_nobody_else_does() -> None:
     async def visit() -> None:
-        door = RunningListener(quotas=ConnectionQuotas(ConnectionMaxima(rate_max=10), Window(2, 50)))
+        door = RunningListener(quotas=ConnectionQuotas(ConnectionMaxima(new_per_s_max=10), Window(2, 50)))
         first = await door.come_in()
         assert await answered(first)
         late = [await door.come_in() for _ in range(3)]

@@ -65,7 +65,7 @@ def test_a_byte_a_second_is_too_slow() -> None:
 def test_a_large_request_on_a_slow_line_may_take_long() -> None:
     sweeper, slow_line = Sweeper(LIMITS, IDLE_S), Connection(received=0)
     for turn in range(100):
-        slow_line.received = int(turn * 10 * LIMITS.request_rate_min)
+        slow_line.received = int(turn * 10 * LIMITS.request_bytes_per_s_min)
         assert closed_by(sweeper, turn * 10.0, slow_line) == []
 
 
@@ -112,7 +112,7 @@ def test_without_a_limit_idle_connections_stay_and_slow_readers_are_closed() -> 
 
 
 def test_a_rate_of_zero_means_no_limit() -> None:
-    limits = ConnectionLimits(request_rate_min=0, response_rate_min=0)
+    limits = ConnectionLimits(request_bytes_per_s_min=0, response_bytes_per_s_min=0)
     sweeper, slow = Sweeper(limits, IDLE_S), Connection(received=1, blocked_since=0.0)
     assert closed_by(sweeper, 0.0, slow) == []
     assert closed_by(sweeper, 10 * IDLE_S, slow) == []
@@ -121,7 +121,7 @@ def test_a_rate_of_zero_means_no_limit() -> None:
 def test_a_reader_has_the_idle_time_before_its_rate_counts() -> None:
     sweeper = Sweeper(LIMITS, IDLE_S)
     slow = Connection(blocked_since=0.0, sent_since=1000)
-    fast = Connection(blocked_since=0.0, sent_since=LIMITS.response_rate_min * int(IDLE_S))
+    fast = Connection(blocked_since=0.0, sent_since=LIMITS.response_bytes_per_s_min * int(IDLE_S))
     assert closed_by(sweeper, IDLE_S - 1, slow, fast) == [], "a consumer may be busy for minutes"
     assert closed_by(sweeper, IDLE_S, slow, fast) == [CLOSED_SLOW_READER]
     assert (fast.blocked_since, fast.sent_since) == (IDLE_S, 0), "measured anew"

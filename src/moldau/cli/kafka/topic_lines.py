@@ -13,7 +13,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
@@ -144,7 +144,7 @@ def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[To
         topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
     )
     metadata = channel.ask(ApiKey.METADATA, request, MetadataResponse)
-    eligible = _eligible_leaders(channel, names, limit)
+    elrs = _elrs(channel, names, limit)
     moving = _reassignments(channel, {topic.name or "": len(topic.partitions) for topic in metadata.topics})
     described = []
     for topic in sorted(metadata.topics, key=lambda topic: topic.name or ""):
@@ -157,8 +157,8 @@ def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[To
                 leader=partition.leader_id,
                 replicas=partition.replica_nodes,
                 isr=partition.isr_nodes,
-                elr=eligible.get((name, partition.partition_index), (None, None))[0],
-                last_known_elr=eligible.get((name, partition.partition_index), (None, None))[1],
+                elr=elrs.get((name, partition.partition_index), UNKNOWN_ELR).eligible,
+                last_known_elr=elrs.get((name, partition.partition_index), UNKNOWN_ELR).last_known,
                 reassignment=moving.get((name, partition.partition_index)),
             )
             for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
@@ -167,11 +167,18 @@ def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[To
     return described, {broker.node_id for broker in metadata.brokers}
 
 
-Eligible = tuple[Sequence[int] | None, Sequence[int] | None]
+class Elr(NamedTuple):
+    """The eligible leader replicas of a partition; None if the broker does not tell."""
+
+    eligible: Sequence[int] | None = None
+    last_known: Sequence[int] | None = None
 
 
-def _eligible_leaders(channel: Channel, names: Sequence[str], limit: int) -> Mapping[tuple[str, int], Eligible]:
-    """Return eligible and last known leaders, page by page; without the API the columns show N/A."""
+UNKNOWN_ELR: Final = Elr()
+
+
+def _elrs(channel: Channel, names: Sequence[str], limit: int) -> Mapping[tuple[str, int], Elr]:
+    """Return the eligible leader replicas, page by page; without the API the columns show N/A."""
     from moldau.wire.messages.describe_topic_partitions import (
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
@@ -179,9 +186,9 @@ def _eligible_leaders(channel: Channel, names: Sequence[str], limit: int) -> Map
         TopicRequest,
     )
 
-    eligible: dict[tuple[str, int], Eligible] = {}
+    elrs: dict[tuple[str, int], Elr] = {}
     if not channel.offers(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
-        return eligible
+        return elrs
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in sorted(names)], response_partition_limit=limit
     )
@@ -190,10 +197,11 @@ def _eligible_leaders(channel: Channel, names: Sequence[str], limit: int) -> Map
         for topic in page.topics:
             for partition in topic.partitions:
                 # Kafka's client reads null as an empty list, and so prints an empty cell.
-                elr, last_known = partition.eligible_leader_replicas or (), partition.last_known_elr or ()
-                eligible[topic.name or "", partition.partition_index] = elr, last_known
+                elrs[topic.name or "", partition.partition_index] = Elr(
+                    partition.eligible_leader_replicas or (), partition.last_known_elr or ()
+                )
         if page.next_cursor is None:
-            return eligible
+            return elrs
         cursor = page.next_cursor
         request.topics = [topic for topic in request.topics if topic.name >= cursor.topic_name]
         request.cursor = RequestCursor(topic_name=cursor.topic_name, partition_index=cursor.partition_index)

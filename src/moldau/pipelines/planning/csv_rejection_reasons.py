@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    NumericType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -44,7 +45,7 @@ from moldau.pipelines.planning.rejection_reasons import (
 KNOWN_OPTIONS: Final = (
     NEUTRAL_OPTIONS | frozenset(FORMAT_OPTIONS) | {"sep", "delimiter", "quote", "escape", "nullvalue"}
 )
-"""With any other option the reason stays open, because it may change what is read."""
+"""With any other option no reason is given, because it may change what Spark reads."""
 _LINE_BREAK: Final = re.compile(r"\r\n|\r|\n")
 
 
@@ -93,7 +94,7 @@ class _Syntax:
     quote: str
     """Empty if there are no quotes."""
     escape: str
-    """Escapes quotes inside of quotes, where also a doubled quote stands for one. Empty if nothing else does."""
+    """Inside of quotes, this before a quote stands for the quote, as a doubled quote does. Empty if only the latter."""
 
     def split(self, text: str) -> list[list[str]] | None:
         """Return the fields of each line; None if a quote is not closed at the end of its field."""
@@ -129,6 +130,9 @@ class _Syntax:
 
 
 def _misfit(text: str, data_type: DataType, checks: Checks) -> str | None:
+    """Return why Spark does not read the text as this type, or None if it does."""
+    if isinstance(data_type, NumericType) and _is_number_only_in_python(text, data_type):
+        return is_not(data_type)
     try:
         if type(data_type) in INT_BITS:
             return None if in_bits(int(text), INT_BITS[type(data_type)]) else out_of_range(data_type)
@@ -144,6 +148,12 @@ def _misfit(text: str, data_type: DataType, checks: Checks) -> str | None:
         check = checks.get(type(data_type))
         return None if check is None else check(text, data_type)
     return None
+
+
+def _is_number_only_in_python(text: str, data_type: NumericType) -> bool:
+    """Python reads 1_000, which Java does not, and ignores blanks around numbers, which Java does only for floats and
+    doubles."""
+    return "_" in text or (not isinstance(data_type, (FloatType, DoubleType)) and text != text.strip())
 
 
 def _with_noun(number: int, noun: str) -> str:

@@ -154,7 +154,7 @@ class ReplicaFetcher:
 
     def _set_position(self, followed: Followed) -> None:
         log = followed.partition.log
-        position = Position(log.end_offset, log.epochs.latest, log.start_offset, followed.leader_epoch)
+        position = Position(log.end_offset, log.epochs.latest_epoch, log.start_offset, followed.leader_epoch)
         self._session.set_position(followed.key, position)
 
     def _pause_partition(self, followed: Followed, pause_ms: int) -> None:
