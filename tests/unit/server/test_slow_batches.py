@@ -1,0 +1,139 @@
+"""Produce: batches whose records take long to read are opened in a thread; order, errors and changes meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from in_memory_node import InMemoryNode
+from turns_of_requests import HeldThreads
+
+from moldau.base.errors import ErrorCode, MalformedData
+from moldau.base.promise import Promise
+from moldau.server.conversation import LongReply
+from moldau.server.router import Caller
+from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
+
+MANY = 2_000
+TWO_HOURS_MS = 7_200_000
+
+
+class SlowNode:
+    def __init__(self) -> None:
+        self.node = InMemoryNode().start()
+        self.node.create_topic("compacted", 2, cleanup_policy="compact")
+        self.node.create_topic("plain", 1)
+        self.threads = HeldThreads()
+        self.node.produce._run_in_thread = self.threads  # type: ignore[attr-defined]
+
+    def batch(self, count: int = MANY, key: bytes | None = b"k", late_ms: int = 0, **header: Any) -> memoryview:
+        timestamp = self.node.clock.now_ms() + late_ms
+        return memoryview(build_batch([Record(NEXT_OFFSET, timestamp, key, b"v")] * count, **header))
+
+    def produce(self, *batches: tuple[str, int, memoryview], acks: int = 1) -> Any:
+        topics = [TopicProduceData(name=name, partition_data=[PartitionProduceData(*data)]) for name, *data in batches]
+        request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=topics)
+        return self.node.produce.answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
+
+    def open_next(self) -> None:
+        done = self.threads.next_done()
+        assert done is not None
+        done.complete(None)
+        self.node.timers.run_soon()
+
+    def ends(self) -> list[int]:
+        return [
+            self.node.partition(*each).log.end_offset for each in (("compacted", 0), ("compacted", 1), ("plain", 0))
+        ]
+
+
+@pytest.fixture
+def slow() -> SlowNode:
+    return SlowNode()
+
+
+def results(answer: Any) -> list[tuple[int, int]]:
+    response = answer.value() if isinstance(answer, Promise) else answer
+    return [(each.error_code, each.base_offset) for topic in response.responses for each in topic.partition_responses]
+
+
+def test_a_slow_batch_is_appended_when_a_thread_has_opened_it(slow: SlowNode) -> None:
+    few = slow.batch(1)
+    reply = slow.produce(("compacted", 0, slow.batch()), ("plain", 0, slow.batch()), ("compacted", 1, few))
+    assert slow.ends() == [0, 1, MANY], "batches that need no thread are appended at once"
+    assert isinstance(reply, LongReply)
+    assert not reply.handled.done, "later requests of the connection wait"
+    slow.open_next()
+    assert reply.handled.done
+    assert slow.ends() == [MANY, 1, MANY]
+    assert results(reply) == [(0, 0), (0, 0), (0, 0)]
+
+
+def test_the_buffer_of_the_connection_may_be_used_again_meanwhile(slow: SlowNode) -> None:
+    shared = slow.batch()
+    reply = slow.produce(("compacted", 0, shared))
+    shared[:] = bytes(len(shared))
+    slow.open_next()
+    assert results(reply) == [(0, 0)]
+
+
+def test_errors_of_a_slow_batch_are_those_of_its_partition(slow: SlowNode) -> None:
+    reply = slow.produce(("compacted", 0, slow.batch(key=None)), ("plain", 0, slow.batch(late_ms=TWO_HOURS_MS)))
+    slow.open_next()
+    slow.open_next()
+    assert [code for code, _ in results(reply)] == [ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP]
+    assert slow.ends() == [0, 0, 0]
+
+
+def test_with_acks_0_an_error_closes_the_connection(slow: SlowNode) -> None:
+    reply = slow.produce(("compacted", 0, slow.batch(key=None)), acks=0)
+    slow.open_next()
+    assert isinstance(reply.value(), MalformedData)
+
+
+def test_a_repetition_is_recognized(slow: SlowNode) -> None:
+    for _ in range(2):
+        reply = slow.produce(("compacted", 0, slow.batch(producer_id=7, producer_epoch=0, base_sequence=0)))
+        slow.open_next()
+        assert results(reply) == [(0, 0)]
+    assert slow.ends()[0] == MANY
+
+
+def test_a_config_that_changes_meanwhile_holds(slow: SlowNode) -> None:
+    reply = slow.produce(("compacted", 0, slow.batch()))
+    log = slow.node.partition("compacted", 0).log
+    log.update_config(replace(log.config, compression_type="gzip"))
+    slow.open_next()
+    assert results(reply) == [(0, 0)]
+    piece = log.read(0, 1 << 20, MANY)
+    assert piece is not None
+    assert piece.length < 5_000, "it is stored in the new codec"
+
+
+def test_a_topic_that_is_deleted_meanwhile(slow: SlowNode) -> None:
+    reply = slow.produce(("compacted", 0, slow.batch()))
+    slow.node.delete_topic("compacted")
+    slow.open_next()
+    assert results(reply) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+def test_a_topic_that_is_made_again_meanwhile_checks_the_batch_itself(slow: SlowNode) -> None:
+    reply = slow.produce(("plain", 0, slow.batch(late_ms=-TWO_HOURS_MS, key=None)), ("compacted", 0, slow.batch()))
+    slow.node.delete_topic("compacted")
+    slow.node.create_topic("compacted", 1)
+    slow.open_next()
+    assert results(reply) == [(0, 0), (0, 0)]
+
+
+def test_many_partitions_with_slow_batches_are_appended_in_order(slow: SlowNode) -> None:
+    slow.node.create_topic("wide", 300, cleanup_policy="compact")
+    batches = [("wide", index, slow.batch(1 if index % 100 else MANY)) for index in range(300)]
+    reply = slow.produce(*batches)
+    for _ in range(3):
+        while slow.node.timers.run_one_soon():
+            pass
+        slow.open_next()
+    slow.node.timers.run_soon()
+    assert results(reply) == [(0, 0)] * 300
