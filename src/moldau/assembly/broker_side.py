@@ -292,6 +292,7 @@ class BrokerSide:
             counters=self._counters,
             telemetry=self.telemetry,
             run_in_thread=world.run_in_thread,
+            run_codec=world.run_codec or world.run_in_thread,
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:

@@ -37,7 +37,7 @@ class World:
     quorum_flusher: Flusher | None = None
     """For the metadata log, which must not wait behind partitions; None to use `flusher`."""
     run_codec: RunInThread | None = None
-    """For encoding and decoding, which must not wait behind the disk; None to use `run_in_thread`."""
+    """For encoding and decoding, also of batches, which must not wait behind the disk; None to use `run_in_thread`."""
     run_all: RunAll = run_one_by_one
     """Runs the calls that close the logs when the node stops."""
     cleaner: SegmentCleaner | None = None

@@ -242,10 +242,11 @@ class Node:
             peers.close_all()
 
     async def _wait_for_threads(self) -> None:
-        """Wait for threads that still use the disk."""
-        await self._codec_work.wait()
-        self._codec_work.close()
-        await self._disk_work.wait()
+        """Wait for threads that still use the disk, or whose results are appended. No new work begins: its result would
+        be appended to a log that is being closed."""
+        for work in (self._codec_work, self._disk_work):
+            work.close()
+            await work.wait()
         for flusher in (self._flusher, self._quorum_flusher):
             await flusher.finish()
             flusher.close()

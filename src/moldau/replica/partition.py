@@ -186,6 +186,13 @@ class Partition:
 
     # --- appending ----------------------------------------------------------------------------------------------
 
+    def check_append(self, acks: int) -> None:
+        """Raise KafkaError if nothing may be appended now."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == ACKS_ALL and not self.has_enough_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.name} has {len(self.state.isr)} in-sync replicas")
+
     def append(
         self,
         batches: memoryview,
@@ -194,13 +201,13 @@ class Partition:
         origin: Origin = Origin.CLIENT,
         *,
         transaction_version: int = 0,
+        sent_bytes: int | None = None,
     ) -> Appended:
-        """Append batches to the log, or raise KafkaError and leave the log unchanged."""
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        """Append batches to the log, or raise KafkaError and leave the log unchanged. `sent_bytes` is their size as the
+        client sent them, if it is another now."""
         state = self.state
-        if acks == ACKS_ALL and len(state.isr) < self.min_insync_replicas and not self.has_enough_replicas:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self.name} has {len(state.isr)} in-sync replicas")
+        if not self.is_leader or (acks == ACKS_ALL and len(state.isr) < self.min_insync_replicas):
+            self.check_append(acks)
         log, traffic = self.log, self.traffic
         traffic.produces += 1
         try:
@@ -218,7 +225,7 @@ class Partition:
         if not is_duplicate:
             size = len(batches)
             traffic.messages_in += last_offset - first_offset + 1
-            traffic.bytes_in += size
+            traffic.bytes_in += size if sent_bytes is None else sent_bytes
             self._advance(size)
             if self.watchers.followers:
                 self.watchers.readable_by_followers(self, size)

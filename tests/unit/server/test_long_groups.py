@@ -11,14 +11,18 @@ from operations import operations_of
 from moldau.base.errors import ErrorCode
 from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.consumer.patterns import Patterns
+from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.consumer.patterns import COMPILED_CHARACTERS, Patterns, PatternsNotMatched
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.server.conversation import LongReply
 from moldau.server.handlers.groups.listing import LISTED_A_TURN
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.wire.messages.list_groups import ListGroupsRequest
 from moldau.wire.schema import Message
 
@@ -50,6 +54,20 @@ def test_groups_are_listed_in_turns() -> None:
     assert len(turns) > GROUPS // LISTED_A_TURN
     assert max(turns) < 3 * sum(turns) // len(turns)
     assert len(replies[0].value().groups) == GROUPS
+
+
+def test_the_groups_of_a_shard_that_moves_away_meanwhile_are_left_out() -> None:
+    node = CoordinatorNode()
+    shards = coordinator_of(node).shards
+    for number in range(3 * LISTED_A_TURN):
+        each = f"group-{number}"
+        shards.machine_of(each).state.groups[each] = ClassicGroup(each)
+    kept, moved = shards._shards.values()
+    reply = begin(node, ApiKey.LIST_GROUPS, ListGroupsRequest())
+    moved.shard.close(ErrorCode.NOT_COORDINATOR)
+    node.run_until_idle()
+    assert reply.value().error_code == ErrorCode.NONE
+    assert len(reply.value().groups) == len(kept.machine.state.groups)
 
 
 # --- patterns ---------------------------------------------------------------------------------------------------
@@ -86,7 +104,7 @@ def test_a_heartbeat_with_a_new_pattern_waits_while_it_is_matched(node_with_topi
     while not coordinator_of(node).shards.machine_of("g").state.groups:
         assert node.in_memory.timers.run_one_soon()
         turns += 1
-    assert turns > TOPICS * 60 // CHARACTERS_A_TURN
+    assert turns >= TOPICS * 60 // CHARACTERS_A_TURN
     assert assigned(node, reply) == TOPICS
 
 
@@ -107,20 +125,67 @@ def test_a_pattern_that_is_matched_while_the_node_stops_being_the_coordinator(
     reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     node.in_memory.timers.run_one_soon()
     coordinator_of(node).shards.close(ErrorCode.NOT_COORDINATOR)
-    node.run_until_idle()
+    node.in_memory.timers.run_one_soon()
+    assert reply.done, "not after all topics were matched"
     assert reply.value().error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 @pytest.mark.needs_re2
-def test_an_internal_error_while_a_pattern_is_matched_is_answered(
-    node_with_topics: CoordinatorNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_several_members_with_a_pattern_match_it_once(
+    node_with_topics: CoordinatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = node_with_topics
-    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
-    monkeypatch.setattr(Patterns, "_matching_topics", None)
+    node, matched = node_with_topics, []
+    match = Patterns._match
+
+    def counted(patterns: Patterns, pattern: str, turn: TurnItems) -> Steps[None]:
+        matched.append(pattern)
+        return match(patterns, pattern, turn)
+
+    monkeypatch.setattr(Patterns, "_match", counted)
+    replies = [
+        begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat(f"m{number}", "orders-.*")) for number in range(9)
+    ]
     node.run_until_idle()
-    assert reply.value().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "group g: a request that waited for matching topics failed" in caplog.text
+    assert {reply.value().error_code for reply in replies} == {ErrorCode.NONE}
+    assert matched == ["orders-.*"]
+
+
+@pytest.mark.needs_re2
+def test_later_requests_of_the_connection_wait_while_a_pattern_is_matched(node_with_topics: CoordinatorNode) -> None:
+    reply = begin(node_with_topics, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    assert isinstance(reply, LongReply)
+    assert not reply.handled.done
+    node_with_topics.run_until_idle()
+    assert reply.handled.done
+
+
+@pytest.mark.needs_re2
+def test_many_patterns_of_few_topics_are_matched_in_turns() -> None:
+    node = CoordinatorNode()
+    patterns = Patterns(node.in_memory.current, set())
+    new = [f"public{number}" for number in range(200)]
+    with pytest.raises(PatternsNotMatched) as unmatched:
+        patterns.require(new)
+    assert sum(1 for _ in unmatched.value.steps) > 200 * COMPILED_CHARACTERS // CHARACTERS_A_TURN
+
+
+@pytest.mark.needs_re2
+def test_a_classic_member_waits_for_the_patterns_of_the_others(node_with_topics: CoordinatorNode) -> None:
+    node = node_with_topics
+    begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    node.run_until_idle()
+    machine = coordinator_of(node).shards.machine_of("g")
+    machine.consumer.patterns._topics.clear()
+    machine.consumer.patterns._matchers.clear()
+    group = machine.state.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    group.must_resolve_topics = True
+    subscription = bytes.fromhex("0000 00000001 0006") + b"public" + bytes.fromhex("ffffffff")
+    protocols = [JoinGroupRequestProtocol("range", subscription)]
+    reply = begin(node, ApiKey.JOIN_GROUP, JoinGroupRequest("g", 45_000, 60_000, "m2", None, "consumer", protocols))
+    assert isinstance(reply, LongReply)
+    node.run_until_idle()
+    assert reply.value().error_code == ErrorCode.NONE
 
 
 @pytest.mark.needs_re2

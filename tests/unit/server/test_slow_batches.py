@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ from turns_of_requests import HeldThreads
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
+from moldau.log.validate import decoded_records
 from moldau.server.conversation import LongReply
 from moldau.server.router import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -26,16 +29,16 @@ class SlowNode:
         self.node.create_topic("compacted", 2, cleanup_policy="compact")
         self.node.create_topic("plain", 1)
         self.threads = HeldThreads()
-        self.node.produce._run_in_thread = self.threads  # type: ignore[attr-defined]
+        self.node.produce._run_codec = self.threads  # type: ignore[attr-defined]
 
     def batch(self, count: int = MANY, key: bytes | None = b"k", late_ms: int = 0, **header: Any) -> memoryview:
         timestamp = self.node.clock.now_ms() + late_ms
         return memoryview(build_batch([Record(NEXT_OFFSET, timestamp, key, b"v")] * count, **header))
 
-    def produce(self, *batches: tuple[str, int, memoryview], acks: int = 1) -> Any:
+    def produce(self, *batches: tuple[str, int, memoryview], acks: int = 1, version: int = 9) -> Any:
         topics = [TopicProduceData(name=name, partition_data=[PartitionProduceData(*data)]) for name, *data in batches]
         request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=topics)
-        return self.node.produce.answer(request, Caller("PLAINTEXT", "test:1", "test", 9))
+        return self.node.produce.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
 
     def open_next(self) -> None:
         done = self.threads.next_done()
@@ -120,20 +123,76 @@ def test_a_topic_that_is_deleted_meanwhile(slow: SlowNode) -> None:
 
 
 def test_a_topic_that_is_made_again_meanwhile_checks_the_batch_itself(slow: SlowNode) -> None:
-    reply = slow.produce(("plain", 0, slow.batch(late_ms=-TWO_HOURS_MS, key=None)), ("compacted", 0, slow.batch()))
-    slow.node.delete_topic("compacted")
-    slow.node.create_topic("compacted", 1)
+    slow.node.create_topic("gzip", compression_type="gzip")
+    reply = slow.produce(("gzip", 0, slow.batch(20_000, key=None)))
+    slow.node.delete_topic("gzip")
+    slow.node.create_topic("gzip", cleanup_policy="compact")
     slow.open_next()
-    assert results(reply) == [(0, 0), (0, 0)]
+    assert [code for code, _ in results(reply)] == [ErrorCode.INVALID_RECORD]
+
+
+def test_what_needs_no_records_is_checked_first(slow: SlowNode) -> None:
+    partition = slow.node.partition("compacted", 0)
+    partition.is_leader = False
+    assert results(slow.produce(("compacted", 0, slow.batch()))) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    in_transaction = slow.batch(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    reply = slow.produce(("compacted", 1, in_transaction))
+    assert results(reply) == [(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)]
+
+
+def test_a_topic_may_ask_for_zstd_that_an_old_client_does_not_know(slow: SlowNode) -> None:
+    slow.node.create_topic("zstd", compression_type="zstd")
+    reply = slow.produce(("zstd", 0, slow.batch(20_000)), version=6)
+    slow.open_next()
+    assert results(reply) == [(0, 0)]
+
+
+def test_the_bytes_that_were_sent_are_counted(slow: SlowNode) -> None:
+    slow.node.create_topic("gzip", compression_type="gzip")
+    batch = slow.batch(20_000)
+    for _ in range(2):
+        slow.produce(("gzip", 0, batch))
+        slow.open_next()
+    slow.produce(("compacted", 0, slow.batch(key=None)))
+    slow.open_next()
+    assert slow.node.partition("gzip").traffic.bytes_in == 2 * len(batch)
+    refused = slow.node.partition("compacted", 0).traffic
+    assert (refused.produces, refused.failed_produces, refused.bytes_in) == (1, 1, 0)
+
+
+def test_the_records_of_a_refused_batch_are_freed_at_once(slow: SlowNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a garbage collection: one client that sends bad batches must not fill the memory."""
+    opened: list[weakref.ref[Any]] = []
+
+    class Records(list[Record]):
+        pass
+
+    def decoded(*arguments: Any) -> Records:
+        records = Records(decoded_records(*arguments))
+        opened.append(weakref.ref(records))
+        return records
+
+    monkeypatch.setattr("moldau.log.opening.decoded_records", decoded)
+    gc.disable()
+    try:
+        reply = slow.produce(("compacted", 0, slow.batch(key=None)))
+        slow.open_next()
+        assert results(reply)[0][0] == ErrorCode.INVALID_RECORD
+        assert [each() for each in opened] == [None]
+    finally:
+        gc.enable()
 
 
 def test_many_partitions_with_slow_batches_are_appended_in_order(slow: SlowNode) -> None:
     slow.node.create_topic("wide", 300, cleanup_policy="compact")
     batches = [("wide", index, slow.batch(1 if index % 100 else MANY)) for index in range(300)]
     reply = slow.produce(*batches)
-    for _ in range(3):
+    for number in range(3):
         while slow.node.timers.run_one_soon():
             pass
+        ends = [slow.node.partition("wide", index).log.end_offset for index in range(300)]
+        assert ends.index(0) == 100 * number, "up to the slow one"
+        assert set(ends[100 * number :]) == {0}
         slow.open_next()
     slow.node.timers.run_soon()
     assert results(reply) == [(0, 0)] * 300

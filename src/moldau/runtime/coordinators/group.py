@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeVar
@@ -22,12 +21,9 @@ from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.shards import Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.wire.messages.create_topics import CreatableTopic
 
-log = logging.getLogger("moldau.coordinator")
 R = TypeVar("R")
-_OVER: Final = object()
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
 SHORT_GROUP_ID = GROUP_ID_BYTES_MAX // 4
@@ -58,6 +54,7 @@ class GroupCoordinator:
             clock,
             timers,
         )
+        self._is_matching = False
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -65,40 +62,25 @@ class GroupCoordinator:
         self, group_id: str, decide: Callable[..., Outcome[R]], *arguments: Any, allows_empty_group_id: bool = False
     ) -> R | Promise[R]:
         """Submit a request to the shard of its group, which calls `decide(groups, *arguments)`. Raise KafkaError if
-        this node does not have the shard; a promise may also be completed with a KafkaError."""
+        this node does not have the shard; a promise may also be completed with a KafkaError. After PatternsNotMatched,
+        call `match` and submit it again."""
         if not group_id or len(group_id) > SHORT_GROUP_ID:
             _check_group_id(group_id, allows_empty_group_id)
+        return self.shards.submit(group_id, decide, *arguments)
+
+    def match(self, group_id: str, unmatched: PatternsNotMatched) -> Steps[None]:
+        """Match the patterns that a request of the group needs, for one request at a time: others may need the same
+        ones. Raise KafkaError if this node no longer coordinates the group."""
+        while self._is_matching:
+            yield
+            self.shards.loaded_machine_of(group_id)
+        self._is_matching = True
         try:
-            return self.shards.submit(group_id, decide, *arguments)
-        except PatternsNotMatched as unmatched:
-            return self._match_and_submit(unmatched.steps, group_id, decide, arguments)
-
-    def _match_and_submit(
-        self, steps: Steps[None], group_id: str, decide: Callable[..., Outcome[R]], arguments: tuple[Any, ...]
-    ) -> Promise[R]:
-        """Match patterns in turns of the loop, then submit the request again."""
-        promise: Promise[Any] = Promise()
-
-        def run_turn() -> None:
-            try:
-                if next(steps, _OVER) is not _OVER:
-                    self._timers.soon(run_turn)
-                    return
-                reply: Any = self.shards.submit(group_id, decide, *arguments)
-            except PatternsNotMatched as unmatched:  # another member has come with a new pattern
-                reply = self._match_and_submit(unmatched.steps, group_id, decide, arguments)
-            except KafkaError as error:
-                reply = error
-            except Exception:
-                INTERNAL_ERRORS.log(log, f"group {group_id}: a request that waited for matching topics failed")
-                reply = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            if isinstance(reply, Promise):
-                reply.then(promise.complete)
-            else:
-                promise.complete(reply)
-
-        self._timers.soon(run_turn)
-        return promise
+            for _ in unmatched.steps:
+                yield
+                self.shards.loaded_machine_of(group_id)
+        finally:
+            self._is_matching = False
 
     def machine_to_read(self, group_id: str, allows_empty_group_id: bool = False) -> Groups:
         """Return the machine of a group, for a request that reads it in several turns and then calls `submit_read`.

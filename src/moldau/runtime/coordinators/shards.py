@@ -140,14 +140,18 @@ class Shards(Generic[M]):
 
     def read_all(self, read: Callable[[M], Steps[R]]) -> Steps[list[R | Promise[R]]]:
         """Read every machine in steps; what was read of it is its reply when all of that is committed. Raise KafkaError
-        if a machine is not loaded, or is dropped meanwhile."""
+        if a machine is not loaded, or fails meanwhile. One that moves to another node is left out."""
         shards = list(self._shards.values())
         for shard, _ in shards:
             shard.check_ready()
-        replies = []
+        replies: list[R | Promise[R]] = []
         for shard, machine in shards:
             found = yield from read(machine)
-            replies.append(shard.submit(Outcome, found))
+            try:
+                replies.append(shard.submit(Outcome, found))
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_COORDINATOR:
+                    raise
         return replies
 
     def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:

@@ -96,6 +96,7 @@ class HandlerDependencies:
     counters: Counters
     telemetry: Telemetry
     run_in_thread: RunInThread
+    run_codec: RunInThread
 
 
 def handlers(node: HandlerDependencies) -> list[Handler]:
@@ -103,7 +104,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
     authorize = dict(authorize_functions(current, node.rng, node.has_authorizer))
     authorize[ApiKey.CREATE_TOPICS] = refusing_views(authorize[ApiKey.CREATE_TOPICS], missing_for_views)
     return [
-        Produce(current, partitions, node.gate, node.clock, node.timers, node.counters, node.run_in_thread),
+        Produce(current, partitions, node.gate, node.clock, node.timers, node.counters, node.run_codec),
         Fetch(
             current,
             partitions,
@@ -132,7 +133,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         DescribeProducers(partitions, node.timers),
         DescribeTopicPartitions(current, node.timers),
         FindCoordinator(current, node.groups, node.transactions, node.timers),
-        JoinGroup(node.groups),
+        JoinGroup(node.groups, node.timers),
         SyncGroup(node.groups),
         Heartbeat(node.groups),
         LeaveGroup(node.groups),

@@ -31,8 +31,12 @@ from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
 from moldau.server.handlers.produce_parts import (
+    NO_FAILURES,
+    NOT_OPENED,
     VALID_ACKS,
+    Opened,
     Refused,
+    SlowBatch,
     Waiting,
     batch_count,
     copy_records,
@@ -74,18 +78,6 @@ ADMIN_CLIENT_ID = "__admin_client"
 PARTITIONS_A_TURN: Final = 200
 """Batches that are appended in one turn of the loop. A small one takes 20 microseconds."""
 ZSTD = int(Compression.ZSTD)
-NO_FAILURES = frozenset(
-    (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-    )
-)
-"""Errors that are not counted as failed requests, as in Kafka: a client that looks for the leader, or sent nonsense."""
-SlowBatch = tuple[TopicProduceData, PartitionProduceData, list[Any], int]
-"""A batch that takes long to open, the results of its topic, and its place among them."""
 _count: Final = struct.Struct(">i").unpack_from
 
 
@@ -101,7 +93,7 @@ class Produce:
         clock: Clock,
         timers: Timers,
         counters: Counters,
-        run_in_thread: RunInThread,
+        run_codec: RunInThread,
     ) -> None:
         self._current = current
         self._partitions = partitions
@@ -110,7 +102,7 @@ class Produce:
         self._timers = timers
         self._unverified_bytes = 0
         self._counters = counters
-        self._run_in_thread = run_in_thread
+        self._run_codec = run_codec
 
     def answer(self, request: ProduceRequest, caller: Caller) -> ProduceResponse | Promise[ProduceResponse] | None:
         if request.transactional_id is None:
@@ -295,11 +287,10 @@ class Produce:
         waiting: Waiting,
         refused: Refused,
         write: TransactionalWrite | None,
-        origin: Origin = Origin.CLIENT,
-        at_once: bool = False,
+        opened: Opened | None = None,
     ) -> PartitionProduceResponse | None:
         """Append one partition's batch. An error is reported for this partition alone. If it takes long to open the
-        batch, and `at_once` is not set, return None and do nothing: `_append_opened` does it."""
+        batch, return None and do nothing: `_append_opened` does it, and then comes here with `opened`."""
         index, acks, records = data.index, request.acks, data.records
         if name in INTERNAL_TOPICS and caller.client_id != ADMIN_CLIENT_ID:
             # Only coordinators write to internal topics. Kafka excepts this one client id, for repairs.
@@ -315,20 +306,25 @@ class Produce:
             if acks not in VALID_ACKS or not isinstance(records, memoryview) or len(records) < BATCH_HEADER_BYTES:
                 raise unusable(acks, records)
             attributes = records[ATTRIBUTES_LOW_BYTE_POSITION]
-            if attributes & CODEC_MASK == ZSTD and caller.version < ZSTD_MIN_VERSION:
+            if attributes & CODEC_MASK == ZSTD and caller.version < ZSTD_MIN_VERSION and opened is None:
                 raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs produce version 7 or later")
             few_bytes = COMPRESSED_BYTES_AT_ONCE if attributes & CODEC_MASK else BYTES_AT_ONCE
             if (
                 (len(records) > few_bytes or _count(records, RECORD_COUNT_POSITION)[0] > RECORDS_AT_ONCE)
-                and not at_once
+                and opened is None
                 and partition.is_leader
                 and takes_long(records, partition.log.config, now_ms)
             ):
+                partition.check_append(acks)
+                if attributes & TRANSACTIONAL_BIT:
+                    self._check_transaction(partition, write)
                 return None
             if attributes & TRANSACTIONAL_BIT:
-                appended = self._append_in_transaction(partition, records, request, now_ms, write, origin)
+                appended = self._append_in_transaction(partition, records, request, now_ms, write, opened)
+            elif opened is None:
+                appended = partition.append(records, acks, now_ms)
             else:
-                appended = partition.append(records, acks, now_ms, origin)
+                appended = partition.append(records, acks, now_ms, opened.origin, sent_bytes=opened.sent_bytes)
         except KafkaError as error:
             return self._refuse(partition, index, error, refused)
         first_offset, last_offset, log_append_time_ms, _ = appended
@@ -350,21 +346,22 @@ class Produce:
         write: TransactionalWrite | None,
     ) -> WaitingSteps[PartitionProduceResponse]:
         """Open one partition's batch in a thread, then append it."""
-        partition, records = self._partition(topic, data.index, caller.version), data.records
-        origin = Origin.CLIENT
-        if partition is not None and isinstance(records, memoryview):
+        partition, sent = self._partition(topic, data.index, caller.version), data.records
+        opened, batch = NOT_OPENED, sent
+        if partition is not None and isinstance(sent, memoryview):
             config = partition.log.config
-            work = partial(open_batch, records, config, self._clock.now_ms())
+            work = partial(open_batch, sent, config, self._clock.now_ms())
             try:
-                records = yield from in_thread(self._run_in_thread, work)
+                batch = yield from in_thread(self._run_codec, work)
             except KafkaError as error:
+                partition.traffic.produces += 1
                 return self._refuse(partition, data.index, error, refused)
             is_same = partition is self._partition(topic, data.index, caller.version)
-            if is_same and partition.log.config is config:  # else it is checked again
-                origin = Origin.OPENED
-        name = self._topic_name(topic, caller.version)
-        now_ms, opened = self._clock.now_ms(), PartitionProduceData(data.index, records)
-        result = self._append(name, opened, request, caller, now_ms, waiting, refused, write, origin, True)
+            origin = Origin.OPENED if is_same and partition.log.config is config else Origin.CLIENT
+            opened = Opened(origin, len(sent))
+        name, now_ms = self._topic_name(topic, caller.version), self._clock.now_ms()
+        data = PartitionProduceData(data.index, batch)
+        result = self._append(name, data, request, caller, now_ms, waiting, refused, write, opened)
         assert result is not None
         return result
 
@@ -376,6 +373,15 @@ class Produce:
         partition.traffic.failed_produces += error.code not in NO_FAILURES
         return refused.add(index, error)
 
+    def _check_transaction(self, partition: Partition, write: TransactionalWrite | None) -> TransactionalWrite:
+        """Return the write. Raise KafkaError if it may not write to the partition."""
+        if write is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction without a transactional id"
+            )
+        check_append(self._gate, write, partition)
+        return write
+
     def _append_in_transaction(
         self,
         partition: Partition,
@@ -383,14 +389,13 @@ class Produce:
         request: ProduceRequest,
         now_ms: int,
         write: TransactionalWrite | None,
-        origin: Origin,
+        opened: Opened | None,
     ) -> Appended:
-        if write is None:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction without a transactional id"
-            )
-        check_append(self._gate, write, partition)
+        write = self._check_transaction(partition, write)
+        origin, sent_bytes = opened or NOT_OPENED
         version = write.transaction_version
-        appended = partition.append(records, request.acks, now_ms, origin, transaction_version=version)
+        appended = partition.append(
+            records, request.acks, now_ms, origin, transaction_version=version, sent_bytes=sent_bytes
+        )
         self._gate.appended(write, partition)
         return appended

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import RECORD_ERRORS_OF_REQUEST_MAX
 from moldau.base.promise import Promise
-from moldau.log.validate import RecordsRejected
+from moldau.log.validate import Origin, RecordsRejected
 from moldau.replica.partition import ACKS_ALL
 from moldau.server.handlers.replies import item_count
 from moldau.wire.batch import ATTRIBUTES_LOW_BYTE_POSITION, BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
@@ -26,8 +27,30 @@ from moldau.wire.messages.produce import (
 from moldau.wire.schema import Records
 
 VALID_ACKS = (0, 1, ACKS_ALL)
+NO_FAILURES = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+    )
+)
+"""Errors that are not counted as failed requests, as in Kafka: a client that looks for the leader, or sent nonsense."""
+SlowBatch = tuple[TopicProduceData, PartitionProduceData, list[Any], int]
+"""A batch that takes long to open, the results of its topic, and its place among them."""
 Waiting = list[tuple[PartitionProduceResponse, Promise[ErrorCode]]]
 """Results whose records are not acknowledged yet."""
+
+
+class Opened(NamedTuple):
+    """What is known of a batch that took long to open: whether its records are checked, and its size as it was sent."""
+
+    origin: Origin
+    sent_bytes: int | None
+
+
+NOT_OPENED: Final = Opened(Origin.CLIENT, None)
 
 
 class Refused(list[PartitionProduceResponse]):

@@ -220,7 +220,9 @@ def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps
     if not done.done:
         yield done.map(lambda _: took_s)
     if errors:
-        raise errors[0]
+        # `pop`: the error has this frame in its traceback. If the frame kept the error, both would be garbage that only
+        # a collection finds, with everything that the work had in memory.
+        raise errors.pop()
     return outcome[0]
 
 

@@ -20,7 +20,10 @@ PATTERNS_MAX: Final = 10_000
 """Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
 
 MATCHED_AT_ONCE: Final = 50
-"""If there are more topics, a new pattern is matched in turns of the loop: a bad one takes a millisecond for each."""
+"""If there are more topics, or topics times new patterns, these are matched in turns of the loop: a bad pattern takes a
+millisecond for a topic."""
+COMPILED_CHARACTERS: Final = 100
+"""Compiling a pattern counts as matching so many characters, and its own."""
 
 
 class PatternsNotMatched(KafkaError):
@@ -51,41 +54,44 @@ class Patterns:
             compile_pattern(pattern)
 
     def require(self, patterns: Iterable[str]) -> None:
-        """Raise PatternsNotMatched if one of the patterns is new and there are many topics."""
+        """Raise PatternsNotMatched if there are new patterns and many topics, or many new patterns."""
         new = [pattern for pattern in patterns if pattern not in self._topics]
-        if new and len(self._current.image.topics) > MATCHED_AT_ONCE:
+        if len(new) * max(len(self._current.image.topics), 1) > MATCHED_AT_ONCE:
             raise PatternsNotMatched(self._match_all(new))
 
     def topics(self, pattern: str) -> frozenset[str]:
         """Return the topics that match. A pattern that another broker accepted but this one cannot compile matches
         nothing: an error would go to other members, which cannot change it."""
         if pattern not in self._topics:
-            finish(self._match(pattern))
+            finish(self._match_all([pattern]))
         return self._topics[pattern]
 
     def _match_all(self, patterns: Iterable[str]) -> Steps[None]:
+        turn = TurnItems(CHARACTERS_A_TURN)
         for pattern in patterns:
             if pattern not in self._topics:
-                yield from self._match(pattern)
+                yield from self._match(pattern, turn)
+                if turn.ends_after(COMPILED_CHARACTERS + len(pattern)):
+                    yield
 
-    def _match(self, pattern: str) -> Steps[None]:
+    def _match(self, pattern: str, turn: TurnItems) -> Steps[None]:
         topics: frozenset[str] = frozenset()
         try:
             matcher = compile_pattern(pattern)
         except KafkaError:
             matcher = None
         else:
-            topics = yield from self._matching_topics(matcher)
+            topics = yield from self._matching_topics(matcher, turn)
         if len(self._topics) >= self._full_at:
             self._drop_unused()
         self._topics[pattern] = topics
         if matcher is not None:
             self._matchers[pattern] = matcher
 
-    def _matching_topics(self, matcher: Any) -> Steps[frozenset[str]]:
+    def _matching_topics(self, matcher: Any, turn: TurnItems) -> Steps[frozenset[str]]:
         """Return the topics of the image that is current in the last step."""
         topics = self._current.image.topics
-        names, matching, turn = list(topics), set(), TurnItems(CHARACTERS_A_TURN)
+        names, matching = list(topics), set()
         while names:
             for name in names:
                 if matcher.fullmatch(name):

@@ -16,6 +16,7 @@ from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, PARTITIONS_REQUEST_BYTE
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.coordinator.group import listing
+from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
@@ -24,6 +25,7 @@ from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
 from moldau.server.handlers.groups.listing import GROUPS_A_TURN
+from moldau.server.handlers.groups.matching import answer_when_matched
 from moldau.server.handlers.replies import reply_or_error, reply_when_ready, run_steps, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -70,6 +72,10 @@ class ConsumerGroupHeartbeat:
             reply = self._coordinator.submit(
                 request.group_id, Groups.consumer_heartbeat, request, caller.group_client, may_describe
             )
+        except PatternsNotMatched as unmatched:
+            answer = partial(self.answer, request, caller, is_authorized=True)
+            coordinator, timers = self._coordinator, self._timers
+            return answer_when_matched(coordinator, timers, request.group_id, unmatched, answer, _heartbeat_error)
         except KafkaError as error:
             return _heartbeat_error(error)
         return reply_when_ready(reply, _heartbeat_error) if isinstance(reply, Promise) else reply

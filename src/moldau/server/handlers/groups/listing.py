@@ -67,9 +67,10 @@ def _may_see(access: Access) -> Callable[[str], bool]:
 def _list_response(parts: list[Any]) -> ListGroupsResponse:
     groups: list[ListedGroup] = []
     for part in parts:
-        if isinstance(part, KafkaError):
+        if not isinstance(part, KafkaError):
+            groups += part
+        elif part.code is not ErrorCode.NOT_COORDINATOR:  # the groups of that shard are on another node now
             return ListGroupsResponse(error_code=part.code)
-        groups += part
     return ListGroupsResponse(groups=groups)
 
 

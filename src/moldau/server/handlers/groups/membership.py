@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, when_ready
 from moldau.coordinator.group.classic.groups import check_protocol_present
+from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_DESCRIBE
+from moldau.server.handlers.groups.matching import answer_when_matched
 from moldau.server.handlers.replies import reply_or_error, reply_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -32,8 +35,9 @@ class JoinGroup:
     api = ApiKey.JOIN_GROUP
     versions = (0, 9)
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
+        self._timers = timers
 
     def answer(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
         if not caller.access.allows(GROUP_READ, request.group_id):
@@ -41,12 +45,21 @@ class JoinGroup:
             return _with_protocol_name(denied, caller.version)
         client = caller.group_client
         may_describe = partial(caller.access.allows_quietly, TOPIC_DESCRIBE)
-        reply = reply_or_error(
-            lambda: self._coordinator.submit(
+
+        def error_response(error: KafkaError) -> JoinGroupResponse:
+            response = JoinGroupResponse(error_code=_error_code(error), member_id=request.member_id)
+            return _with_protocol_name(response, caller.version)
+
+        try:
+            reply = self._coordinator.submit(
                 request.group_id, lambda groups: groups.join(request, client, may_describe)
-            ),
-            lambda error: JoinGroupResponse(error_code=_error_code(error), member_id=request.member_id),
-        )
+            )
+        except PatternsNotMatched as unmatched:
+            answer, group_id = partial(self.answer, request, caller), request.group_id
+            return answer_when_matched(self._coordinator, self._timers, group_id, unmatched, answer, error_response)
+        except KafkaError as error:
+            return error_response(error)
+        reply = reply_when_ready(reply, error_response) if isinstance(reply, Promise) else reply
         return when_ready(reply, lambda response: _with_protocol_name(response, caller.version))
 
 
