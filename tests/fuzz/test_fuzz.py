@@ -22,7 +22,7 @@ from tls_files import MemoryKeyFiles
 
 from moldau.base.errors import MalformedData
 from moldau.base.setting_sources import SettingsError
-from moldau.log import log
+from moldau.log import opening
 from moldau.security.sasl.mechanism import SaslRefusal, Step
 from moldau.security.sasl.plain import PlainServer
 from moldau.security.tls import der, names
@@ -129,7 +129,7 @@ def without_an_end_of_varints(patch: pytest.MonkeyPatch) -> None:
 
 def without_a_check_of_offsets(patch: pytest.MonkeyPatch) -> None:
     """What the fuzzer found first: a batch that cannot be recompressed broke the handler."""
-    patch.setattr(log, "decoded_records", lambda batch, config: records.decode_records(batch))
+    patch.setattr(opening, "decoded_records", lambda batch, config: records.decode_records(batch))
 
 
 def with_the_name_of_the_client_in_a_refusal(patch: pytest.MonkeyPatch) -> None:

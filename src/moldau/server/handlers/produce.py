@@ -350,9 +350,8 @@ class Produce:
         opened, batch = NOT_OPENED, sent
         if partition is not None and isinstance(sent, memoryview):
             config = partition.log.config
-            work = partial(open_batch, sent, config, self._clock.now_ms())
             try:
-                batch = yield from in_thread(self._run_codec, work)
+                batch = yield from in_thread(self._run_codec, partial(open_batch, sent, config, self._clock.now_ms()))
             except KafkaError as error:
                 partition.traffic.produces += 1
                 return self._refuse(partition, data.index, error, refused)
