@@ -126,6 +126,18 @@ def test_lingering_makes_batches_and_keeps_order(bootstrap: str, create_topic: C
     assert [message.value() for message in read_all(bootstrap, name, 1, 3000)] == values
 
 
+def test_batches_that_the_broker_opens_in_a_thread_keep_their_order(bootstrap: str, create_topic: CreateTopic) -> None:
+    """Large batches of an idempotent producer, several on their way at a time, mixed with small ones."""
+    name = create_topic(config={"compression.type": "gzip"})
+    producer = confluent_producer(bootstrap, enable_idempotence=True, linger_ms=5, batch_num_messages=2000)
+    values = [b"%06d" % n for n in range(30_000)]
+    reports = deliveries(producer, name, values[:-3], partition=0)
+    for value in values[-3:]:
+        reports += deliveries(producer, name, [value], partition=0)
+    assert [report.offset() for report in reports] == list(range(30_000))
+    assert [message.value() for message in read_all(bootstrap, name, 1, 30_000)] == values
+
+
 def test_one_request_may_carry_many_partitions(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=5)
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, linger_ms=20)
