@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from logging import WARNING
 from typing import Any
@@ -15,6 +16,7 @@ from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.coordinator.transaction.markers import TransactionMarkers
+from moldau.log.opening import RECORDS_AT_ONCE
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.conversation import LongReply
@@ -267,6 +269,19 @@ def test_records_that_wait_are_copied_out_of_the_connections_buffer(node: Transa
     node.run_until_idle()
     assert answer.value().responses[0].partition_responses[0].error_code == ErrorCode.NONE
     assert node.record_values() == ["mine"]
+
+
+def test_a_batch_that_takes_long_to_open_is_not_overtaken_by_the_next_one(node: TransactionalNode) -> None:
+    log = node.in_memory.partition("t").log
+    log.update_config(replace(log.config, compression_type="gzip"))
+    producer, texts = node.init(), [str(number) for number in range(2 * RECORDS_AT_ONCE)]
+    reply = node.begin(ApiKey.PRODUCE, produce_request(records(producer, *texts)), 12)
+    assert isinstance(reply, LongReply)
+    assert not reply.handled.done, "a later request of the connection waits"
+    node.run_until_idle()
+    assert reply.handled.done
+    assert node.produce(produce_request(records(producer, "last", sequence=len(texts))), 12) is ErrorCode.NONE
+    assert node.record_values() == [*texts, "last"]
 
 
 def test_writes_with_acks_0_are_verified_too(node: TransactionalNode) -> None:
