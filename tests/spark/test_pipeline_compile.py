@@ -167,11 +167,63 @@ def test_a_record_in_csv_is_one_line(spark: SparkSession, tmp_path: Path) -> Non
         for at in range(0, len(values), 3):
             assert good.get(at) == good.get(at + 1) == good.get(at + 2), values[at]
             fields = good.get(at)
-            if fields is not None and not (values[at].startswith("#") and "#" in characters):
+            if fields is not None:
                 letters = [letter for letter in values[at] if letter in "ab\n\r"]
                 assert [letter for letter in "".join(fields) if letter in "ab\n\r"] == letters, values[at]
                 reason = csv_rejection(values[at].encode(), schema, of.sources["events"].options)
                 assert "lines" not in (reason or ""), values[at]
+
+
+def test_no_value_in_csv_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's parser throws for too many fields and for one that is too long, in any mode."""
+    values = [b"a" + b"\n" * 20_481 + b"b", b"," * 20_481, b"\n" * 200_000 + b"b", b"," * 100_001,
+              b'"' + b",\r\n" * 30_000 + b'",1', b"a,1"]  # fmt: skip
+    of = pipeline(tmp_path, source("schema: 'id string, amount decimal(6,2)'", "csv", "options: {quote: '\"'}"))
+    made = compiled(spark, of, events=values)
+    assert [row._offset for row in made.views["rows"].collect()] == [4, 5]
+    assert reasons(flow_rows(made, "events.dead-letters")) == {
+        0: "20482 lines; a record is one line of CSV",
+        1: "20482 fields, and the schema has 2",
+        2: "200000 separators and line breaks; the option maxColumns allows 100000",
+        3: "100001 separators and line breaks; the option maxColumns allows 100000",
+    }
+    of = pipeline(tmp_path, source("schema: id string", "csv", "options: {sep: '\\t'}"))
+    made = compiled(spark, of, events=[b"\t" * 100_001, b"a"])
+    assert [row._offset for row in made.views["rows"].collect()] == [1]
+    options = "options: {maxColumns: 100001, maxCharsPerColumn: 10}"
+    of = pipeline(tmp_path, source("schema: 'id string, more string'", "csv", options))
+    lines = [b'1,"a\n\n\n\n\nb"', b"1," + b"a" * 10, b"1," + b"a" * 11, b'"' + b"a\n" * 6 + b'",1', b"," * 100_001]
+    made = compiled(spark, of, events=lines)
+    assert [row._offset for row in made.views["rows"].collect()] == [0, 1]
+    assert reasons(flow_rows(made, "events.dead-letters")) == {
+        2: "field more has 11 characters; the option maxCharsPerColumn allows 10",
+        3: "field id has 12 characters; the option maxCharsPerColumn allows 10",
+        4: "100002 fields, and the schema has 2",
+    }
+
+
+def test_a_quote_that_is_not_closed_takes_no_other_line(spark: SparkSession, tmp_path: Path) -> None:
+    values = [b'1,"12-inch pipe\n2,hose', b'1,"12-inch pipe\n2', b'a\nb,"c', b'1,"12-inch pipe', b'1,"12-inch\npipe"',
+              b'"say ""hi""\nthere",2', b'"say ""hi"", there",2']  # fmt: skip
+    of = pipeline(tmp_path, source("schema: 'id string, more string'", "csv"))
+    made = compiled(spark, of, events=values)
+    assert [row._offset for row in made.views["rows"].collect()] == [3, 4]
+    doubled = 'a doubled quote inside of quotes; set the option escape to "'
+    bad = reasons(flow_rows(made, "events.dead-letters"))
+    assert {at: why for at, why in bad.items() if at > 3} == {5: doubled, 6: doubled}
+    of = pipeline(tmp_path, source("schema: 'id string, more string'", "csv", """options: {escape: '"'}"""))
+    made = compiled(spark, of, events=values)
+    assert [(row._offset, row.id) for row in made.views["rows"].collect()] == [
+        (3, "1"), (4, "1"), (5, 'say "hi"\nthere'), (6, 'say "hi", there')
+    ]  # fmt: skip
+
+
+def test_a_comment_in_csv_is_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    of = pipeline(tmp_path, source("schema: id string", "csv", "options: {comment: '#'}"))
+    made = compiled(spark, of, events=[b"#abc", b"#a\nb", b"#", b"a#", b"a"])
+    assert [row._offset for row in made.views["rows"].collect()] == [3, 4]
+    comment = "a comment; each record is to be a row"
+    assert reasons(flow_rows(made, "events.dead-letters")) == {0: comment, 1: comment, 2: comment}
 
 
 def test_json_and_csv_with_options(spark: SparkSession, tmp_path: Path) -> None:

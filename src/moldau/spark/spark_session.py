@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.base import properties
+from moldau.base.errors import MalformedData
 from moldau.client.secret_properties import SECRET_NAMES, is_secret
 from moldau.platforms.machine import core_quota, usable_cores
 from moldau.spark import archive
@@ -244,7 +245,12 @@ def _configured() -> dict[str, str]:
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     defaults = _conf_directory() / "spark-defaults.conf"
-    return read_spark_defaults(properties.decode(defaults.read_bytes())) if defaults.is_file() else {}
+    if not defaults.is_file():
+        return {}
+    try:
+        return read_spark_defaults(properties.decode(defaults.read_bytes()))
+    except MalformedData as error:
+        raise MalformedData(f"{defaults}: {error}") from error
 
 
 def read_spark_defaults(text: str) -> dict[str, str]:

@@ -93,6 +93,19 @@ def test_a_stop_before_the_first_query_clears_nothing(
     assert "--fresh has cleared nothing" in start.out.getvalue()
 
 
+@pytest.mark.parametrize("fresh", [(), None])
+def test_a_stop_does_not_speak_for_the_unfinished_fresh_start_of_a_killed_run(
+    start: Start, fresh: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FreshStart, "perform", lambda *args: pytest.fail("a stopped run has cleared outputs"))
+    monkeypatch.setattr(launching, "plan_fresh_start", lambda *args: FreshStart(None))
+    start.directory.path.mkdir()
+    write_json(start.directory.path / fresh_start.PLAN, {"queries": None, "topics": ["large"], "tables": []})
+    start.run(fresh=fresh)
+    assert "cleared nothing" not in start.out.getvalue()
+    assert "the --fresh of an earlier run is still unfinished" in start.out.getvalue()
+
+
 def test_an_interrupted_start_keeps_the_status_of_the_last_run(start: Start) -> None:
     """Ctrl-C while Spark starts is a KeyboardInterrupt, not yet a request to stop."""
 
@@ -109,14 +122,19 @@ def test_an_interrupted_start_keeps_the_status_of_the_last_run(start: Start) -> 
     assert replace(last, note=None) == LAST
 
 
-def test_ctrl_c_at_a_question_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prompt(*args: object, **options: object) -> None:
-        raise click.Abort
+@pytest.mark.parametrize(("pressed", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (EOFError, PipelineError)])
+def test_only_ctrl_c_at_a_question_is_an_interruption(
+    pressed: type[BaseException], raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """click.Abort also comes from Ctrl-D, which ends the input."""
 
-    monkeypatch.setattr(run_command.click, "prompt", prompt)
+    def read_line(prompt: str) -> str:
+        raise pressed
+
+    monkeypatch.setattr(click.termui, "visible_prompt_func", read_line)
     monkeypatch.setattr(run_command.sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(run_command.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=lambda: None))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         run_command._decide(Outputs(topics=("orders",)))
 
 

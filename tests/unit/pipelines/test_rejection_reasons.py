@@ -223,7 +223,11 @@ NOT_AN_INT = 'field qty: "x" is not an int'
         (b'"a"b,x', {}, None),
         (b'"a,x', {}, None),
         (b"a,x", {"sep": "\\u0001"}, None),
-        (b"a,x", {"comment": "#"}, None),
+        (b"a,x", {"comment": "#"}, NOT_AN_INT),
+        (b"#a,x", {"comment": "#"}, "a comment; each record is to be a row"),
+        (b"a,x", {"ignoreLeadingWhiteSpace": "true"}, None),
+        (b'"",1', {}, None),
+        (b"'a '',b',1", {"quote": "'"}, "a doubled quote inside of quotes; set the option escape to '"),
         (b"a,x", {"quote": "''"}, None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -105,6 +106,16 @@ def test_without_a_dev_there_is_no_answer(file: Path) -> None:
         with pytest.raises(PipelineError, match="already running"), questions.listening(file):
             pass
     assert not path.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_dev_needs_no_locks_of_the_file_system(file: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def try_lock(fd: int) -> bool:
+        raise OSError(code, "no locks here")
+
+    monkeypatch.setattr(questions, "try_lock", try_lock)
+    with questions.listening(file) as listener:
+        assert listener is not None
 
 
 def test_a_question_has_phases_and_an_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

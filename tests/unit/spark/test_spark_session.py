@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.base.errors import MalformedData
 from moldau.spark import spark_session
 from moldau.spark.spark_session import (
     LATE_OPTIMIZER,
@@ -89,6 +90,12 @@ def test_the_caller_wins_over_spark_defaults_and_both_over_us(conf_dir: Path) ->
     assert conf["spark.ui.enabled"] == "maybe"
     assert "spark.sql.session.timeZone" not in conf, "left to spark-defaults.conf, which Spark reads itself"
     assert conf_for(spark_master="local[2]")["spark.master"] == "local[2]"
+
+
+def test_an_error_in_spark_defaults_names_the_file(conf_dir: Path) -> None:
+    (conf_dir / "spark-defaults.conf").write_text("spark.app.name \\users\n")
+    with pytest.raises(MalformedData, match=r"spark-defaults\.conf: line 1: \\u is not followed"):
+        conf_for()
 
 
 def test_checkpoints_are_quick_on_local_masters_only(conf_dir: Path) -> None:

@@ -156,6 +156,8 @@ def _decide(outputs: Outputs) -> Existing:
     try:
         answer: Existing = click.prompt(question, type=click.Choice(["clear", "keep"]), err=True)
     except click.Abort as error:
+        if isinstance(error.__context__, EOFError):  # Ctrl-D: there is no answer
+            return refuse_to_decide(outputs)
         raise KeyboardInterrupt from error
     return answer
 

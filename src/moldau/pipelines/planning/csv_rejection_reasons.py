@@ -7,7 +7,7 @@ and limits the length of a field.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from moldau.pipelines.planning.csv_lines import LINE_END
+from moldau.pipelines.planning.csv_lines import LINE_END, columns_max, field_length_max, separator_of
 from moldau.pipelines.planning.rejection_reasons import (
     EMPTY,
     FORMAT_OPTIONS,
@@ -43,7 +43,9 @@ from moldau.pipelines.planning.rejection_reasons import (
 )
 
 KNOWN_OPTIONS: Final = (
-    NEUTRAL_OPTIONS | frozenset(FORMAT_OPTIONS) | {"sep", "delimiter", "quote", "escape", "nullvalue"}
+    NEUTRAL_OPTIONS
+    | frozenset(FORMAT_OPTIONS)
+    | {"sep", "delimiter", "quote", "escape", "nullvalue", "comment", "maxcolumns", "maxcharspercolumn"}
 )
 """With any other option no reason is given, because it may change what Spark reads."""
 _LINE_BREAK: Final = re.compile(r"\r\n|\r|\n")
@@ -55,19 +57,39 @@ def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) 
         return EMPTY
     if reason := utf8_rejection(value):
         return reason
-    if LINE_END in value.decode():
-        return "the character U+FFFF, which Spark cannot read"
-    lower = {name.lower(): option for name, option in options.items()}
+    text, lower = value.decode(), {name.lower(): option for name, option in options.items()}
+    if reason := _not_parsed(text, lower):
+        return reason
     syntax = _syntax(lower)
-    lines = None if syntax is None else syntax.split(value.decode())
-    if lines is None:
+    lines = None if syntax is None else syntax.split(text)
+    if syntax is None or lines is None:
         return None
     if len(lines) > 1:
         return f"{len(lines)} lines; a record is one line of CSV"
     if len(lines[0]) != len(schema.fields):
         return f"{_with_noun(len(lines[0]), 'field')}, and the schema has {len(schema.fields)}"
-    null, checks = lower.get("nullvalue", ""), scalar_checks(lower)
-    for text, field in zip(lines[0], schema.fields, strict=True):
+    return _misfit_of_fields(lines[0], schema, lower) or syntax.doubled_quote(lines[0])
+
+
+def _not_parsed(text: str, options: Mapping[str, str]) -> str | None:
+    """Return why Spark's parser does not get the text, or makes nothing of it."""
+    if LINE_END in text:
+        return "the character U+FFFF, which Spark cannot read"
+    if (comment := options.get("comment")) and text.startswith(comment):
+        return "a comment; each record is to be a row"
+    limit = columns_max(options)
+    if len(text) > limit:
+        separators = len(re.findall(rf"{re.escape(separator_of(options))}|{_LINE_BREAK.pattern}", text))
+        if separators > limit:
+            return f"{separators} separators and line breaks; the option maxColumns allows {limit}"
+    return None
+
+
+def _misfit_of_fields(texts: Sequence[str], schema: StructType, options: Mapping[str, str]) -> str | None:
+    null, checks, length_max = options.get("nullvalue", ""), scalar_checks(options), field_length_max(options)
+    for text, field in zip(texts, schema.fields, strict=True):
+        if length_max is not None and len(text) > length_max:
+            return f"field {field.name} has {len(text)} characters; the option maxCharsPerColumn allows {length_max}"
         if text == null:
             if not field.nullable:
                 return f"field {field.name} is missing"
@@ -121,6 +143,15 @@ class _Syntax:
             if position == len(text):
                 return lines
             lines.append([])
+
+    def doubled_quote(self, fields: Sequence[str]) -> str | None:
+        """Return the reason if a field has a doubled quote at which Spark would end it."""
+        if not self.quote or not self.escape:
+            return None
+        pattern = re.compile(rf"{re.escape(self.quote * 2)}(?:{re.escape(self.separator)}|[\r\n])")
+        if not any(pattern.search(field) for field in fields):
+            return None
+        return f"a doubled quote inside of quotes; set the option escape to {self.quote}"
 
     def _quoted(self) -> re.Pattern[str]:
         separator, quote_char, escape = re.escape(self.separator), re.escape(self.quote), re.escape(self.escape)

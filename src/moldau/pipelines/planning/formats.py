@@ -8,8 +8,8 @@ How each format is parsed, and what Spark alone would accept:
   the first two), as are numbers that overflow (to infinity, to another tinyint, beyond the year 9999) and decimals that
   Spark would misread. If a name occurs twice, its last value is used and all its values must fit. A string column
   accepts any JSON as its text, a timestamp column also seconds since 1970.
-- csv: one line with as many fields as the schema has columns, and perhaps a line break at its end. A second line is
-  refused (see csv_lines.py).
+- csv: one line with as many fields as the schema has columns, and perhaps a line break at its end. Refused are a second
+  line, also behind a quote that is not closed, a comment, and what the parser would throw for (see csv_lines.py).
 - avro: the bare encoding (or framed, see avro_records.py) without extra bytes.
 - text: UTF-8. raw: anything.
 
@@ -117,19 +117,22 @@ def _without_misread_decimals(schema: StructType, options: Mapping[str, str]) ->
 def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> Parsed:
     merged = _merge(options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     columns = StructType([*nullable(schema).fields, StructField(CORRUPT, StringType())])
-    line = csv_lines.parsable(_text())
-    is_misread = misread_decimals.is_misread_csv(line, schema, merged)
+    for_parser = csv_lines.parser_options(merged)
+    line = csv_lines.parsable(_text(), merged)
+    is_misread = misread_decimals.is_misread_csv(line, schema, for_parser)
     # A null text is parsed to null, which `_good` counts as bad.
     text = line if is_misread is None else F.when(~F.coalesce(is_misread, F.lit(False)), line)
-    frame = records.withColumn(PARSED, _once(F.from_csv(text, columns.toDDL(), merged)))
+    frame = records.withColumn(PARSED, _once(F.from_csv(text, columns.toDDL(), for_parser)))
     parsed = F.col(PARSED)
     conditions = [
         parsed.isNotNull(),
         parsed.getField(CORRUPT).isNull(),
         F.length(F.trim(line)) > 0,
         F.is_valid_utf8(_text()),
-        csv_lines.is_one_line(line, len(schema.fields), merged, CORRUPT),
+        csv_lines.is_one_line(line, len(schema.fields), for_parser, CORRUPT),
     ]
+    if (is_short := csv_lines.has_short_fields(line, len(schema.fields), merged)) is not None:
+        conditions.append(is_short)
     names_infinity = bool({"positiveinf", "negativeinf"} & set(merged))
     return Parsed(
         frame,

@@ -113,7 +113,9 @@ def launch(
             on_phase(f"compiling {len(chosen)} {'query' if len(chosen) == 1 else 'queries'}")
             jobs = _jobs(pipeline, spark, directory, options, chosen)
         if stop.is_requested(directory):
-            if fresh_start.queries != ():
+            if FreshStart.read(directory) is not None:
+                display.say("stopped before the first query: the --fresh of an earlier run is still unfinished")
+            elif fresh_start.queries != ():
                 display.say("stopped before the first query: --fresh has cleared nothing and removed no checkpoint")
         elif not is_batch:
             # Last, when no check can refuse the run any more: a query without its checkpoint writes everything again.

@@ -16,6 +16,7 @@ The socket is in a private directory of the user. If no `dev` accepts the connec
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -56,7 +57,7 @@ def socket_path(file: Path) -> Path | None:
 @contextmanager
 def listening(file: Path) -> Iterator[socket.socket | None]:
     """Listen on the socket of that file. Raises PipelineError if another `dev` already does, or is about to: it holds
-    the lock of the file beside the socket.
+    the lock of the file beside the socket (where the file system has locks).
 
     Yields None if there is no directory for the socket; then no command can connect.
     """
@@ -65,7 +66,7 @@ def listening(file: Path) -> Iterator[socket.socket | None]:
         yield None
         return
     with open(path.with_suffix(".lock"), "wb") as lock:
-        if not try_lock(lock.fileno()):
+        if not _lock_if_possible(lock.fileno()):
             raise PipelineError(f"another `moldau pipeline dev {file}` is already running")
         path.unlink(missing_ok=True)  # left by a `dev` that was killed
         with socket.socket(socket.AF_UNIX) as listener:
@@ -75,6 +76,16 @@ def listening(file: Path) -> Iterator[socket.socket | None]:
                 yield listener
             finally:
                 path.unlink(missing_ok=True)
+
+
+def _lock_if_possible(fd: int) -> bool:
+    """Return False if another process holds the lock. Some network file systems have no locks: go on without one."""
+    try:
+        return try_lock(fd)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            return True
+        raise
 
 
 def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> bool:

@@ -17,6 +17,7 @@ rejected here; Delta and Iceberg accept it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -118,10 +119,10 @@ class ParquetTable:
             "schema": base64.b64encode(schema.serialize().to_pybytes()).decode(),
             "partitionBy": list(partition_by),
         }
-        is_new = not os.path.isdir(self.path)
         disk.ensure_directory(os.path.dirname(self._description))
-        for directory in (self.path, os.path.dirname(self.path)) if is_new else (self.path,):
-            disk.flush_directory(directory)
+        disk.flush_directory(self.path)
+        with contextlib.suppress(PermissionError):  # the parent may be writable but not readable
+            disk.flush_directory(os.path.dirname(self.path))
         disk.create_content(self._description, json.dumps(description, indent=1).encode())
 
     def _data_files(self) -> Iterator[str]:

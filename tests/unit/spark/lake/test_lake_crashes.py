@@ -196,6 +196,29 @@ def test_new_directories_are_durable_before_the_commit(tmp_path: Path, monkeypat
     assert steps[committed - 4 : committed] == [f"flush_directory {name}" for name in flushed]
 
 
+def test_the_parent_of_a_table_is_synced_again_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the table has a description, nobody knows whether a killed run has synced the parent."""
+    path, synced = tmp_path / "table", list[str]()
+    path.mkdir()
+    monkeypatch.setattr(disk, "flush_directory", synced.append)
+    run_batch(path, "parquet", 0, cut=1)
+    assert synced[:2] == [str(path), str(tmp_path)]
+
+
+def test_the_parent_of_a_table_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is enough that names can be made in it, as in a drop box."""
+    path, flush = tmp_path / "table", disk.flush_directory
+
+    def flush_readable(directory: str) -> None:
+        if directory == str(tmp_path):
+            raise PermissionError(directory)
+        flush(directory)
+
+    monkeypatch.setattr(disk, "flush_directory", flush_readable)
+    run_batch(path, "parquet", 0, cut=1)
+    assert visible(path, "parquet") == list(range(10))
+
+
 @pytest.mark.parametrize("stray", [".DS_Store", "epoch-x", "notes.txt"])
 def test_a_stray_file_among_the_staged_ones_is_left_alone(tmp_path: Path, stray: str) -> None:
     path, tag = tmp_path / "table", BatchTag("query", 0)
