@@ -10,6 +10,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
 from moldau.replica.waiting import FETCHES_A_TURN
+from moldau.server.handlers.fetch import UPDATED_A_TURN
 from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN
 
 A: Key = ("a", 0)
@@ -257,9 +258,9 @@ def test_records_that_come_while_a_long_fetch_is_read_end_its_wait(node: InMemor
     answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, epoch=epoch, wait_ms=500))
     turns = 0
     while len(node.parked) == 0:
-        node.timers.run_one_soon()
+        assert node.timers.run_one_soon()
         turns += 1
-        if turns == 4:  # the first partition was read, the last one was not
+        if turns == count // UPDATED_A_TURN + 1:  # the first partition was read, the last one was not
             size = node.append("a")
     assert not answer.done
     node.timers.run_soon()

@@ -31,7 +31,7 @@ from moldau.wire.schema import Message
 log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
 RETRY_DELAY_MS: Final = 50
-PROPOSALS_A_REQUEST: Final = 500
+PROPOSALS_A_REQUEST: Final = 250
 """A broker that was away returns to thousands of in-sync sets at once: neither node should handle them in one turn."""
 PARTITIONS_A_TURN: Final = 500
 """Partitions that are checked for lagging followers in one turn of the loop."""
