@@ -186,7 +186,7 @@ class Partition:
 
     # --- appending ----------------------------------------------------------------------------------------------
 
-    def check_append(self, acks: int) -> None:
+    def check_writable(self, acks: int) -> None:
         """Raise KafkaError if nothing may be appended now."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -207,7 +207,7 @@ class Partition:
         client sent them, if it is another now."""
         state = self.state
         if not self.is_leader or (acks == ACKS_ALL and len(state.isr) < self.min_insync_replicas):
-            self.check_append(acks)
+            self.check_writable(acks)
         log, traffic = self.log, self.traffic
         traffic.produces += 1
         try:

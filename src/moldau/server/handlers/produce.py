@@ -39,6 +39,7 @@ from moldau.server.handlers.produce_parts import (
     SlowBatch,
     Waiting,
     batch_count,
+    copy_all_records,
     copy_records,
     denied,
     has_transactional_batch,
@@ -132,7 +133,7 @@ class Produce:
             write.refuse(write.sequences, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
             return self._produce(request, caller, write)
         self._unverified_bytes += size
-        copy_records(request)
+        copy_all_records(request)
 
         def append(_: None) -> Any:
             self._unverified_bytes -= size
@@ -175,7 +176,7 @@ class Produce:
         if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and (
             batch_count(request) > PARTITIONS_A_TURN
         ):
-            copy_records(request)
+            copy_all_records(request)
             return self._produce_in_turns(request, caller, write)
         now_ms = self._clock.now_ms()
         waiting: Waiting = []
@@ -193,6 +194,7 @@ class Produce:
             for data in batches:
                 result = self._append(name, data, request, caller, now_ms, waiting, refused, write)
                 if result is None:
+                    copy_records(data)
                     slow.append((topic, data, results, len(results)))
                 results.append(result)
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
@@ -214,7 +216,6 @@ class Produce:
         write: TransactionalWrite | None,
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         """Append the batches that take long to open, then answer. Later requests of the connection wait."""
-        copy_records(request)
 
         def steps() -> WaitingSteps[Any]:
             for topic, data, results, place in slow:
@@ -260,12 +261,7 @@ class Produce:
         return run_steps(self._timers, steps())
 
     def _finish(
-        self,
-        response: ProduceResponse,
-        request: ProduceRequest,
-        caller: Caller,
-        waiting: Waiting,
-        refused: Refused,
+        self, response: ProduceResponse, request: ProduceRequest, caller: Caller, waiting: Waiting, refused: Refused
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         """Add what only some responses have: new leaders, a wait for other replicas, or no response at all."""
         if refused and caller.version >= CURRENT_LEADER_MIN_VERSION:
@@ -315,7 +311,7 @@ class Produce:
                 and partition.is_leader
                 and takes_long(records, partition.log.config, now_ms)
             ):
-                partition.check_append(acks)
+                partition.check_writable(acks)
                 if attributes & TRANSACTIONAL_BIT:
                     self._check_transaction(partition, write)
                 return None

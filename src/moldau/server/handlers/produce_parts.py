@@ -116,12 +116,16 @@ def size_of_records(request: ProduceRequest) -> int:
     return sum(len(records) for records in batches if isinstance(records, memoryview))
 
 
-def copy_records(request: ProduceRequest) -> None:
+def copy_records(data: PartitionProduceData) -> None:
     """Copy the records, because the connection's buffer will contain other requests when they are appended."""
+    if isinstance(data.records, memoryview) and len(data.records):
+        data.records = memoryview(bytearray(data.records))
+
+
+def copy_all_records(request: ProduceRequest) -> None:
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if isinstance(data.records, memoryview) and len(data.records):
-                data.records = memoryview(bytearray(data.records))
+            copy_records(data)
 
 
 def unusable(acks: int, records: Records | None) -> KafkaError:
