@@ -26,7 +26,7 @@ from moldau.wire.messages.offset_fetch import (
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from groups_world import World
+    from groups.world import World
 
 REQUEST_TIMEOUT_MS = 4_000
 BACKOFF_MS = 200

@@ -19,14 +19,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-import cluster_world
-import compaction_world
-import disks_world
-import groups_world
-import transactions_world
-import views_world
+from cluster import disks_world
+from cluster import world as cluster_world
+from compaction import world as compaction_world
+from groups import world as groups_world
 from rich.console import Console
 from rich.progress import Progress
+from transactions import world as transactions_world
+from views import world as views_world
 
 from moldau.runtime.internal_errors import InternalErrors
 

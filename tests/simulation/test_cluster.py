@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from cluster_broken import DEFECTS, Defect
-from cluster_world import SMALL, World
+from cluster.defects import DEFECTS, Defect
+from cluster.world import SMALL, World
 from depth import sample
-from groups_world import Violation
+from groups.world import Violation
 from seed_runs import SeedRuns
 
 DEFAULT_SEEDS = 10

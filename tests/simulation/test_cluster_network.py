@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from cluster_connection import Listening
-from cluster_network import Network, SimulatedPeers
-from cluster_process import RATE_ONE, MachineClock, Process, ProcessTimers
+from cluster.connection import Listening
+from cluster.network import Network, SimulatedPeers
+from cluster.process import RATE_ONE, MachineClock, Process, ProcessTimers
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compaction_ledger import CompactedLedger
+from compaction.ledger import CompactedLedger
 
 from moldau.wire.batch import read_header
 from moldau.wire.records import EndTxnMarker, Record, build_batch, end_txn_marker

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from disks_world import PricedFlusher, World
-from groups_world import Violation
+from cluster.disks_world import PricedFlusher, World
+from groups.world import Violation
 from seed_runs import SeedRuns
 
 from moldau.replica.flushing import Flushable

@@ -10,8 +10,8 @@ import os
 
 import pytest
 from depth import sample
-from groups_broken import DEFECTS, Defect
-from groups_world import SMALL, Violation, World
+from groups.defects import DEFECTS, Defect
+from groups.world import SMALL, Violation, World
 from seed_runs import SeedRuns
 
 DEFAULT_SEEDS = 7

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from groups_node import Process
+from groups.node import Process
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import compaction_world
 import pytest
-import transactions_world
-from compaction_broken import RETENTION_DEFECTS
+from compaction import world as compaction_world
+from compaction.defects import RETENTION_DEFECTS
 from depth import sample
-from groups_world import Violation
+from groups.world import Violation
 from seed_runs import SeedRuns
-from transactions_broken import COMPACTION_DEFECTS, TRANSACTION_DEFECTS, Defect
+from transactions import world as transactions_world
+from transactions.defects import COMPACTION_DEFECTS, TRANSACTION_DEFECTS, Defect
 
 DEFAULT_SEEDS = {"transactions": 5, "compaction": 7}
 RUNS = [

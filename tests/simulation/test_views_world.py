@@ -9,13 +9,13 @@ import os
 
 import pytest
 from depth import sample
-from groups_world import Violation
+from groups.world import Violation
 from seed_runs import SeedRuns
 
 pytest.importorskip("duckdb")
 
-from views_broken import VIEW_DEFECTS, Defect
-from views_world import World
+from views.defects import VIEW_DEFECTS, Defect
+from views.world import World
 
 DEFAULT_SEEDS = 3
 SEEDS = range(1, 1 + int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS)))

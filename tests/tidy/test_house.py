@@ -176,8 +176,13 @@ def imported(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def test_no_two_modules_of_tests_have_one_name() -> None:
-    """Tests import each other's modules by their bare names, and pytest knows them by these."""
-    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    """Tests import each other's modules and packages by their bare names, and pytest knows them by these."""
+    modules = (path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
+    names = Counter(
+        path.parent.name if path.name == "__init__.py" else path.stem
+        for path in modules
+        if path.name == "__init__.py" or not (path.parent / "__init__.py").exists()
+    )
     assert [name for name, count in names.items() if count > 1] == []
 
 

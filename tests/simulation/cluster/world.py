@@ -1,0 +1,405 @@
+"""A whole cluster, its clients and the faults, from one seed and in virtual time.
+
+A run has three parts. The cluster starts; then random faults are injected; then all faults end, and within bounded time
+everything must work again and everything that was promised must be there.
+"""
+
+from __future__ import annotations
+
+import traceback
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random
+from unittest.mock import patch
+
+from groups.world import Violation
+
+from cluster.admin import AdminClient
+from cluster.audit import Audit
+from cluster.client import ClusterClient
+from cluster.committers import Committer
+from cluster.consumers import RACKS, Consumer
+from cluster.faults import Faults
+from cluster.ledger import Ledger
+from cluster.network import Network
+from cluster.node import CLIENT_PORT, CONTROLLER_PORT, Machine
+from cluster.process import Process, ProcessTimers
+from cluster.producers import CarelessProducer, Producer
+from moldau.base.ports import RunInThread
+from moldau.metadata import apply
+from moldau.metadata.image import MetadataImage
+from moldau.runtime.controller import active
+from moldau.testing.clock import FakeTimers
+from moldau.views.jobs import EvaluatesViews
+
+STEP_MS = 50
+BIRTH_MS = 30_000
+PEACE_MS = 60_000
+DRAIN_MS = 60_000
+TAIL = 80
+FEW_RECORDS_A_TURN = 3
+"""Every other seed applies so few records of metadata in a turn of the loop. Otherwise its small clusters would do
+everything in one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much happens in a run."""
+
+    name: str
+    nodes: tuple[int, ...]
+    """Node counts to choose from."""
+    topics: int
+    producers: int
+    gap_ms: int
+    """Mean time between two records of a producer."""
+    chaos_ms: int
+
+
+SMALL = Size("small", nodes=(3, 3, 3, 5), topics=1, producers=2, gap_ms=250, chaos_ms=40_000)
+MEDIUM = Size("medium", nodes=(3, 4, 5), topics=2, producers=4, gap_ms=150, chaos_ms=90_000)
+LARGE = Size("large", nodes=(5, 6, 7), topics=3, producers=6, gap_ms=100, chaos_ms=180_000)
+SIZES = {size.name: size for size in (SMALL, MEDIUM, LARGE)}
+
+
+@dataclass(slots=True)
+class Report:
+    seed: int
+    digest: int
+    """Checksum of all events: the same for the same seed."""
+    virtual_ms: int
+    nodes: int
+    starts: int
+    acknowledged: int
+    commits: int
+    batches: int
+    faults: Counter[str]
+
+    @staticmethod
+    def shown(reports: Sequence[Report]) -> str:
+        """Sum up all reports in one line."""
+        return (
+            f"{sum(each.starts for each in reports):,} starts of {sum(each.nodes for each in reports):,} nodes, "
+            f"{sum(each.acknowledged for each in reports):,} records and {sum(each.commits for each in reports):,} "
+            f"commits acknowledged, {sum(each.batches for each in reports):,} batches compared"
+        )
+
+
+class World:
+    kind = "cluster"
+
+    def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
+        master = Random(seed)
+        self.seed = seed
+        self.size = size
+        self.timers = FakeTimers()
+        self.clock = self.timers.clock
+        self.tail: deque[str] = deque(maxlen=tail or None)
+        self.digest = 0
+        self.violation: str | None = None
+        self._told: list[str] = []
+        self.rng = Random(master.random())
+        self.is_synced = self.rng.random() < 0.4
+        """Whether every record is on disk before it is acknowledged: then any machine may lose its power at any
+        time."""
+        self.image = MetadataImage()
+        self.audit = Audit(self)
+        self.network = Network(self, Random(master.random()))
+        self.machines = self._build(Random(master.random()))
+        self.broker_ids = [machine.node_id for machine in self.machines.values() if machine.is_broker]
+        self.replication_factor = min(3, len(self.broker_ids))
+        self.bootstrap = {node_id: (f"n{node_id}", CLIENT_PORT) for node_id in self.broker_ids}
+        self.fleeting = ["fleeting"]
+        self.topics = [*self.lasting_topics(), *self.fleeting]
+        self.admin = AdminClient(self, "admin", Random(master.random()))
+        self.clients: list[ClusterClient] = []
+        self.producers: list[Producer] = []
+        self.careless: list[CarelessProducer] = []
+        self.consumers: list[Consumer] = []
+        self.committers: list[Committer] = []
+        self.client_rng = Random(master.random())
+        self.faults = self.new_faults(Random(master.random()))
+
+    def _build(self, rng: Random) -> dict[int, Machine]:
+        """Build nodes with both roles, or three controllers and separate brokers."""
+        count = rng.choice(self.size.nodes)
+        apart = count >= 5 and rng.random() < 0.4
+        ids = list(range(1, count + 1))
+        roles = {
+            node_id: "broker,controller" if not apart else "controller" if node_id <= 3 else "broker" for node_id in ids
+        }
+        if apart:
+            for extra in (count + 1,):
+                roles[extra] = "broker"
+        voters = ",".join(f"{i}@n{i}:{CONTROLLER_PORT}" for i, role in roles.items() if "controller" in role)
+        brokers = sum("broker" in role for role in roles.values())
+        properties = {"controller.quorum.voters": voters, **_properties(rng, min(3, brokers), self.is_synced)}
+        properties |= self.more_properties(rng)
+        if rng.random() < 0.3:
+            properties["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+        return {
+            node_id: self.new_machine(
+                node_id, role, {**properties, "broker.rack": rng.choice(RACKS)}, Random(rng.random())
+            )
+            for node_id, role in roles.items()
+        }
+
+    # --- hooks for other kinds of runs ----------------------------------------------------------------------------
+
+    def new_machine(self, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> Machine:
+        return Machine(self, node_id, roles, properties, rng)
+
+    def new_faults(self, rng: Random) -> Faults:
+        return Faults(self, rng)
+
+    def lasting_topics(self) -> list[str]:
+        return [f"topic-{number}" for number in range(self.size.topics)]
+
+    def more_properties(self, rng: Random) -> dict[str, str]:
+        """Settings of every node."""
+        return {}
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        return {}
+
+    def views_of(self, run_in_thread: RunInThread) -> EvaluatesViews | None:
+        """What evaluates the views of a node; None for that of the node itself."""
+        return None
+
+    def timers_of(self, machine: Machine, process: Process) -> ProcessTimers:
+        return ProcessTimers(self.timers, process, machine.clock)
+
+    def new_ledger(self, topic: str, partition: int) -> Ledger:
+        return Ledger(f"{topic}-{partition}", self.violated)
+
+    # --- time and trace -------------------------------------------------------------------------------------------
+
+    @property
+    def elapsed_ms(self) -> int:
+        return self.clock.monotonic_ms()
+
+    def trace(self, text: str) -> None:
+        line = f"{self.elapsed_ms:>8} {text}"
+        self.digest = zlib.crc32(line.encode(), self.digest)
+        self.tail.append(line)
+
+    def violated(self, what: str) -> None:
+        """Note a violation; it is raised at the end of the step, where no code under test can catch it."""
+        if self.violation is None:
+            self.violation = what
+            self.trace(f"VIOLATION {what}")
+            self._told = list(self.tail)
+
+    def failed_inside(self, failure: BaseException) -> None:
+        """Note an unexpected exception on a node as a violation."""
+        self.violated("".join(traceback.format_exception(failure)))
+
+    def fail(self) -> None:
+        if self.violation is not None:
+            lines = "\n".join(self._told)
+            raise Violation(f"{self.violation}\n--- what went before\n{lines}")
+
+    def how_to_replay(self) -> str:
+        return (
+            f"replay with\npython tests/simulation/simulate.py --what {self.kind} "
+            f"--seed {self.seed} --size {self.size.name} --trace"
+        )
+
+    def newest_image(self) -> MetadataImage:
+        """Return the newest image of all nodes."""
+        for machine in self.machines.values():
+            if machine.assembly is not None and machine.assembly.current.image.offset > self.image.offset:
+                self.image = machine.assembly.current.image
+        return self.image
+
+    # --- a run ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        with ExitStack() as patches:
+            if self.seed % 2:
+                for module in (apply, active):
+                    patches.enter_context(patch.object(module, "RECORDS_A_TURN", FEW_RECORDS_A_TURN))
+            return self._run()
+
+    def _run(self) -> Report:
+        for machine in self.machines.values():
+            machine.start_after_ms(self.rng.randint(0, 300))
+        self._until(BIRTH_MS, self._is_born, "the cluster does not come up")
+        self.populate()
+        self._until(BIRTH_MS, self.is_settled, "the cluster cannot be used")
+        self.faults.begin()
+        self._let_pass(self.size.chaos_ms)
+        self.faults.end()
+        self._until(PEACE_MS, self._is_whole, "the cluster is not whole")
+        is_used = self.use()
+        self._until(PEACE_MS, is_used, "the cluster is not available")
+        self.stop_clients()
+        self._until(DRAIN_MS, self.is_drained, "not everything is there")
+        self.judge()
+        self.fail()
+        return self.report()
+
+    def use(self) -> Callable[[], str]:
+        """Return a check that new records and commits are acknowledged from now on; it returns what is missing."""
+        acknowledged = {place: ledger.acknowledged for place, ledger in self.audit.ledgers.items()}
+        commits = {committer.name: committer.commits for committer in self.committers}
+        return lambda: self._is_used(acknowledged, commits)
+
+    def stop_clients(self) -> None:
+        """Stop the clients; they finish what they have begun."""
+        for producer in self.producers:
+            producer.is_over = True
+        for careless in self.careless:
+            careless.is_over = True
+
+    def judge(self) -> None:
+        """Make checks that are possible only at the end."""
+
+    def report(self) -> Report:
+        return Report(
+            self.seed,
+            self.digest,
+            self.elapsed_ms,
+            len(self.machines),
+            sum(machine.starts for machine in self.machines.values()),
+            sum(ledger.acknowledged for ledger in self.audit.ledgers.values()),
+            sum(committer.commits for committer in self.committers),
+            self.audit.batches,
+            self.faults.counts,
+        )
+
+    def _let_pass(self, duration_ms: int) -> None:
+        end_ms = self.elapsed_ms + duration_ms
+        while self.elapsed_ms < end_ms:
+            self.timers.advance(STEP_MS)
+            self.newest_image()
+            self.audit.check()
+            self.fail()
+
+    def _until(self, limit_ms: int, is_so: Callable[[], str], otherwise: str) -> None:
+        """Wait until `is_so` returns "", or fail with the reason that it returns."""
+        end_ms = self.elapsed_ms + limit_ms
+        while why := is_so():
+            if self.elapsed_ms >= end_ms:
+                self.violated(f"{otherwise} within {limit_ms} ms: {why}")
+                self.fail()
+            self._let_pass(2 * STEP_MS)
+
+    def populate(self) -> None:
+        rng, size = self.client_rng, self.size
+        self.clients.append(self.admin)
+        for name in self.topics:
+            self.admin.create(name, 1 if name in self.fleeting else rng.randint(1, 3))
+            for number in range(size.producers if name not in self.fleeting else 1):
+                gap_ms = rng.randint(size.gap_ms // 2, size.gap_ms * 2)
+                self.producers.append(Producer(self, f"p{number}-{name}", name, Random(rng.random()), gap_ms))
+            self.consumers.append(Consumer(self, f"c-{name}", name, Random(rng.random())))
+        self.careless.append(CarelessProducer(self, "careless", self.topics[0], Random(rng.random()), 4 * size.gap_ms))
+        for number in range(2):
+            name = f"g{number}"
+            self.committers.append(Committer(self, name, self.topics[0], Random(rng.random()), 3 * size.gap_ms))
+        self.clients += [*self.producers, *self.careless, *self.consumers, *self.committers]
+
+    # --- checks without faults ------------------------------------------------------------------------------------
+
+    def _is_born(self) -> str:
+        for machine in self.machines.values():
+            if not machine.is_well:
+                return f"{machine.host} does not serve"
+        return ""
+
+    def is_settled(self) -> str:
+        for name in self.topics:
+            if name not in self.image.topics:
+                return f"{name} is not there"
+        for committer in self.committers:
+            if not committer.commits:
+                return f"{committer.name} has committed nothing"
+        for producer in self.producers:
+            if not producer.lanes:
+                return f"{producer.name} has nowhere to write"
+        return ""
+
+    def _is_whole(self) -> str:
+        """Check that all nodes serve and that every replica of every partition is in sync."""
+        if why := self._is_born():
+            return why
+        if sum(machine.leads_quorum() for machine in self.machines.values()) != 1:
+            return "the quorum has no leader, or several"
+        for machine in self.machines.values():
+            assert machine.assembly is not None
+            if machine.assembly.current.image.offset < self.image.offset - 2:
+                return f"{machine.host} is behind"
+        for name, topic in self.image.topics.items():
+            for index, state in enumerate(topic.partitions):
+                if state.leader < 0 or sorted(state.isr) != sorted(state.replicas) or state.adding_replicas:
+                    return f"{name}-{index} is led by {state.leader}, in sync are {state.isr} of {state.replicas}"
+        return ""
+
+    def _is_used(self, acknowledged: dict[tuple[bytes, int], int], commits: dict[str, int]) -> str:
+        for name, topic in self.image.topics.items():
+            for index in range(len(topic.partitions) if name in self.topics else 0):
+                ledger = self.audit.ledger(topic.id, index)
+                if ledger.acknowledged <= acknowledged.get((topic.id, index), 0):
+                    return f"nothing new is acknowledged in {ledger.name}"
+        for committer in self.committers:
+            if committer.commits <= commits[committer.name]:
+                return f"{committer.name} commits nothing"
+        return ""
+
+    def is_drained(self) -> str:
+        """Check that everything is acknowledged, committed on every replica, and read."""
+        for producer in self.producers:
+            if not producer.is_idle and producer.topic_id in self.image.topic_names:
+                return f"{producer.name} still has something to write"
+        if why := self.audit.unread():
+            return why
+        for consumer in self.consumers:
+            for place in consumer.places.values():
+                end = self.audit.ledger(place.topic_id, place.partition).end
+                if place.topic_id in self.image.topic_names and place.position < end:
+                    return f"{consumer.name} has read {place.partition} up to {place.position} of {end}"
+        return self.are_replicas_equal()
+
+    def are_replicas_equal(self) -> str:
+        for machine in self.machines.values():
+            for partition in machine.partitions():
+                if partition.name.topic in self.topics:
+                    end = self.audit.ledger(partition.topic_id, partition.name.partition).end
+                    if not partition.high_watermark == partition.log.end_offset == end:
+                        return (
+                            f"{machine.host} has {partition.name} up to {partition.log.end_offset}, the high watermark "
+                            f"at {partition.high_watermark}; {end} is the end"
+                        )
+        return ""
+
+
+def _properties(rng: Random, replication_factor: int, is_synced: bool) -> dict[str, str]:
+    heartbeat_ms = rng.choice([200, 400])
+    properties = {
+        "broker.heartbeat.interval.ms": heartbeat_ms,
+        "broker.session.timeout.ms": heartbeat_ms * rng.choice([5, 8]),
+        "controller.quorum.election.timeout.ms": rng.choice([400, 600]),
+        "controller.quorum.fetch.timeout.ms": rng.choice([800, 1_200]),
+        "controller.quorum.election.backoff.max.ms": 200,
+        "controller.quorum.request.timeout.ms": 1_000,
+        "replica.lag.time.max.ms": rng.choice([2_000, 4_000]),
+        "replica.fetch.wait.max.ms": 400,
+        "replica.fetch.backoff.ms": 200,
+        "replica.socket.timeout.ms": 1_500,
+        "replica.high.watermark.checkpoint.interval.ms": 2_000,
+        "leader.imbalance.check.interval.seconds": rng.choice([3, 10, 300]),
+        "metadata.log.max.record.bytes.between.snapshots": rng.choice([2_000, 8_000, 20_971_520]),
+        "offsets.topic.replication.factor": replication_factor,
+        "offsets.topic.num.partitions": 2,
+        "default.replication.factor": replication_factor,
+        "min.insync.replicas": 2,
+        "group.initial.rebalance.delay.ms": 0,
+        "auto.create.topics.enable": "false",
+    }
+    if is_synced:
+        properties["log.flush.interval.messages"] = 1
+    return {name: str(value) for name, value in properties.items()}
