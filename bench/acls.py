@@ -25,19 +25,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from bench import options
-from bench.connection import BrokerRefused, Connection
-from bench.frames import request
-from bench.hostile_clients import METADATA
-from bench.kafka_process import HOST, KafkaProcess, free_ports
-from bench.progress import Progress
-from bench.raw_workloads import seconds_of
-from bench.report import Table, show, with_spread, write_json, write_markdown
-from bench.results import Quantity, Result
-from bench.rounds import Measured, Turn, Workload, run_rounds
-from bench.scale_workloads import ACTIVE, fetch_one, produce_one
-from bench.servers import MoldauProcess, Server
-from bench.topics import create_topics
+from bench.brokers.connection import BrokerRefused, Connection
+from bench.brokers.frames import request
+from bench.brokers.kafka_process import HOST, KafkaProcess, free_ports
+from bench.brokers.raw_workloads import seconds_of
+from bench.brokers.servers import MoldauProcess, Server
+from bench.brokers.topics import create_topics
+from bench.hostile.clients import METADATA
+from bench.measuring import options
+from bench.measuring.progress import Progress
+from bench.measuring.report import Table, show, with_spread, write_json, write_markdown
+from bench.measuring.results import Quantity, Result
+from bench.measuring.rounds import Measured, Turn, Workload, run_rounds
+from bench.scale.workloads import ACTIVE, fetch_one, produce_one
 
 ROUNDS = 7
 NO_AUTHORIZER, FEW, MANY = "no authorizer", "3 ACLs", "10,000 ACLs"

@@ -20,10 +20,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import options, procfs
-from bench.connection import BrokerRefused
-from bench.servers import MoldauProcess, Server
-from bench.steady_producer import SteadyProducer, percentile
+from bench.brokers import procfs
+from bench.brokers.connection import BrokerRefused
+from bench.brokers.servers import MoldauProcess, Server
+from bench.brokers.steady_producer import SteadyProducer, percentile
+from bench.measuring import options
 from bench.views import create, fill, worker_seconds
 
 SOURCE = "source"

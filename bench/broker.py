@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from bench import beside, options
-from bench.client_workloads import client_workloads
-from bench.footprint import AFTER, IDLE, IDLE_CPU, START, idle_cpu, idle_memory, memory, start_up
-from bench.progress import Progress
-from bench.raw_workloads import raw_workloads
-from bench.report import show, show_bars, write_json, write_markdown
-from bench.results import Result
-from bench.rounds import Workload, run_rounds, warm_up
-from bench.servers import KAFKA, Server
+from bench.brokers.client_workloads import client_workloads
+from bench.brokers.raw_workloads import raw_workloads
+from bench.brokers.servers import KAFKA, Server
+from bench.measuring import beside, options
+from bench.measuring.footprint import AFTER, IDLE, IDLE_CPU, START, idle_cpu, idle_memory, memory, start_up
+from bench.measuring.progress import Progress
+from bench.measuring.report import show, show_bars, write_json, write_markdown
+from bench.measuring.results import Result
+from bench.measuring.rounds import Workload, run_rounds, warm_up
 
 STARTS = 20
 WARM_UP_S = 30.0

@@ -1,6 +1,6 @@
 """How much memory the console needs and how long its pages take with 9,000 topics, 39,000 partitions, 2,200 groups.
 
-    python -m bench.console [SECONDS]
+    python -m bench.console --seconds 60
 
 The cluster is bench/large_cluster.py in a process of its own; the console is `moldau console` in another. Prints the
 time from the start to the first answer and to all numbers, the memory, and the median and the slowest of 20 requests.
@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from bench.measuring.options import plain_parser
 
 PATHS = (
     "/api/overview",
@@ -103,4 +105,6 @@ def cpu_seconds(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 30.0)
+    parser = plain_parser(__doc__)
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long pages are requested (default 30)")
+    main(parser.parse_args().seconds)

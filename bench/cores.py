@@ -38,13 +38,13 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
-from bench import options
-from bench.connection import Connection, Fetching, Producing, all_together
-from bench.frames import fetch_frame, produce_frame, record_batch
-from bench.procfs import children, cpu_seconds, resident_mib
-from bench.raw_workloads import FILLED_RECORDS, FILLED_VALUE_BYTES, IN_FLIGHT, KIB, MIB
-from bench.servers import SOURCES, START_TIMEOUT_S, STOP_TIMEOUT_S, NotStarted
-from bench.topics import TIMEOUT_S, new_topic
+from bench.brokers.connection import Connection, Fetching, Producing, all_together
+from bench.brokers.frames import fetch_frame, produce_frame, record_batch
+from bench.brokers.procfs import children, cpu_seconds, resident_mib
+from bench.brokers.raw_workloads import FILLED_RECORDS, FILLED_VALUE_BYTES, IN_FLIGHT, KIB, MIB
+from bench.brokers.servers import SOURCES, START_TIMEOUT_S, STOP_TIMEOUT_S, NotStarted
+from bench.brokers.topics import TIMEOUT_S, new_topic
+from bench.measuring import options
 
 FORK = multiprocessing.get_context("fork")
 FILLED_BATCHES = 200

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import procfs
-from bench.process_tree import cost_of
+from bench.brokers import procfs
+from bench.brokers.process_tree import cost_of
 from bench.startup import MOLDAU, prepared_environment, yardstick_s
 
 COMMANDS = ("validate", "test")

@@ -18,9 +18,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from bench.connection import BrokerRefused, Connection
-from bench.frames import api_versions_request, request
-from bench.hostile_clients import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from bench.brokers.connection import BrokerRefused, Connection
+from bench.brokers.frames import api_versions_request, request
+from bench.hostile.clients import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 PROCESSES: Final = 2
 THREADS: Final = 4

@@ -17,17 +17,11 @@ from pathlib import Path
 
 import trustme
 
-from bench import beside, options
-from bench.connection import Producing
-from bench.frames import record_batch
-from bench.kafka_process import KafkaProcess
-from bench.login_clients import Crowd, Login
-from bench.progress import Progress
-from bench.raw_workloads import producing
-from bench.report import show, write_json, write_markdown
-from bench.results import Quantity
-from bench.rounds import Measured, Turn, Workload, run_rounds
-from bench.secured_listeners import (
+from bench.brokers.connection import Producing
+from bench.brokers.frames import record_batch
+from bench.brokers.kafka_process import KafkaProcess
+from bench.brokers.raw_workloads import producing
+from bench.brokers.secured_listeners import (
     MECHANISMS,
     PASSWORD,
     PLAINTEXT,
@@ -37,8 +31,14 @@ from bench.secured_listeners import (
     USER,
     SecuredListeners,
 )
-from bench.servers import KAFKA, MOLDAU, MoldauProcess, Server
-from bench.topics import new_topic
+from bench.brokers.servers import KAFKA, MOLDAU, MoldauProcess, Server
+from bench.brokers.topics import new_topic
+from bench.login_clients import Crowd, Login
+from bench.measuring import beside, options
+from bench.measuring.progress import Progress
+from bench.measuring.report import show, write_json, write_markdown
+from bench.measuring.results import Quantity
+from bench.measuring.rounds import Measured, Turn, Workload, run_rounds
 
 ROUNDS = 5
 SECONDS = 4.0

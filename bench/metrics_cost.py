@@ -12,15 +12,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from bench import options
 from bench.acls import table
-from bench.kafka_process import HOST, free_ports
-from bench.progress import Progress
-from bench.report import show, write_json, write_markdown
-from bench.rounds import Workload, run_rounds
-from bench.scale_workloads import ACTIVE, fetch_one, produce_one
-from bench.servers import MoldauProcess, Server
-from bench.topics import create_topics
+from bench.brokers.kafka_process import HOST, free_ports
+from bench.brokers.servers import MoldauProcess, Server
+from bench.brokers.topics import create_topics
+from bench.measuring import options
+from bench.measuring.progress import Progress
+from bench.measuring.report import show, write_json, write_markdown
+from bench.measuring.rounds import Workload, run_rounds
+from bench.scale.workloads import ACTIVE, fetch_one, produce_one
 
 OFF, ON = "no metrics", "metrics"
 SCRAPE_EVERY_S = 1.0

@@ -20,9 +20,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import options, procfs
-from bench.servers import MoldauProcess
-from bench.steady_producer import TOPIC, SteadyProducer, percentile
+from bench.brokers import procfs
+from bench.brokers.servers import MoldauProcess
+from bench.brokers.steady_producer import TOPIC, SteadyProducer, percentile
+from bench.measuring import options
 
 NUMBERS = (
     *("/api/live/overview",) * 4,

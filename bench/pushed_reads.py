@@ -18,7 +18,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from bench.servers import MoldauProcess
+from bench.brokers.servers import MoldauProcess
 from bench.views import create, fill
 
 if TYPE_CHECKING:

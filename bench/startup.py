@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.process_tree import Cost, cost_of
+from bench.brokers.process_tree import Cost, cost_of
 
 KINDS = {
     "SparkSubmit": "Java",

@@ -19,19 +19,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import beside, options, versus
-from bench.connection import BrokerRefused, Connection, Fetching, Producing
-from bench.frames import fetch_frame, produce_frame, record_batch
-from bench.kafka_process import KafkaProcess
-from bench.progress import Progress
-from bench.raw_workloads import FILLED_RECORDS, FILLED_VALUE_BYTES, GIB, IN_FLIGHT, KIB, MIB, fill, seconds_of
-from bench.report import show, write_json, write_markdown
-from bench.results import Quantity, Result
-from bench.rounds import Measured, Turn
-from bench.secured_listeners import PLAINTEXT, SSL, SecuredListeners
-from bench.servers import KAFKA, MOLDAU, MoldauProcess, Server
-from bench.topics import new_topic
-from bench.versus import WITH, WITHOUT, Compared, Versus, compare
+from bench.brokers.connection import BrokerRefused, Connection, Fetching, Producing
+from bench.brokers.frames import fetch_frame, produce_frame, record_batch
+from bench.brokers.kafka_process import KafkaProcess
+from bench.brokers.raw_workloads import FILLED_RECORDS, FILLED_VALUE_BYTES, GIB, IN_FLIGHT, KIB, MIB, fill, seconds_of
+from bench.brokers.secured_listeners import PLAINTEXT, SSL, SecuredListeners
+from bench.brokers.servers import KAFKA, MOLDAU, MoldauProcess, Server
+from bench.brokers.topics import new_topic
+from bench.measuring import beside, options, versus
+from bench.measuring.progress import Progress
+from bench.measuring.report import show, write_json, write_markdown
+from bench.measuring.results import Quantity, Result
+from bench.measuring.rounds import Measured, Turn
+from bench.measuring.versus import WITH, WITHOUT, Compared, Versus, compare
 
 ROUNDS = 5
 FILLED_BATCHES = 2_400

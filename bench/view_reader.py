@@ -11,7 +11,7 @@ import sys
 
 from confluent_kafka.admin import AdminClient
 
-from bench.servers import Server
+from bench.brokers.servers import Server
 from bench.views import PATIENCE_S, create, read
 
 

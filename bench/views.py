@@ -21,8 +21,8 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.procfs import children, cpu_seconds
-from bench.servers import MoldauProcess, Server
+from bench.brokers.procfs import children, cpu_seconds
+from bench.brokers.servers import MoldauProcess, Server
 
 PATIENCE_S = 120
 WORKER = "moldau.runtime.views.process_worker"

@@ -13,7 +13,7 @@ from wire_client import Wire, message
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench
 
-from bench.hostile_clients import SOURCE, has_address
+from bench.hostile.clients import SOURCE, has_address
 from moldau.base import counters
 from moldau.cli.kafka import configs
 from moldau.testing import TestBroker, broker

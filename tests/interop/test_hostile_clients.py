@@ -20,7 +20,7 @@ from patience import PATIENCE_S, Patience, wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench
 
-from bench.hostile_clients import BAD_USER, KINDS, SOURCE, Crowd, Target, has_address
+from bench.hostile.clients import BAD_USER, KINDS, SOURCE, Crowd, Target, has_address
 from moldau.assembly.connections import NodeConnections
 from moldau.base import counters
 from moldau.testing import TestBroker

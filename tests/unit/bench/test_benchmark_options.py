@@ -6,9 +6,10 @@ import ssl
 
 import pytest
 
-from bench import options, tls
-from bench.results import Quantity, Result, Samples
-from bench.versus import WITH, WITHOUT, Compared
+from bench import tls
+from bench.measuring import options
+from bench.measuring.results import Quantity, Result, Samples
+from bench.measuring.versus import WITH, WITHOUT, Compared
 
 
 @pytest.mark.parametrize("scale", ["0", "-1", "nan", "inf", "much"])

@@ -14,7 +14,7 @@ from in_memory_node import InMemoryNode
 from operations import operations_of
 from turns_of_requests import turns_of
 
-from bench import stall_requests
+from bench.stalls import requests as stall_requests
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
