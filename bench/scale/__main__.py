@@ -28,7 +28,7 @@ from bench.measuring.progress import Progress
 from bench.measuring.report import NOTHING, Table, middle, show, show_bars, with_spread, write_json, write_markdown
 from bench.measuring.results import Quantity, Result, Samples
 from bench.measuring.rounds import Workload, run_rounds
-from bench.scale.workloads import Layout, fetch_one, fetch_session, layout_of, produce_one
+from bench.scale.workloads import Layout, fetch_one, fetch_session, layout_of, produce_one, wait_for_partitions
 
 PARTITIONS = (1, 100, 5_000)
 CONNECTIONS = (1, 1_000)
@@ -115,6 +115,7 @@ def _create(servers: Sequence[Server], layouts: Mapping[str, Layout], progress: 
         progress.say(f"creating {server.name}")
         seconds = create_topics(server.address, layouts[server.name].topics)
         created.samples[server.name] = Samples([seconds])
+        wait_for_partitions(server, layouts[server.name])
         held.samples[server.name] = Samples([resident_mib(server.pid)])
     return created, held
 

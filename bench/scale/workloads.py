@@ -65,12 +65,22 @@ def fetch_session(requests: int, layouts: Mapping[str, Layout]) -> Workload:
     """One batch a request from the active partition, in a session that holds every partition of the broker."""
 
     def prepare(server: Server, cleanup: ExitStack) -> Turn:
-        fetching = _fetching(server, cleanup)
-        everything = {topic: range(count) for topic, count in layouts[server.name].topics.items()}
-        fetching.open_session(fetch_frame(everything, 1, FULL_SESSION))
-        return _fetch_turn(fetching, requests)
+        return _fetch_turn(_session_of_all(server, layouts[server.name], cleanup), requests)
 
     return Workload((Quantity("fetch in a session of all", "req/s"),), prepare)
+
+
+def wait_for_partitions(server: Server, layout: Layout) -> None:
+    """Return when the broker has opened all partitions: it does so after the topics are created."""
+    with ExitStack() as cleanup:
+        _session_of_all(server, layout, cleanup)
+
+
+def _session_of_all(server: Server, layout: Layout, cleanup: ExitStack) -> Fetching:
+    fetching = _fetching(server, cleanup)
+    everything = {topic: range(count) for topic, count in layout.topics.items()}
+    fetching.open_session(fetch_frame(everything, 1, FULL_SESSION))
+    return fetching
 
 
 def _fetching(server: Server, cleanup: ExitStack) -> Fetching:
