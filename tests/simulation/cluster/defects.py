@@ -26,11 +26,11 @@ Defect = Callable[[Patch], None]
 # --- replication --------------------------------------------------------------------------------------------------
 
 
-def nothing_is_truncated_by_epoch(patch: Patch) -> None:
+def followers_do_not_truncate_by_epoch(patch: Patch) -> None:
     patch.setattr(reading, "divergence", lambda *_: None)
 
 
-def it_is_acknowledged_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
+def a_record_is_acknowledged_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
     patch.setattr(Partition, "acknowledged", lambda *_: None)
 
 
@@ -38,15 +38,15 @@ def the_high_watermark_does_not_wait_for_the_in_sync_replicas(patch: Patch) -> N
     patch.setattr(Leadership, "limit", lambda self, own_offset, _: own_offset)
 
 
-def followers_forget_the_producers(patch: Patch) -> None:
+def followers_do_not_remember_producers(patch: Patch) -> None:
     patch.setattr(log_module, "replay_batch", lambda *_: None)
 
 
-def a_new_leader_tells_the_end_before_it_knows_it(patch: Patch) -> None:
+def a_new_leader_returns_the_log_end_before_it_knows_it(patch: Patch) -> None:
     patch.setattr(list_offsets, "_check_high_watermark_is_current", lambda *_: None)
 
 
-def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
+def a_former_leader_acknowledges_waiting_requests(patch: Patch) -> None:
     def replacement(self: Partition, code: ErrorCode) -> None:
         waiting, self._leadership = list(self._waiting), None
         self._waiting.clear()
@@ -59,19 +59,19 @@ def a_leader_that_was_deposed_goes_on(patch: Patch) -> None:
 # --- the controller -----------------------------------------------------------------------------------------------
 
 
-def who_comes_back_counts_as_in_sync(patch: Patch) -> None:
+def a_restarted_broker_stays_in_the_in_sync_replicas(patch: Patch) -> None:
     patch.setattr(broker_registration, "leave_changes", lambda *_: [])
 
 
-def anybody_may_be_elected(patch: Patch) -> None:
+def any_live_replica_may_be_elected(patch: Patch) -> None:
     original = partition_change._elect
 
-    def lax(image: Any, old: Any, replicas: Any, isr: Any, election: Any, active: Any) -> tuple[int, bool]:
+    def replacement(image: Any, old: Any, replicas: Any, isr: Any, election: Any, active: Any) -> tuple[int, bool]:
         leader, unclean = original(image, old, replicas, isr, election, active)
         alive = [replica for replica in replicas if active(replica)]
         return (alive[0], False) if leader < 0 and alive else (leader, unclean)
 
-    patch.setattr(partition_change, "_elect", lax)
+    patch.setattr(partition_change, "_elect", replacement)
 
 
 def offsets_are_acknowledged_before_they_are_committed(patch: Patch) -> None:
@@ -86,45 +86,45 @@ def offsets_are_acknowledged_before_they_are_committed(patch: Patch) -> None:
 # --- the quorum ---------------------------------------------------------------------------------------------------
 
 
-def metadata_that_is_not_on_disk_counts(patch: Patch) -> None:
+def metadata_is_committed_before_it_is_on_disk(patch: Patch) -> None:
     patch.setattr(MetadataLog, "flushed_offset", property(lambda self: self.end_offset))
 
 
-def votes_are_forgotten(patch: Patch) -> None:
+def votes_are_lost_in_a_restart(patch: Patch) -> None:
     patch.setattr(QuorumStateFile, "read", lambda self: None)
 
 
-def a_vote_is_given_to_everybody_who_asks(patch: Patch) -> None:
+def every_vote_is_granted(patch: Patch) -> None:
     patch.setattr(Role, "_may_grant_without_leader", lambda self, candidate, is_up_to_date, is_pre_vote: is_up_to_date)
 
 
-def logs_that_are_behind_are_voted_for(patch: Patch) -> None:
-    honest = Role._may_grant_without_leader
+def candidates_whose_log_is_behind_get_votes(patch: Patch) -> None:
+    original = Role._may_grant_without_leader
     patch.setattr(
         Role,
         "_may_grant_without_leader",
-        lambda self, candidate, is_up_to_date, is_pre_vote: honest(self, candidate, True, is_pre_vote),
+        lambda self, candidate, is_up_to_date, is_pre_vote: original(self, candidate, True, is_pre_vote),
     )
 
 
-def metadata_is_not_truncated(patch: Patch) -> None:
+def the_metadata_log_is_not_truncated(patch: Patch) -> None:
     patch.setattr(MetadataLog, "truncate", lambda *_: None)
 
 
 DEFECTS: dict[Defect, int] = {
-    nothing_is_truncated_by_epoch: 0,
-    it_is_acknowledged_before_the_in_sync_replicas_have_it: 0,
+    followers_do_not_truncate_by_epoch: 0,
+    a_record_is_acknowledged_before_the_in_sync_replicas_have_it: 0,
     the_high_watermark_does_not_wait_for_the_in_sync_replicas: 0,
-    followers_forget_the_producers: 0,
-    a_new_leader_tells_the_end_before_it_knows_it: 4,
-    a_leader_that_was_deposed_goes_on: 0,
-    who_comes_back_counts_as_in_sync: 8,
-    anybody_may_be_elected: 0,
+    followers_do_not_remember_producers: 0,
+    a_new_leader_returns_the_log_end_before_it_knows_it: 4,
+    a_former_leader_acknowledges_waiting_requests: 0,
+    a_restarted_broker_stays_in_the_in_sync_replicas: 8,
+    any_live_replica_may_be_elected: 0,
     offsets_are_acknowledged_before_they_are_committed: 0,
-    metadata_that_is_not_on_disk_counts: 2,
-    votes_are_forgotten: 13,
-    a_vote_is_given_to_everybody_who_asks: 25,
-    logs_that_are_behind_are_voted_for: 41,
-    metadata_is_not_truncated: 3,
+    metadata_is_committed_before_it_is_on_disk: 2,
+    votes_are_lost_in_a_restart: 13,
+    every_vote_is_granted: 25,
+    candidates_whose_log_is_behind_get_votes: 41,
+    the_metadata_log_is_not_truncated: 3,
 }
 """Each defect with a seed that is known to show it soon."""

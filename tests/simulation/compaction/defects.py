@@ -22,15 +22,15 @@ Defect = Callable[[Patch], None]
 # --- swaps --------------------------------------------------------------------------------------------------------
 
 
-def a_swap_goes_on_after_the_log_was_cut(patch: Patch) -> None:
+def a_swap_continues_after_the_log_was_truncated(patch: Patch) -> None:
     patch.setattr(Swap, "is_wanted", True)
 
 
-def a_swap_is_not_taken_back(patch: Patch) -> None:
-    def forgotten(self: Log) -> None:
+def a_swap_is_not_rolled_back(patch: Patch) -> None:
+    def replacement(self: Log) -> None:
         self.swapping = None
 
-    patch.setattr(Log, "roll_back_swap", forgotten)
+    patch.setattr(Log, "roll_back_swap", replacement)
 
 
 def retention_does_not_wait_for_the_cleaner(patch: Patch) -> None:
@@ -50,11 +50,11 @@ def retention_does_not_wait_for_the_cleaner(patch: Patch) -> None:
 # --- retention ----------------------------------------------------------------------------------------------------
 
 
-def a_segment_is_as_old_as_its_first_record(patch: Patch) -> None:
+def the_age_of_a_segment_is_that_of_its_first_record(patch: Patch) -> None:
     patch.setattr(retention, "age_timestamp", lambda segment: segment.first_timestamp)
 
 
-def one_segment_too_many_goes_for_its_size(patch: Patch) -> None:
+def retention_by_size_removes_one_segment_too_many(patch: Patch) -> None:
     class Greedy(retention._Shrink):
         def __call__(self, segment: Any, next_base: int) -> bool:
             was_too_much = self._excess > 0
@@ -64,30 +64,30 @@ def one_segment_too_many_goes_for_its_size(patch: Patch) -> None:
     patch.setattr(retention, "_Shrink", Greedy)
 
 
-def what_is_only_compacted_expires_too(patch: Patch) -> None:
+def topics_that_are_only_compacted_expire_too(patch: Patch) -> None:
     patch.setattr(LogConfig, "deletes_by_retention", True)
 
 
 # --- the log start offset -----------------------------------------------------------------------------------------
 
 
-def deleted_records_are_told_before_all_have_deleted_them(patch: Patch) -> None:
+def delete_records_is_answered_before_all_replicas_have_done_it(patch: Patch) -> None:
     patch.setattr(Leadership, "deleted_below", lambda *_: None)
 
 
-def followers_do_not_heed_where_the_leader_begins(patch: Patch) -> None:
+def followers_ignore_the_log_start_offset_of_the_leader(patch: Patch) -> None:
     original = Partition.update_from_leader
     patch.setattr(Partition, "update_from_leader", lambda self, high_watermark, _: original(self, high_watermark, 0))
 
 
 RETENTION_DEFECTS: dict[Defect, int] = {
-    a_swap_goes_on_after_the_log_was_cut: 18,
-    a_swap_is_not_taken_back: 0,
+    a_swap_continues_after_the_log_was_truncated: 18,
+    a_swap_is_not_rolled_back: 0,
     retention_does_not_wait_for_the_cleaner: 2,
-    a_segment_is_as_old_as_its_first_record: 2,
-    one_segment_too_many_goes_for_its_size: 2,
-    what_is_only_compacted_expires_too: 10,
-    deleted_records_are_told_before_all_have_deleted_them: 2,
-    followers_do_not_heed_where_the_leader_begins: 3,
+    the_age_of_a_segment_is_that_of_its_first_record: 2,
+    retention_by_size_removes_one_segment_too_many: 2,
+    topics_that_are_only_compacted_expire_too: 10,
+    delete_records_is_answered_before_all_replicas_have_done_it: 2,
+    followers_ignore_the_log_start_offset_of_the_leader: 3,
 }
 """Each defect with a seed that is known to show it soon."""

@@ -26,7 +26,7 @@ Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
 
 
-def a_partition_is_given_before_it_is_released(patch: Patch) -> None:
+def a_partition_is_assigned_before_it_is_revoked(patch: Patch) -> None:
     original = reconcile.reconciled
 
     @wraps(original)
@@ -36,12 +36,12 @@ def a_partition_is_given_before_it_is_released(patch: Patch) -> None:
     patch.setattr(change, "reconciled", replacement)
 
 
-def a_member_that_does_not_say_what_it_owns_is_taken_to_own_nothing(patch: Patch) -> None:
+def a_heartbeat_without_owned_partitions_counts_as_owning_none(patch: Patch) -> None:
     original = reconcile._owns_any
     patch.setattr(reconcile, "_owns_any", lambda owned, partitions: original(owned or {}, partitions))
 
 
-def the_generation_is_not_counted_on(patch: Patch) -> None:
+def the_generation_is_not_increased(patch: Patch) -> None:
     original = Rebalance._begin_generation
 
     def replacement(self: Rebalance, group: ClassicGroup, effects: Effects) -> None:
@@ -52,15 +52,15 @@ def the_generation_is_not_counted_on(patch: Patch) -> None:
     patch.setattr(Rebalance, "_begin_generation", replacement)
 
 
-def commits_of_old_generations_are_taken(patch: Patch) -> None:
+def commits_of_old_generations_are_accepted(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "check_commit", lambda *_: None)
 
 
-def commits_of_former_members_are_taken(patch: Patch) -> None:
+def commits_of_former_members_are_accepted(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "check_commit", lambda *_: None)
 
 
-def answers_leave_before_the_append(patch: Patch) -> None:
+def responses_are_sent_before_the_append(patch: Patch) -> None:
     def replacement(self: Shard, outcome: Any) -> Any:
         for waiting, response in outcome.answers:
             waiting.complete(response)
@@ -69,7 +69,7 @@ def answers_leave_before_the_append(patch: Patch) -> None:
     patch.setattr(Shard, "_respond_when_committed", replacement)
 
 
-def what_is_not_on_disk_counts_as_committed(patch: Patch) -> None:
+def records_are_committed_before_they_are_on_disk(patch: Patch) -> None:
     original = Partition._advance
 
     def replacement(self: Partition, size: int) -> None:
@@ -83,11 +83,11 @@ def what_is_not_on_disk_counts_as_committed(patch: Patch) -> None:
     patch.setattr(Partition, "_advance", replacement)
 
 
-def a_record_is_dropped_on_replay(patch: Patch) -> None:
+def records_are_skipped_on_replay(patch: Patch) -> None:
     _skip_every(patch, Groups, "replay", every=50)
 
 
-def a_record_is_not_applied(patch: Patch) -> None:
+def records_are_not_applied(patch: Patch) -> None:
     _skip_every(patch, Offsets, "apply", every=50)
 
 
@@ -111,7 +111,7 @@ def consumer_sessions_never_end(patch: Patch) -> None:
     patch.setattr(MemberRemoval, "_on_timeout", lambda *_: NOTHING)
 
 
-def heartbeats_do_not_count(patch: Patch) -> None:
+def heartbeats_do_not_extend_sessions(patch: Patch) -> None:
     original = ClassicGroups.heartbeat
 
     def replacement(self: ClassicGroups, request: Any, client: Any) -> Any:
@@ -125,20 +125,20 @@ def heartbeats_do_not_count(patch: Patch) -> None:
     patch.setattr(ClassicGroups, "heartbeat", replacement)
 
 
-def nobody_is_waited_for_in_a_rebalance(patch: Patch) -> None:
+def a_rebalance_does_not_wait_for_members(patch: Patch) -> None:
     patch.setattr(ClassicGroup, "have_all_joined", property(lambda self: True))
 
 
-def those_who_wait_are_forgotten_with_the_machine(patch: Patch) -> None:
+def waiting_requests_are_lost_when_the_coordinator_moves(patch: Patch) -> None:
     patch.setattr(Groups, "waiting", lambda self: iter(()))
 
 
-def offsets_expire_while_they_are_read(patch: Patch) -> None:
+def offsets_of_subscribed_topics_expire(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "is_subscribed_to", lambda *_: False)
     patch.setattr(ClassicGroup, "is_subscribed_to", lambda *_: False)
 
 
-def offsets_of_a_new_topic_go_with_its_namesake(patch: Patch) -> None:
+def offsets_of_a_topic_created_again_are_deleted(patch: Patch) -> None:
     original = offset_removal.of_deleted_topics
     patch.setattr(
         offset_removal,
@@ -149,15 +149,15 @@ def offsets_of_a_new_topic_go_with_its_namesake(patch: Patch) -> None:
     )
 
 
-def a_member_is_replayed_as_it_first_was(patch: Patch) -> None:
+def changes_of_a_member_are_ignored_on_replay(patch: Patch) -> None:
     patch.setattr("moldau.coordinator.group.classic.group.ClassicMember.matches_logged", lambda *_: True)
 
 
-def topics_that_change_are_not_looked_at(patch: Patch) -> None:
+def changes_of_topics_are_ignored(patch: Patch) -> None:
     patch.setattr(Groups, "topics_changed", lambda *_: NOTHING)
 
 
-def anything_goes_wrong_as_unknown(patch: Patch) -> None:
+def errors_of_members_become_unknown_server_error(patch: Patch) -> None:
     original = ClassicGroup.check_member
 
     def replacement(self: ClassicGroup, member_id: str, instance_id: str | None) -> Any:
@@ -171,24 +171,24 @@ def anything_goes_wrong_as_unknown(patch: Patch) -> None:
 
 
 DEFECTS: dict[Defect, int] = {
-    a_partition_is_given_before_it_is_released: 0,
-    a_member_that_does_not_say_what_it_owns_is_taken_to_own_nothing: 1,
-    the_generation_is_not_counted_on: 0,
-    commits_of_old_generations_are_taken: 6,
-    commits_of_former_members_are_taken: 5,
-    answers_leave_before_the_append: 0,
-    what_is_not_on_disk_counts_as_committed: 10,
-    a_record_is_dropped_on_replay: 0,
-    a_record_is_not_applied: 0,
+    a_partition_is_assigned_before_it_is_revoked: 0,
+    a_heartbeat_without_owned_partitions_counts_as_owning_none: 1,
+    the_generation_is_not_increased: 0,
+    commits_of_old_generations_are_accepted: 6,
+    commits_of_former_members_are_accepted: 5,
+    responses_are_sent_before_the_append: 0,
+    records_are_committed_before_they_are_on_disk: 10,
+    records_are_skipped_on_replay: 0,
+    records_are_not_applied: 0,
     classic_sessions_never_end: 91,
     consumer_sessions_never_end: 0,
-    heartbeats_do_not_count: 24,
-    nobody_is_waited_for_in_a_rebalance: 0,
-    those_who_wait_are_forgotten_with_the_machine: 42,
-    offsets_expire_while_they_are_read: 0,
-    offsets_of_a_new_topic_go_with_its_namesake: 4,
-    a_member_is_replayed_as_it_first_was: 0,
-    topics_that_change_are_not_looked_at: 0,
-    anything_goes_wrong_as_unknown: 0,
+    heartbeats_do_not_extend_sessions: 24,
+    a_rebalance_does_not_wait_for_members: 0,
+    waiting_requests_are_lost_when_the_coordinator_moves: 42,
+    offsets_of_subscribed_topics_expire: 0,
+    offsets_of_a_topic_created_again_are_deleted: 4,
+    changes_of_a_member_are_ignored_on_replay: 0,
+    changes_of_topics_are_ignored: 0,
+    errors_of_members_become_unknown_server_error: 0,
 }
 """Each defect with a seed that is known to show it soon."""

@@ -36,7 +36,7 @@ Defect = Callable[[Patch], None]
 # --- the coordinator ----------------------------------------------------------------------------------------------
 
 
-def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
+def end_txn_is_acknowledged_before_it_is_committed(patch: Patch) -> None:
     from moldau.runtime.coordinators.shard import Shard
 
     def replacement(self: Shard, outcome: Any) -> Any:
@@ -47,15 +47,15 @@ def an_end_is_told_before_it_is_committed(patch: Patch) -> None:
     patch.setattr(Shard, "_respond_when_committed", replacement)
 
 
-def who_comes_back_leaves_its_transaction_open(patch: Patch) -> None:
+def init_producer_id_leaves_the_transaction_open(patch: Patch) -> None:
     original = initializing.initialize
 
-    def lax(transaction: Any, *rest: Any) -> Any:
+    def replacement(transaction: Any, *rest: Any) -> Any:
         if transaction.state is State.ONGOING:
             transaction = replace(transaction, state=State.COMPLETE_ABORT, partitions=frozenset())
         return original(transaction, *rest)
 
-    patch.setattr(initializing, "initialize", lax)
+    patch.setattr(initializing, "initialize", replacement)
 
 
 def old_producers_are_not_fenced(patch: Patch) -> None:
@@ -63,28 +63,28 @@ def old_producers_are_not_fenced(patch: Patch) -> None:
         patch.setattr(module, "check_producer", lambda *_: None)
 
 
-def nobody_loses_patience(patch: Patch) -> None:
+def open_transactions_never_time_out(patch: Patch) -> None:
     patch.setattr(Transactions, "_watch", lambda *_: None)
 
 
-def a_new_coordinator_does_not_go_on_with_what_was_decided(patch: Patch) -> None:
+def a_new_coordinator_does_not_complete_decided_transactions(patch: Patch) -> None:
     patch.setattr(Transactions, "_resume", lambda *_: None)
 
 
-def markers_wait_for_topics_that_are_gone(patch: Patch) -> None:
+def markers_wait_for_deleted_topics(patch: Patch) -> None:
     original = MarkerSender._enqueue
 
-    def stubborn(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
+    def replacement(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
         known, gone = [], []
         for each in partitions:
             (known if each.topic in self._current.image.topics else gone).append(each)
         self._retry(sending, gone)
         original(self, sending, known)
 
-    patch.setattr(MarkerSender, "_enqueue", stubborn)
+    patch.setattr(MarkerSender, "_enqueue", replacement)
 
 
-def a_topic_that_is_gone_takes_all_markers_with_it(patch: Patch) -> None:
+def a_deleted_topic_drops_all_markers(patch: Patch) -> None:
     original = MarkerSender._enqueue
 
     def replacement(self: MarkerSender, sending: Any, partitions: Iterable[TopicPartition]) -> None:
@@ -96,28 +96,28 @@ def a_topic_that_is_gone_takes_all_markers_with_it(patch: Patch) -> None:
     patch.setattr(MarkerSender, "_enqueue", replacement)
 
 
-def who_has_used_up_all_epochs_begins_anew_under_the_same_id(patch: Patch) -> None:
+def a_producer_id_is_kept_after_its_last_epoch(patch: Patch) -> None:
     original = initializing.initialize
 
-    def thrifty(transaction: Any, *rest: Any) -> Any:
+    def replacement(transaction: Any, *rest: Any) -> Any:
         return replace(original(transaction, *rest), producer_id=transaction.producer_id)
 
-    patch.setattr(initializing, "initialize", thrifty)
+    patch.setattr(initializing, "initialize", replacement)
 
 
-def an_id_that_was_followed_by_another_is_not_fenced(patch: Patch) -> None:
-    def lax(transaction: Any, producer: Any) -> None:
+def a_replaced_producer_id_is_not_fenced(patch: Patch) -> None:
+    def replacement(transaction: Any, producer: Any) -> None:
         if producer.producer_id == transaction.producer_id:
             check_producer(transaction, producer)
 
     for module in (adding, ending):
-        patch.setattr(module, "check_producer", lax)
+        patch.setattr(module, "check_producer", replacement)
 
 
 # --- partitions ---------------------------------------------------------------------------------------------------
 
 
-def a_marker_counts_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
+def a_marker_takes_effect_before_the_in_sync_replicas_have_it(patch: Patch) -> None:
     original = WriteTxnMarkers._write
 
     def replacement(self: WriteTxnMarkers, marker: Any, name: Any) -> Any:
@@ -132,42 +132,42 @@ def nothing_is_verified(patch: Patch) -> None:
     patch.setattr(Verifications, "check", lambda *_: None)
 
 
-def open_transactions_do_not_hold_readers_up(patch: Patch) -> None:
+def the_last_stable_offset_ignores_open_transactions(patch: Patch) -> None:
     patch.setattr(Log, "last_stable_offset", lambda self, high_watermark: high_watermark)
 
 
-def nobody_is_told_what_was_aborted(patch: Patch) -> None:
+def the_list_of_aborted_transactions_is_empty(patch: Patch) -> None:
     patch.setattr(Log, "aborted_in", lambda *_: ())
 
 
-def what_was_aborted_from_below_the_start_on_is_not_told(patch: Patch) -> None:
+def aborted_transactions_from_below_the_log_start_are_not_listed(patch: Patch) -> None:
     original = Log.aborted_in
 
-    def short(self: Log, *rest: Any) -> Any:
+    def replacement(self: Log, *rest: Any) -> Any:
         return [each for each in original(self, *rest) if each.first_offset >= self.start_offset]
 
-    patch.setattr(Log, "aborted_in", short)
+    patch.setattr(Log, "aborted_in", replacement)
 
 
-def transactions_from_below_the_start_on_do_not_hold_readers_up(patch: Patch) -> None:
+def the_last_stable_offset_ignores_transactions_from_below_the_log_start(patch: Patch) -> None:
     original = Producers.first_unstable_offset
 
-    def stable(self: Log, high_watermark: int) -> int:
+    def replacement(self: Log, high_watermark: int) -> int:
         unstable = original(self.producers, high_watermark)
         is_ours = unstable is not None and unstable >= self.start_offset
         return min(unstable, high_watermark) if is_ours and unstable is not None else high_watermark
 
-    patch.setattr(Log, "last_stable_offset", stable)
+    patch.setattr(Log, "last_stable_offset", replacement)
 
 
 # --- offsets ------------------------------------------------------------------------------------------------------
 
 
-def offsets_count_before_the_marker(patch: Patch) -> None:
+def transactional_offsets_take_effect_before_the_marker(patch: Patch) -> None:
     patch.setattr(Groups, "apply_transactional", lambda self, _, record: self.apply(record))
 
 
-def aborted_offsets_count(patch: Patch) -> None:
+def aborted_offsets_take_effect(patch: Patch) -> None:
     original = Groups.end_transaction
     patch.setattr(Groups, "end_transaction", lambda self, producer_id, _: original(self, producer_id, True))
 
@@ -175,73 +175,73 @@ def aborted_offsets_count(patch: Patch) -> None:
 # --- compaction ---------------------------------------------------------------------------------------------------
 
 
-def the_first_of_a_key_is_kept(patch: Patch) -> None:
+def the_first_record_of_a_key_is_kept(patch: Patch) -> None:
     original = KeyMap.put
 
-    def first_only(self: KeyMap, keys: Any, offsets: Any) -> None:
+    def replacement(self: KeyMap, keys: Any, offsets: Any) -> None:
         is_new = self.last_offsets(keys) < 0
         original(self, keys.cut(is_new), offsets[is_new])
 
-    patch.setattr(KeyMap, "put", first_only)
+    patch.setattr(KeyMap, "put", replacement)
 
 
-def tombstones_go_at_once(patch: Patch) -> None:
+def tombstones_are_removed_at_once(patch: Patch) -> None:
     patch.setattr(CompactionRules, "horizon_ms", lambda self: self._job.now_ms)
 
 
-def what_is_not_decided_is_cleaned(patch: Patch) -> None:
+def records_past_the_last_stable_offset_are_cleaned(patch: Patch) -> None:
     original = log_cleaner_choice.dirty_log
 
-    def eager(partition: Partition, now_ms: int) -> Any:
+    def replacement(partition: Partition, now_ms: int) -> Any:
         patch_here = pytest.MonkeyPatch()
         with patch_here.context() as here:
             here.setattr(Partition, "last_stable_offset", property(lambda self: self.log.end_offset))
             return original(partition, now_ms)
 
-    patch.setattr(log_cleaner, "dirty_log", eager)
+    patch.setattr(log_cleaner, "dirty_log", replacement)
 
 
-def what_was_aborted_takes_the_place_of_what_was_not(patch: Patch) -> None:
+def aborted_records_replace_committed_ones(patch: Patch) -> None:
     patch.setattr(TransactionTracker, "on_data_batch", lambda *_: False)
 
 
-def aborted_tombstones_delete(patch: Patch) -> None:
+def aborted_tombstones_delete_records(patch: Patch) -> None:
     original = clean._batches_with_keys
 
-    def with_aborted_tombstones(piece: Any, first_dirty_offset: int, transactions: TransactionTracker) -> Any:
+    def replacement(piece: Any, first_dirty_offset: int, transactions: TransactionTracker) -> Any:
         has_keys = original(piece, first_dirty_offset, transactions)
         is_data = (piece.last_offsets >= first_dirty_offset) & ~piece.is_control
         for index in (is_data & ~has_keys).nonzero()[0].tolist():
             has_keys[index] = all(record.value is None for record in decode_records(piece.batch(index)))
         return has_keys
 
-    patch.setattr(clean, "_batches_with_keys", with_aborted_tombstones)
+    patch.setattr(clean, "_batches_with_keys", replacement)
 
 
 TRANSACTION_DEFECTS: dict[Defect, int] = {
-    an_end_is_told_before_it_is_committed: 1,
-    who_comes_back_leaves_its_transaction_open: 0,
+    end_txn_is_acknowledged_before_it_is_committed: 1,
+    init_producer_id_leaves_the_transaction_open: 0,
     old_producers_are_not_fenced: 0,
-    nobody_loses_patience: 0,
-    a_new_coordinator_does_not_go_on_with_what_was_decided: 0,
-    a_marker_counts_before_the_in_sync_replicas_have_it: 0,
-    markers_wait_for_topics_that_are_gone: 7,
-    a_topic_that_is_gone_takes_all_markers_with_it: 10,
-    who_has_used_up_all_epochs_begins_anew_under_the_same_id: 18,
-    an_id_that_was_followed_by_another_is_not_fenced: 11,
+    open_transactions_never_time_out: 0,
+    a_new_coordinator_does_not_complete_decided_transactions: 0,
+    a_marker_takes_effect_before_the_in_sync_replicas_have_it: 0,
+    markers_wait_for_deleted_topics: 7,
+    a_deleted_topic_drops_all_markers: 10,
+    a_producer_id_is_kept_after_its_last_epoch: 18,
+    a_replaced_producer_id_is_not_fenced: 11,
     nothing_is_verified: 0,
-    open_transactions_do_not_hold_readers_up: 0,
-    nobody_is_told_what_was_aborted: 0,
-    what_was_aborted_from_below_the_start_on_is_not_told: 2,
-    transactions_from_below_the_start_on_do_not_hold_readers_up: 2,
-    offsets_count_before_the_marker: 0,
-    aborted_offsets_count: 0,
+    the_last_stable_offset_ignores_open_transactions: 0,
+    the_list_of_aborted_transactions_is_empty: 0,
+    aborted_transactions_from_below_the_log_start_are_not_listed: 2,
+    the_last_stable_offset_ignores_transactions_from_below_the_log_start: 2,
+    transactional_offsets_take_effect_before_the_marker: 0,
+    aborted_offsets_take_effect: 0,
 }
 COMPACTION_DEFECTS: dict[Defect, int] = {
-    the_first_of_a_key_is_kept: 5,
-    tombstones_go_at_once: 0,
-    what_is_not_decided_is_cleaned: 0,
-    what_was_aborted_takes_the_place_of_what_was_not: 0,
-    aborted_tombstones_delete: 13,
+    the_first_record_of_a_key_is_kept: 5,
+    tombstones_are_removed_at_once: 0,
+    records_past_the_last_stable_offset_are_cleaned: 0,
+    aborted_records_replace_committed_ones: 0,
+    aborted_tombstones_delete_records: 13,
 }
 """Each defect with a seed that is known to show it soon."""

@@ -49,11 +49,11 @@ class Hazards:
     @contextmanager
     def late_epochs(self) -> Iterator[None]:
         """Give new producers almost no epochs left, as if they had run for years."""
-        honest = initializing.create
+        original = initializing.create
 
         def aged(transactional_id: str, *rest: Any) -> Transaction:
             left = Random(f"epochs of {transactional_id} in {self._seed}").randint(1, EPOCHS_LEFT_MAX)
-            return replace(honest(transactional_id, *rest), producer_epoch=PRODUCER_EPOCH_MAX - left)
+            return replace(original(transactional_id, *rest), producer_epoch=PRODUCER_EPOCH_MAX - left)
 
         if not self.uses_up_epochs:
             yield

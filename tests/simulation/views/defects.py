@@ -18,42 +18,42 @@ Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
 
 
-def the_index_knows_only_the_least_values(patch: Patch) -> None:
+def the_index_knows_only_the_smallest_values(patch: Patch) -> None:
     original = RunIndex.add
 
-    def narrower(self: RunIndex, run: IndexedRun) -> None:
+    def replacement(self: RunIndex, run: IndexedRun) -> None:
         run.ranges = {key: bounds and (bounds[0], bounds[0]) for key, bounds in run.ranges.items()}
         original(self, run)
 
-    patch.setattr(RunIndex, "add", narrower)
+    patch.setattr(RunIndex, "add", replacement)
 
 
 def open_transactions_are_shown_to_all(patch: Patch) -> None:
     original = ShownRun.cut
 
-    def longer(self: ShownRun, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> Cut:
+    def replacement(self: ShownRun, offset: int, up_to: int, bytes_max: int, at_least_one: bool) -> Cut:
         return original(self, offset, max(up_to, self.end), bytes_max, at_least_one)
 
-    patch.setattr(ShownRun, "cut", longer)
+    patch.setattr(ShownRun, "cut", replacement)
 
 
-def nobody_is_told_what_was_aborted(patch: Patch) -> None:
+def the_list_of_aborted_transactions_is_empty(patch: Patch) -> None:
     patch.setattr(ViewLog, "aborted_between", lambda *_: ())
 
 
-def a_deleted_view_leaves_its_definition(patch: Patch) -> None:
+def a_deleted_view_keeps_its_definition(patch: Patch) -> None:
     original = Views.on_image
 
-    def forgetful(self: Views, changes: Changes) -> None:
+    def replacement(self: Views, changes: Changes) -> None:
         definitions = dict(self._definitions)
         original(self, changes)
         self._definitions = definitions
 
-    patch.setattr(Views, "on_image", forgetful)
+    patch.setattr(Views, "on_image", replacement)
 
 
-def a_run_that_failed_shows_nothing(patch: Patch) -> None:
-    def skip(self: ViewPartition, offset: int, records: Any, failed: Any) -> bool:
+def a_failed_run_shows_nothing(patch: Patch) -> None:
+    def replacement(self: ViewPartition, offset: int, records: Any, failed: Any) -> bool:
         last = offset + 1
         empty = view_partition.Evaluated(
             offset, last, view_partition.marker(offset, 0), (0,), (offset,), 0, 0, 0, holds_batches=False
@@ -61,14 +61,14 @@ def a_run_that_failed_shows_nothing(patch: Patch) -> None:
         self._shown.add(offset, empty)
         return True
 
-    patch.setattr(ViewPartition, "_on_failed", skip)
+    patch.setattr(ViewPartition, "_on_failed", replacement)
 
 
 VIEW_DEFECTS: dict[Defect, int] = {
-    the_index_knows_only_the_least_values: 0,
+    the_index_knows_only_the_smallest_values: 0,
     open_transactions_are_shown_to_all: 2,
-    nobody_is_told_what_was_aborted: 0,
-    a_deleted_view_leaves_its_definition: 0,
-    a_run_that_failed_shows_nothing: 0,
+    the_list_of_aborted_transactions_is_empty: 0,
+    a_deleted_view_keeps_its_definition: 0,
+    a_failed_run_shows_nothing: 0,
 }
 """Each defect with a seed that is known to show it soon."""
