@@ -186,6 +186,10 @@ def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
     if core.log.snapshot_size(snapshot) is not None:
         _adopt_snapshot(core)
         return
+    if snapshot == role.downloading:
+        # After a failed request for a piece, a fetch reached the leader as a bootstrap server: the download goes on.
+        return
+    _drop_download(role)
     role.download, role.downloading = core.log.receive_snapshot(snapshot), snapshot
 
 

@@ -332,6 +332,46 @@ def test_corrupt_batches_are_fetched_again() -> None:
     assert [each.request for each in replica.sent(ApiKey.FETCH)][-1:] == [outgoing.request]
 
 
+def follow_to_snapshot(replica: Replica, outgoing: OutgoingRequest, end_offset: int) -> None:
+    """Answer a fetch as node 2, the leader of epoch 4: the replica needs a snapshot first."""
+    partition = fetch.PartitionData(
+        0, current_leader=fetch.LeaderIdAndEpoch(2, 4), snapshot_id=fetch.SnapshotId(end_offset, 3), records=b""
+    )
+    topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
+    replica.quorum.on_response(outgoing, fetch.FetchResponse(responses=topics))
+
+
+def downloading() -> Replica:
+    """A follower with the first 300 bytes of a snapshot. Its request for the next ones has failed."""
+    replica = Replica()
+    replica.ask(begin_request(2, 4))
+    follow_to_snapshot(replica, replica.sent(ApiKey.FETCH)[-1], 50)
+    snapshot_id, leader = fetch_snapshot.ResponseSnapshotId(50, 3), fetch_snapshot.LeaderIdAndEpoch(2, 4)
+    piece = fetch_snapshot.ResponsePartitionSnapshot(0, 0, snapshot_id, leader, 900, 0, bytes(300))
+    response = fetch_snapshot.FetchSnapshotResponse(topics=[fetch_snapshot.ResponseTopicSnapshot(TOPIC, [piece])])
+    replica.quorum.on_response(replica.sent(ApiKey.FETCH_SNAPSHOT)[-1], response)
+    replica.quorum.on_response(replica.sent(ApiKey.FETCH_SNAPSHOT)[-1], KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    return replica
+
+
+@pytest.mark.parametrize(("named", "position"), [(50, 300), (60, 0)])
+def test_a_download_goes_on_although_the_leader_names_the_snapshot_again(named: int, position: int) -> None:
+    """While the leader is not asked again, a fetch may reach it as a bootstrap server."""
+    replica = downloading()
+    role = replica.quorum.role
+    assert isinstance(role, Follower)
+    first = role.download
+    [outgoing] = replica.sent(ApiKey.FETCH)
+    assert outgoing.node_id != 2
+    replica.clock.move(SETTINGS.retry_backoff_ms)
+    follow_to_snapshot(replica, outgoing, named)
+    [again] = replica.sent(ApiKey.FETCH_SNAPSHOT)
+    partition = again.request.topics[0].partitions[0]  # type: ignore[attr-defined]
+    assert (partition.snapshot_id.end_offset, partition.position) == (named, position)
+    assert first is not None
+    assert first.size == position, "the download of an older snapshot is removed"
+
+
 def test_an_observer_asks_all_bootstrap_servers_until_one_names_the_leader() -> None:
     log = MemoryRaftLog()
     addresses = {each: (f"node{each}", 9093) for each in (1, 2, 3)}
