@@ -254,7 +254,8 @@ def test_a_group_with_offsets_is_there_after_a_replay_though_its_classic_member_
     leave(shard)
     topics = [OffsetCommitRequestTopic(name="a", partitions=[OffsetCommitRequestPartition(0, 7)])]
     commit = OffsetCommitRequest("g", topics=topics)
-    assert shard.submit(lambda groups: groups.offsets.commit(commit, OLD)).value().topics[0].partitions[0].error_code == 0
+    committed = shard.submit(lambda groups: groups.offsets.commit(commit, OLD)).value()
+    assert committed.topics[0].partitions[0].error_code == 0
     pending = shard.submit(lambda groups: groups.join(join_request(""), OLD)).value()
     assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
     shard.replay()
