@@ -145,7 +145,7 @@ def truncate_to_leader(core: Core, diverging: EpochEnd) -> None:
     own = core.log.end_of_epoch(diverging.epoch)
     offset = min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
     if diverging.epoch == 0:
-        # No batch has this epoch. Apache Kafka's leaders name it if all their epochs are later ones.
+        # No batch has this epoch. Apache Kafka's leaders name it, the bootstrap snapshot's, if all theirs are later.
         offset = min(diverging.end_offset, core.log.end_offset)
     assert offset >= core.high_watermark, (
         f"the leader's log diverges at {offset}, below the high watermark {core.high_watermark}"
