@@ -47,6 +47,7 @@ class ClassicGroups:
 
         def restore(error: KafkaError) -> Outcome[None]:
             self._state.groups[group.group_id] = group
+            self._rebalance.cancel_join_timeout(group.group_id)
             raise error
 
         outcome.on_refused = restore

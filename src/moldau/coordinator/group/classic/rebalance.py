@@ -157,10 +157,13 @@ class Rebalance:
             self._complete_join(group, effects)
         return effects
 
+    def cancel_join_timeout(self, group_id: str) -> None:
+        self._state.deadlines.cancel(("join", group_id))
+
     def _complete_join(self, group: ClassicGroup, effects: Effects) -> None:
         """Begin a generation with the members that joined. Static members stay until their session or the
         sync phase times out."""
-        self._state.deadlines.cancel(("join", group.group_id))
+        self.cancel_join_timeout(group.group_id)
         group.new_member_added = False
         late = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
         for member in late:
