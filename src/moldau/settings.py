@@ -42,8 +42,7 @@ from moldau.base.setting_sources import (
 )
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
-from moldau.coordinator.group.reading import read_groups
-from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.settings import GroupSettings, read_groups
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
 from moldau.security.authorizer_settings import AuthorizerSettings, read_authorizer, warn_of_authorizer

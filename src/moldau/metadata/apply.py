@@ -273,7 +273,9 @@ def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     else:
         overlay.configs.pop(key)
     overlay.changes.configs.add(key)
-    if record.name == VIEW_SOURCE_ID and record.value is not None:
+    # Brokers accept configs of any name, also of this one.
+    is_view = record.name == VIEW_SOURCE_ID and record.resource_type == ConfigResource.TOPIC
+    if is_view and record.value is not None:
         overlay.views = overlay.views_with(record.resource_name, uuid_from_text(record.value))
 
 

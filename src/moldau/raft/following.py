@@ -42,8 +42,8 @@ def fetch(core: Core) -> None:
 
 def _fetch_from_leader(core: Core, role: Follower) -> None:
     settings = core.settings
-    if role.download is not None and role.downloading is not None:
-        request = requests.fetch_snapshot_request(core.me, role.epoch, role.downloading, role.download.size, settings)
+    if role.download is not None and role.download_id is not None:
+        request = requests.fetch_snapshot_request(core.me, role.epoch, role.download_id, role.download.size, settings)
         core.send(role.leader_id, role.leader_endpoint, ApiKey.FETCH_SNAPSHOT, request)
     else:
         fetch_request = requests.fetch_request(core.me, role.epoch, core.log, core.high_watermark, settings)
@@ -145,6 +145,7 @@ def truncate_to_leader(core: Core, diverging: EpochEnd) -> None:
     own = core.log.end_of_epoch(diverging.epoch)
     offset = min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
     if diverging.epoch == 0:
+        # No batch has this epoch. Apache Kafka's leaders name it, the bootstrap snapshot's, if all theirs are later.
         offset = min(diverging.end_offset, core.log.end_offset)
     assert offset >= core.high_watermark, (
         f"the leader's log diverges at {offset}, below the high watermark {core.high_watermark}"
@@ -186,7 +187,11 @@ def _begin_download(core: Core, role: Follower, snapshot: SnapshotId) -> None:
     if core.log.snapshot_size(snapshot) is not None:
         _adopt_snapshot(core)
         return
-    role.download, role.downloading = core.log.receive_snapshot(snapshot), snapshot
+    if snapshot == role.download_id:
+        # After a failed request for a piece, a fetch reached the leader as a bootstrap server: the download goes on.
+        return
+    _drop_download(role)
+    role.download, role.download_id = core.log.receive_snapshot(snapshot), snapshot
 
 
 def on_snapshot_response(core: Core, sent: OutgoingRequest, response: FetchSnapshotResponse) -> bool:
@@ -218,7 +223,7 @@ def _append_piece(core: Core, role: Follower, partition: ResponsePartitionSnapsh
     """Append the piece to the download, and have it checked once it is complete; return False if it is not the next
     piece."""
     download, snapshot_id = role.download, partition.snapshot_id
-    if download is None or snapshot_id is None or (snapshot_id.end_offset, snapshot_id.epoch) != role.downloading:
+    if download is None or snapshot_id is None or (snapshot_id.end_offset, snapshot_id.epoch) != role.download_id:
         return False
     piece = memoryview_of(partition.unaligned_records)
     if partition.position != download.size or not len(piece) or download.size + len(piece) > partition.size:
@@ -234,7 +239,7 @@ def on_snapshot_checked(core: Core, download: SnapshotDownload, is_sound: bool) 
     core.checking = None
     role = core.role
     if isinstance(role, Follower) and role.download is download:
-        role.download = role.downloading = None
+        role.download = role.download_id = None
         if is_sound:
             download.freeze()
             _adopt_snapshot(core)
@@ -246,7 +251,7 @@ def on_snapshot_checked(core: Core, download: SnapshotDownload, is_sound: bool) 
 def _drop_download(role: Follower) -> None:
     if role.download is not None:
         role.download.abandon()
-    role.download = role.downloading = None
+    role.download = role.download_id = None
 
 
 def _adopt_snapshot(core: Core) -> None:

@@ -61,6 +61,8 @@ def on_api_versions_response(core: Core, sent: OutgoingRequest, response: ApiVer
     if not isinstance(leader, Leader) or leader.adding is None or leader.adding.voter.key.id != sent.node_id:
         return True
     adding = leader.adding
+    # A single voter hears from nobody. With a second one it must hear from a majority, from now on.
+    leader.progress.on_contact(adding.voter.key, core.now_ms)
     supported = next((each for each in response.supported_features if each.name == KRAFT_VERSION_FEATURE), None)
     versions = KRaftVersions(supported.min_version, supported.max_version) if supported else KRaftVersions(0, 0)
     if response.error_code:

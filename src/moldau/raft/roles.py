@@ -171,7 +171,8 @@ class Follower(Role):
     """A fetch from this leader succeeded in this epoch, and there is no sign since then that the leader is gone."""
     update_voter_at_ms: int = NEVER_MS
     download: SnapshotDownload | None = None
-    downloading: SnapshotId | None = None
+    download_id: SnapshotId | None = None
+    """The snapshot that `download` is of."""
 
     @property
     def deadline_ms(self) -> int:

@@ -96,7 +96,8 @@ def _split_by_size(values: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def check_snapshot(batches: Iterable[tuple[BatchHeader, memoryview]]) -> None:
-    """Raise MalformedData unless every CRC matches, the first batch has the header and the last one the footer."""
+    """Raise MalformedData unless every CRC matches, the first control batch has the header and the last batch the
+    footer."""
     kinds: list[int] = []
     last_kinds: list[int] = []
     for header, batch in batches:

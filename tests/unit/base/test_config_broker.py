@@ -27,7 +27,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.implemented_configs import IMPLEMENTED
 from moldau.base.own_configs import OWN
 from moldau.base.topic_configs import TOPIC_CONFIGS
-from moldau.coordinator.group.reading import read_groups
+from moldau.coordinator.group.settings import read_groups
 from moldau.log.config import LogConfig
 from moldau.runtime.cleaning import settings as log_cleaner_settings
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.base.errors import ErrorCode
+from moldau.base.ids import uuid_text
 from moldau.base.steps import finish
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.configs import (
@@ -220,6 +221,14 @@ def test_configs_of_one_broker_and_of_all_brokers() -> None:
     broker = broker_layers(image, NODE_ID, {"log.retention.ms": "10"})
     assert (broker.dynamic, broker.dynamic_default) == ({"log.retention.ms": "8"}, {"log.retention.ms": "9"})
     assert broker_layers(image, 2, {}).dynamic == {}
+
+
+def test_a_brokers_config_with_the_name_of_a_views_makes_no_view() -> None:
+    """Brokers accept unknown keys. This one says of a topic which topic it is a view of."""
+    for value in ("not an id", uuid_text(START.topics["a"].id)):
+        image, codes, messages = step(START, (ALL_BROKERS, [("moldau.view.source.id", SET, value)]))
+        assert codes == [0], messages
+        assert (image.topics, image.views) == (START.topics, START.views)
 
 
 def test_a_static_key_cannot_be_set_dynamically() -> None:

@@ -141,6 +141,15 @@ def test_views_use_up_no_partitions_of_a_request() -> None:
     assert charged == [*[1] * 10, 1000]
 
 
+def test_a_view_counts_as_one_partition_for_the_quota_also_when_it_is_deleted() -> None:
+    image, charged = with_view(), list[int]()
+    create_both = CreateTopicsRequest(topics=[view("other", "orders"), topic("more", 2, 1)])
+    finish(decide_create_topics(image, create_both, defaults(), Random(1), charged.append))
+    delete_both = DeleteTopicsRequest(topics=[DeleteTopicState("big"), DeleteTopicState("orders")])
+    finish(decide_delete_topics(image, delete_both, defaults(), charged.append))
+    assert charged == [1, 2, 1, 2]
+
+
 def test_configs_of_views_do_not_change() -> None:
     image = with_view()
     for name, configs in (("big", {"retention.ms": "5"}), ("orders", {WHERE: "a = 1"})):

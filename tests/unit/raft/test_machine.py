@@ -16,11 +16,20 @@ from moldau.raft.member import Member
 from moldau.raft.news import LeaderChanged
 from moldau.raft.quorum_state import QuorumState
 from moldau.raft.roles import Candidate, Follower, Leader, OutgoingRequest, Prospective, Resigned, Unattached
-from moldau.raft.snapshots import SnapshotId
-from moldau.raft.voters import Endpoint, static_voters
+from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
+from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, VoterSet, static_voters
 from moldau.testing.clock import FakeClock
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages import begin_quorum_epoch, describe_quorum, end_quorum_epoch, fetch, fetch_snapshot, vote
+from moldau.wire.messages import (
+    add_raft_voter,
+    api_versions,
+    begin_quorum_epoch,
+    describe_quorum,
+    end_quorum_epoch,
+    fetch,
+    fetch_snapshot,
+    vote,
+)
 from moldau.wire.records import Record, build_batch
 from moldau.wire.schema import Message
 
@@ -332,6 +341,46 @@ def test_corrupt_batches_are_fetched_again() -> None:
     assert [each.request for each in replica.sent(ApiKey.FETCH)][-1:] == [outgoing.request]
 
 
+def follow_to_snapshot(replica: Replica, outgoing: OutgoingRequest, end_offset: int) -> None:
+    """Answer a fetch as node 2, the leader of epoch 4: the replica needs a snapshot first."""
+    partition = fetch.PartitionData(
+        0, current_leader=fetch.LeaderIdAndEpoch(2, 4), snapshot_id=fetch.SnapshotId(end_offset, 3), records=b""
+    )
+    topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
+    replica.quorum.on_response(outgoing, fetch.FetchResponse(responses=topics))
+
+
+def downloading() -> Replica:
+    """A follower with the first 300 bytes of a snapshot. Its request for the next ones has failed."""
+    replica = Replica()
+    replica.ask(begin_request(2, 4))
+    follow_to_snapshot(replica, replica.sent(ApiKey.FETCH)[-1], 50)
+    snapshot_id, leader = fetch_snapshot.ResponseSnapshotId(50, 3), fetch_snapshot.LeaderIdAndEpoch(2, 4)
+    piece = fetch_snapshot.ResponsePartitionSnapshot(0, 0, snapshot_id, leader, 900, 0, bytes(300))
+    response = fetch_snapshot.FetchSnapshotResponse(topics=[fetch_snapshot.ResponseTopicSnapshot(TOPIC, [piece])])
+    replica.quorum.on_response(replica.sent(ApiKey.FETCH_SNAPSHOT)[-1], response)
+    replica.quorum.on_response(replica.sent(ApiKey.FETCH_SNAPSHOT)[-1], KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    return replica
+
+
+@pytest.mark.parametrize(("named", "position"), [(50, 300), (60, 0)])
+def test_a_download_goes_on_although_the_leader_names_the_snapshot_again(named: int, position: int) -> None:
+    """While the leader is not asked again, a fetch may reach it as a bootstrap server."""
+    replica = downloading()
+    role = replica.quorum.role
+    assert isinstance(role, Follower)
+    first = role.download
+    [outgoing] = replica.sent(ApiKey.FETCH)
+    assert outgoing.node_id != 2
+    replica.clock.move(SETTINGS.retry_backoff_ms)
+    follow_to_snapshot(replica, outgoing, named)
+    [again] = replica.sent(ApiKey.FETCH_SNAPSHOT)
+    partition = again.request.topics[0].partitions[0]  # type: ignore[attr-defined]
+    assert (partition.snapshot_id.end_offset, partition.position) == (named, position)
+    assert first is not None
+    assert first.size == position, "the download of an older snapshot is removed"
+
+
 def test_an_observer_asks_all_bootstrap_servers_until_one_names_the_leader() -> None:
     log = MemoryRaftLog()
     addresses = {each: (f"node{each}", 9093) for each in (1, 2, 3)}
@@ -359,3 +408,26 @@ def test_an_observer_asks_all_bootstrap_servers_until_one_names_the_leader() -> 
     quorum.on_response(outgoing, fetch.FetchResponse(responses=topics, node_endpoints=node_endpoints))
     assert (quorum.leader_id, quorum.leader_endpoint) == (3, Endpoint(LISTENER, "elsewhere", 9999))
     assert [each.to.host for each in quorum.take_outgoing()] == ["elsewhere"]
+
+
+def test_a_single_voter_does_not_resign_when_it_adds_a_second_one_that_fetched_some_time_ago() -> None:
+    clock, log = FakeClock(), MemoryRaftLog()
+    endpoint = Endpoint(LISTENER, "node1", 9093)
+    me = Member(1, directory_of(1), CLUSTER_ID, LISTENER, (endpoint,))
+    log.snapshots[BOOTSTRAP] = bootstrap_snapshot([], VoterSet([me.voter]), 0)
+    quorum = Quorum(me, VoterSet(), [], log, MemoryStateStore(), Random(1), clock, SETTINGS)
+    quorum.start()
+    log.flush(log.end_offset)
+    quorum.flushed()
+    quorum.answer(fetch_request(2, quorum.leader_epoch, log.end_offset, log.last_epoch))
+    clock.move(10 * SETTINGS.check_quorum_ms)
+    listener = add_raft_voter.Listener(LISTENER, "node2", 9093)
+    quorum.answer(add_raft_voter.AddRaftVoterRequest(CLUSTER_ID, 1_000, 2, directory_of(2), [listener]))
+    [outgoing] = quorum.take_outgoing()
+    feature = api_versions.SupportedFeatureKey("kraft.version", *SUPPORTED_KRAFT_VERSIONS)
+    quorum.on_response(outgoing, api_versions.ApiVersionsResponse(supported_features=[feature]))
+    assert quorum.voters.ids == (1, 2)
+    assert quorum.is_leader, "the response shows that the new voter is alive"
+    clock.move(SETTINGS.check_quorum_ms)
+    quorum.poll()
+    assert isinstance(quorum.role, Resigned), "it does not fetch"

@@ -1,4 +1,8 @@
-"""Offsets to commit, before the member is checked and anything is written."""
+"""Offsets to commit, before the member is checked and anything is written.
+
+The handlers of OffsetCommit and TxnOffsetCommit draft a long request in steps, and then submit the draft: `Offsets`
+checks the member and writes all records in one step. `Offsets` drafts a short request itself.
+"""
 
 from __future__ import annotations
 

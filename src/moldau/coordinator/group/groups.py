@@ -178,5 +178,6 @@ class Groups:
 
     def loaded(self) -> None:
         """Start the deadlines. Called when the whole log was replayed."""
+        self.offsets.loaded()
         self.classic.loaded()
         self.consumer.loaded()

@@ -301,6 +301,12 @@ class Offsets:
         for key, value in self._state.transactional_offsets.end(producer_id, committed):
             self._partitions(key.group, key.topic)[key.partition] = value
 
+    def loaded(self) -> None:
+        """Create simple groups for offsets whose group is not in the log: a classic group that replaces an empty
+        consumer group has no record before its first rebalance ends."""
+        for group_id in (*self._state.offsets, *self._state.transactional_offsets.groups):
+            self._ensure_group(group_id)
+
     def _ensure_group(self, group_id: str) -> None:
         if group_id not in self._state.groups:
             self._state.groups[group_id] = ClassicGroup(group_id)

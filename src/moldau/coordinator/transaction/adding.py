@@ -41,7 +41,8 @@ def add(
 def verify(
     transaction: Transaction, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return for each partition whether it is in the producer's open transaction. Raise KafkaError if it has none."""
+    """Return for each partition NONE if it is in the producer's open transaction, else TRANSACTION_ABORTABLE. Raise
+    KafkaError if the producer is fenced, or its transaction is ending."""
     check_producer(transaction, producer)
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -42,7 +42,8 @@ NOT_SUPPORTED: Final = (0, 0)
 ABSENT_FEATURES: Final = frozenset(
     ("kraft.version", "share.version", "streams.version", "eligible.leader.replicas.version")
 )
-"""Features of Kafka that this release lacks: their level is always 0, and setting 0 is accepted."""
+"""Features of Kafka that this release lacks, or whose level only the storage tool sets (`kraft.version`, which the
+image does not have): they count as level 0, and setting 0 is accepted."""
 
 
 class UpgradeType(IntEnum):

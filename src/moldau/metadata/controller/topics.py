@@ -365,7 +365,7 @@ def decide_delete_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             deleted = _find_deletable(image, topic, rules)
             if deleted.id not in records:  # it may be named and also given by its id
-                charge(len(deleted.partitions))
+                charge(1 if deleted.is_view else len(deleted.partitions))
         except KafkaError as refused:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, refused.code, refused.message))
             continue

@@ -20,6 +20,11 @@ from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartiti
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 OLD = Client("old client", "/10.0.0.1", 9)
@@ -240,6 +245,40 @@ def test_a_conversion_leaves_no_deadlines_of_the_old_kind(shard: InMemoryGroupSh
     left = [(what, "g", each) for what in ("join", "sync", "rebalance") for each in (member_id, "new")]
     assert not any(key in deadlines for key in [*left, ("session", "g", "new")])
     assert ("session", "g", member_id) in deadlines
+
+
+def test_a_group_with_offsets_is_there_after_a_replay_though_its_classic_member_never_joined(
+    shard: InMemoryGroupShard,
+) -> None:
+    enter(shard)
+    leave(shard)
+    topics = [OffsetCommitRequestTopic(name="a", partitions=[OffsetCommitRequestPartition(0, 7)])]
+    commit = OffsetCommitRequest("g", topics=topics)
+    committed = shard.submit(lambda groups: groups.offsets.commit(commit, OLD)).value()
+    assert committed.topics[0].partitions[0].error_code == 0
+    pending = shard.submit(lambda groups: groups.join(join_request(""), OLD)).value()
+    assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    shard.replay()
+    assert classic_group(shard).is_empty
+    for outcome in shard.groups.expire(2**50):
+        if outcome is not None:
+            shard.execute(outcome)
+    assert (shard.groups.state.offsets, shard.groups.state.groups) == ({}, {})
+
+
+def test_a_refused_classic_join_leaves_the_empty_consumer_group(shard: InMemoryGroupShard) -> None:
+    enter(shard)
+    leave(shard)
+    group = consumer_group(shard)
+    for version in (3, 9):
+        shard.refuses_next_records = True
+        refused = shard.submit(lambda groups, v=version: groups.join(join_request(""), OLD._replace(version=v)))
+        assert refused.value().code == ErrorCode.RECORD_LIST_TOO_LARGE
+        assert consumer_group(shard) is group
+    shard.submit(lambda groups: groups.join(join_request(""), OLD))
+    shard.advance(0)  # the refused join had begun a rebalance
+    assert classic_group(shard).is_empty
+    shard.check_replay()
 
 
 @pytest.mark.parametrize("does_leave", [False, True])

@@ -12,6 +12,7 @@ from moldau.base.promise import Promise
 from moldau.coordinator.group.classic.group import ClassicGroup, State
 from moldau.coordinator.group.classic.joining import Joining
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_sync
+from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
@@ -33,14 +34,24 @@ class ClassicGroups:
 
     def join(self, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
         check_session_timeout(request, self._state.settings)
-        effects = Effects()
         group = self._state.groups.get(request.group_id)
-        if group is not None and not isinstance(group, ClassicGroup):
-            if not group.is_empty:
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            # The consumer group is empty: a classic group replaces it and keeps its offsets.
-            effects.records += group.tombstones()
-        return self._joining.join(request, client, effects)
+        if group is None or isinstance(group, ClassicGroup):
+            return self._joining.join(request, client, Effects())
+        return self._replace(group, request, client)
+
+    def _replace(self, group: Group, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
+        """Join a classic group that replaces an empty consumer group and keeps its offsets."""
+        if not group.is_empty:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        outcome = self._joining.join(request, client, Effects([*group.tombstones()]))
+
+        def restore(error: KafkaError) -> Outcome[None]:
+            self._state.groups[group.group_id] = group
+            self._rebalance.cancel_join_timeout(group.group_id)
+            raise error
+
+        outcome.on_refused = restore
+        return outcome
 
     def sync(self, request: SyncGroupRequest, client: Client) -> Outcome[SyncGroupResponse]:
         check_protocol_present(request, client)

@@ -21,6 +21,10 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """A new member has no id to send heartbeats with while its JoinGroup waits. After this time it counts as gone: if its
 client is still there, it will have joined again as another member."""
 
+WAIT_AGAIN_MIN_MS: Final = 1_000
+"""If only static members are left and none has joined, the rebalance waits for them again and again. Their rebalance
+timeout may be 0, which would keep the loop busy."""
+
 
 @dataclass(slots=True)
 class Effects:
@@ -128,8 +132,9 @@ class Rebalance:
         if group.state is State.PREPARING_REBALANCE and not is_first and group.have_all_joined:
             self._complete_join(group, effects)
 
-    def _wait_for_all(self, group: ClassicGroup) -> None:
-        self._schedule(group.rebalance_timeout_ms, ("join", group.group_id), group, self._on_join_timeout)
+    def _wait_for_all(self, group: ClassicGroup, at_least_ms: int = 0) -> None:
+        delay_ms = max(group.rebalance_timeout_ms, at_least_ms)
+        self._schedule(delay_ms, ("join", group.group_id), group, self._on_join_timeout)
 
     def _wait_for_more(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         self._schedule(
@@ -152,16 +157,19 @@ class Rebalance:
             self._complete_join(group, effects)
         return effects
 
+    def cancel_join_timeout(self, group_id: str) -> None:
+        self._state.deadlines.cancel(("join", group_id))
+
     def _complete_join(self, group: ClassicGroup, effects: Effects) -> None:
         """Begin a generation with the members that joined. Static members stay until their session or the
         sync phase times out."""
-        self._state.deadlines.cancel(("join", group.group_id))
+        self.cancel_join_timeout(group.group_id)
         group.new_member_added = False
         late = [member for member in group.members.values() if member.joining is None and member.instance_id is None]
         for member in late:
             self.expel(group, member, effects)
         if not group.elect_joined_leader() and group.members:
-            self._wait_for_all(group)
+            self._wait_for_all(group, WAIT_AGAIN_MIN_MS)
             return
         self._begin_generation(group, effects)
 
