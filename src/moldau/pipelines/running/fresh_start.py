@@ -86,7 +86,9 @@ class Outputs:
                     f" (--fresh {name}), or run with --existing keep"
                 )
         if self.topics:
-            with _connect(pipeline):  # refuse settings with which they cannot be emptied now, not when Spark has started
+            with _connect(
+                pipeline
+            ):  # refuse settings with which they cannot be emptied now, not when Spark has started
                 pass
         if remote := [path for path in (*self.tables, *self.upserted) if is_url(path)]:
             raise PipelineError(
