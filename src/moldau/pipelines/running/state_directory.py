@@ -36,6 +36,8 @@ STATUS: Final = "status.json"
 STOP: Final = "stop"
 FAILURES: Final = "failures.log"
 CHECKPOINTS: Final = "checkpoints"
+FORGOTTEN: Final = ".forgotten-"
+"""Prefix of a checkpoint that is being removed. No query's name begins with a dot."""
 LOCK_PATIENCE_S: Final = 0.5
 LOCK_RETRY_S: Final = 0.02
 """`holder` takes the lock for a moment, so a single failure to lock does not mean that another run is alive."""
@@ -150,17 +152,19 @@ class StateDirectory:
         """Return the queries that have a checkpoint."""
         if not self.checkpoints.is_dir():
             return []
-        return sorted(entry.name for entry in self.checkpoints.iterdir() if entry.is_dir())
+        entries = [entry for entry in self.checkpoints.iterdir() if not entry.name.startswith(FORGOTTEN)]
+        return sorted(entry.name for entry in entries if entry.is_dir())
 
     def forget(self, query: str) -> None:
         """Remove a checkpoint. Rename it first, so that an interrupted removal leaves no incomplete checkpoint."""
         checkpoint = self.checkpoint(query)
-        if not checkpoint.exists():
-            return
+        renamed = checkpoint.with_name(f"{FORGOTTEN}{query}")
         with _faults_of(checkpoint):
-            removed = checkpoint.with_name(f".forgotten-{query}-{os.getpid()}")
-            checkpoint.rename(removed)
-            shutil.rmtree(removed)
+            if renamed.exists():  # an earlier removal was interrupted
+                shutil.rmtree(renamed)
+            if checkpoint.exists():
+                checkpoint.rename(renamed)
+                shutil.rmtree(renamed)
 
 
 def default_directory(file: Path, name: str) -> StateDirectory:
