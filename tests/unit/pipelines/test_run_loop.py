@@ -553,7 +553,9 @@ def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, dis
     assert (status.state, status.queries[0].state) == ("stopped", "stopped")
 
 
-def test_a_query_that_a_stop_kept_from_starting_is_stopped(directory: StateDirectory, display: RecordingDisplay) -> None:
+def test_a_query_that_a_stop_kept_from_starting_is_stopped(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
     stop = Stop()
     stop.request("SIGTERM")
     status = make_run(directory, display, stop, one=[ended()]).to_the_end()
