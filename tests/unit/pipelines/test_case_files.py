@@ -46,6 +46,16 @@ def test_cases_are_found(pipeline: Path) -> None:
         find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")
 
 
+def test_files_that_editors_keep_beside_a_file_are_no_files_of_a_case(pipeline: Path) -> None:
+    folder = pipeline.parent / "tests" / "first"
+    for name in (".events.jsonl.swp", "events.jsonl~", "#events.jsonl#", ".#events.jsonl"):
+        (folder / "input" / name).touch()
+        (folder / "expected" / name).touch()
+    (first,) = find_cases(pipeline, ["first"])
+    assert first.inputs == {"events": folder / "input" / "events.jsonl"}
+    assert set(first.expected) == {"events.dead-letters"}
+
+
 def test_an_expected_file_of_a_missing_sink_is_refused_with_advice(tmp_path: Path) -> None:
     from moldau.pipelines.cases.case import check_expected, stage
 
@@ -98,7 +108,7 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
         '"bare"\n',
     )
     assert parsed == [
-        InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": "1"}, timestamp_ms=1_794_736_800_000, partition=2),
+        InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": b"1"}, timestamp_ms=1_794_736_800_000, partition=2),
         InputRecord(value=b"text", timestamp_ms=12, topic="other"),
         InputRecord(value=None, key=b"[1]"),
         InputRecord(value=b'{"sensor": 3, "value": 4}'),
@@ -108,9 +118,9 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
 
 def test_headers_may_be_a_list_as_consume_prints_them(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_text('{"value": 1, "headers": [{"key": "h", "value": "1"}, {"key": "i", "value": "2"}]}\n')
-    assert read_input(path)[0].headers == {"h": "1", "i": "2"}
-    assert read_expected(path)[0]["headers"] == {"h": "1", "i": "2"}
+    path.write_text('{"value": 1, "headers": [{"key": "h", "value": "1"}, {"key": "i", "value": null}]}\n')
+    assert read_input(path)[0].headers == {"h": b"1", "i": None}
+    assert read_expected(path)[0]["headers"] == {"h": "1", "i": None}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +165,11 @@ def test_lines_of_csv_and_txt_files_are_values(tmp_path: Path) -> None:
         ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object"),
         ('{"value": 1, "headers": "h"}', "a.jsonl", "headers are an object"),
         ('{"value": 1, "headers": [{"key": "h"}, {"key": "h"}]}', "a.jsonl", "two headers of one name"),
+        ('{"value": 1, "timestamp": 253402300800000}', "a.jsonl", "253402300800000 is not in the years 1970 to 9999"),
+        ('{"value": 1, "timestamp": "1969-12-31"}', "a.jsonl", "'1969-12-31' is not in the years 1970 to 9999"),
+        ('{"value": 1, "partition": 2147483647}', "a.jsonl", "2147483647 is no partition"),
+        ('{"value": 1, "topic": "two words"}', "a.jsonl", "a.jsonl:1: not a topic's name: "),
+        ('{"value": 1, "topic": 5}', "a.jsonl", "a.jsonl:1: not a topic's name: 5"),
         ("", "a.parquet", "records for a topic come from"),
     ],
 )

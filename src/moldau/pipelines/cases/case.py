@@ -78,7 +78,7 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
             differences = tuple(_compare(case, name, staged, outputs) for name in case.expected)
         except PipelineError as exception:
             error = str(exception)
-            story = directory.failures.read_text() if directory.failures.exists() else None
+            story = directory.failures.read_text(encoding="utf-8") if directory.failures.exists() else None
     return CaseResult(
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
         story=story, closed=closed,
@@ -178,7 +178,7 @@ def _topic_of(record: InputRecord, source: TopicSource, case: Case) -> str:
 
 def _produce(producer: Any, topic: str, record: InputRecord) -> None:
     timestamp: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
-    headers = [(name, text.encode()) for name, text in record.headers.items()]
+    headers = list(record.headers.items())
     producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
 
 
