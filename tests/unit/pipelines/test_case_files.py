@@ -264,3 +264,41 @@ def test_a_difference_is_shown_line_by_line() -> None:
     difference = compare_rows("s", [{"a": number} for number in range(30)], [{"b": 1}])
     lines = difference_lines(difference, shown_max=2)
     assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']
+
+
+class SlowProducer:
+    """A producer whose queue holds two records, and whose broker takes them when it is polled."""
+
+    def __init__(self, settings: Any) -> None:
+        self.queued = 0
+
+    def produce(self, *record: object, **parts: object) -> None:
+        if self.queued == 2:
+            raise BufferError("Local: Queue full")
+        self.queued += 1
+
+    def poll(self, timeout_s: float) -> int:
+        self.queued = 0
+        return 0
+
+    def flush(self, timeout_s: float) -> int:
+        return self.queued
+
+
+def test_a_case_may_have_more_records_than_the_queue_of_the_producer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moldau.client import confluent
+    from moldau.pipelines.cases import case
+
+    class NoCluster:
+        def __init__(self, *_: object) -> None: ...
+        def create_topic(self, *_: object) -> None: ...
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(case, "Cluster", NoCluster)
+    monkeypatch.setattr(confluent, "Producer", SlowProducer)
+    path = written(tmp_path, "1\n" * 6)
+    pipeline = load_text(tmp_path, WHOLE)
+    with pytest.raises(BadCase, match="2 records are not written to the topics after 30 s"):
+        case._produce_input(Case("first", tmp_path, {"orders": path}), pipeline)

@@ -11,11 +11,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
@@ -151,15 +152,17 @@ def _produce_input(case: Case, pipeline: Pipeline) -> None:
             topic = _topic_of(record, source, case)
             partitions[topic] = max(partitions.get(topic, 1), (record.partition or 0) + 1)
     try:
-        cluster = Cluster(pipeline.bootstrap, {})
-        for topic, count in partitions.items():
-            cluster.create_topic(topic, count)
-        cluster.close()
+        with closing(Cluster(pipeline.bootstrap, {})) as cluster:
+            for topic, count in partitions.items():
+                cluster.create_topic(topic, count)
         producer = Producer({"bootstrap.servers": pipeline.bootstrap})
         for name, source in _topic_sources(pipeline):
             for record in records.get(name, ()):
                 _produce(producer, _topic_of(record, source, case), record)
-        producer.flush(RESPONSE_TIMEOUT_S)
+        if left := producer.flush(RESPONSE_TIMEOUT_S):
+            raise BadCase(f"{case.folder}: {left} records are not written to the topics after {RESPONSE_TIMEOUT_S:g} s")
+    except KafkaError as error:
+        raise BadCase(f"{case.folder}: the topics cannot be made: {error}") from error
     except KafkaException as error:
         raise BadCase(f"{case.folder}: the records cannot be written to the topics: {error.args[0].str()}") from error
 
@@ -179,7 +182,12 @@ def _topic_of(record: InputRecord, source: TopicSource, case: Case) -> str:
 def _produce(producer: Any, topic: str, record: InputRecord) -> None:
     timestamp: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
     headers = list(record.headers.items())
-    producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
+            return
+        except BufferError:  # the queue is full: wait until the broker has some of it
+            producer.poll(0.1)
 
 
 # --- during and after -------------------------------------------------------------------------------------------------
@@ -256,7 +264,8 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
 
 def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str] = ()) -> Records:
     """Return all records of these topics; for None, of all topics except internal and excluded ones."""
-    from moldau.client.confluent import KafkaError, TopicPartition
+    from moldau.client.confluent import KafkaError as ClientError
+    from moldau.client.confluent import TopicPartition
 
     unfinished = set(_wait_for_transactions(bootstrap, topics, excluded))
     records: list[Mapping[str, Any]] = []
@@ -266,7 +275,7 @@ def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[
             message = consumer.poll(RESPONSE_TIMEOUT_S)
             if message is not None and message.error() is None:
                 records.append(_record(message))
-            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+            elif message is not None and message.error().code() == ClientError._PARTITION_EOF:
                 unfinished.discard(Partition(message.topic(), message.partition()))
             else:
                 names = ", ".join(sorted({topic for topic, _ in unfinished}))
