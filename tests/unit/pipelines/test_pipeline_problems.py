@@ -206,6 +206,8 @@ WRONG = {
     "sql with inputs": (step("sql: select 1\n«inputs»: [orders]"), "'inputs' is for python steps"),
     "python notation": (step("python: «detect.good»\ninputs: [orders]"), "is not module:function"),
     "python module": (step("python: «detekt»:good\ninputs: [orders]"), "no module 'detekt.py' beside"),
+    "installed module": (step("python: «json»:loads\ninputs: [orders]"), "no module 'json.py' beside"),
+    "dotted module": (step("python: «json.decoder»:scan\ninputs: [orders]"), "no module 'json/decoder.py' beside"),
     "python function": (step("python: detect:«goood»\ninputs: [orders]"), "no function 'goood', did you mean 'good'?"),
     "python syntax": (step("python: «broken»:good\ninputs: [orders]"), "broken.py, line 2"),
     "no inputs": (step("python: detect:good").replace("name: s\n", "name: «s»\n"), "missing key 'inputs'"),
