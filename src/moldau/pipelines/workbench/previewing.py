@@ -59,7 +59,11 @@ class Sampled:
             self._cached.append(frame.cache())
             return self._cached[-1]
 
-        self.compiled: Compiled = compile_pipeline(staged, spark, Mode.BATCH, records=records)
+        try:
+            self.compiled: Compiled = compile_pipeline(staged, spark, Mode.BATCH, records=records)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Sampled:
         return self
