@@ -266,6 +266,22 @@ def test_a_difference_is_shown_line_by_line() -> None:
     assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']
 
 
+@pytest.mark.parametrize(
+    ("sink", "outputs"), [("routed", ["out-a"]), ("fixed", ["big"]), ("orders.dead-letters", ["orders.dead"])]
+)
+def test_the_input_of_a_pattern_is_no_output_of_a_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, outputs: list[str]
+) -> None:
+    from moldau.pipelines.cases import case
+
+    topics = ["in-a", "in-b", "orders.dead", "out-a", "big"]
+    monkeypatch.setattr(case, "_records", lambda bootstrap, is_output: [name for name in topics if is_output(name)])
+    text = WHOLE.replace("topic: orders", "pattern: in-.*").replace("topic: big", "topic: big\n    name: fixed")
+    pipeline = load_text(tmp_path, text + "  - {from: orders, name: routed, route: id}\n")
+    no_spark: Any = None
+    assert case._output(sink, pipeline, no_spark) == outputs
+
+
 class SlowProducer:
     """A producer whose queue holds two records, and whose broker takes them when it is polled."""
 

@@ -254,6 +254,8 @@ WRONG = {
     "sink partitions of a route": (sink("route: name\n«partitions»: 3"), "'partitions' goes with 'topic'"),
     "sink keys of a topic": (sink("topic: x\n«keys»: [a]"), "'keys' is for tables, not for topics"),
     "sink name": (sink("topic: x\nname: «a»/b"), "cannot be a sink's name"),
+    "sink of dead letters": (sink("topic: x\nname: «Orders.dead-letters»"),
+                             "'Orders.dead-letters' is the query of the dead letters of source 'orders'"),
     "sink twice": (sink("topic: x\nname: a").replace("sinks:", "sinks:\n  - {from: users, console: true, name: A}")
                    .replace("name: a\n", "name: «a»\n"), "the name 'a' is used twice"),
     "sink twice by default": (sink("topic: x").replace("sinks:", "sinks:\n  - {from: orders, topic: x}")

@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
+from moldau.pipelines.reading.sources import reads
 from moldau.pipelines.running.bad_records import fate_in_test
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import RunOptions, launch
@@ -236,16 +237,18 @@ def _output(name: str, pipeline: Pipeline, spark: SparkSession) -> Sequence[Any]
     if isinstance(output, TableSink):
         return _rows(output, spark)
     assert pipeline.bootstrap is not None
-    if isinstance(output, TopicSource):
-        return _records(pipeline.bootstrap, {str(output.dead_letter_topic)})
-    assert isinstance(output, TopicSink)
-    return _records(pipeline.bootstrap, {output.topic} if output.topic else None, _fixed_topics(pipeline))
+    assert isinstance(output, TopicSource | TopicSink)
+    topic = output.dead_letter_topic if isinstance(output, TopicSource) else output.topic
+    if topic is not None:
+        return _records(pipeline.bootstrap, lambda name: name == topic)
+    return _records(pipeline.bootstrap, lambda name: not _is_fixed(name, pipeline))
 
 
-def _fixed_topics(pipeline: Pipeline) -> set[str]:
-    """Return the topics to which no `route` writes: inputs, dead letters, and those of other sinks."""
-    topics = {topic for _, source in _topic_sources(pipeline) for topic in (*source.topics, source.dead_letter)}
-    return topics | {sink.topic for sink in pipeline.sinks if isinstance(sink, TopicSink) and sink.topic}
+def _is_fixed(topic: str, pipeline: Pipeline) -> bool:
+    """Return whether no `route` writes to the topic: it is an input, has dead letters, or is that of a sink."""
+    if any(reads(source, topic) or source.dead_letter == topic for _, source in _topic_sources(pipeline)):
+        return True
+    return any(isinstance(sink, TopicSink) and sink.topic == topic for sink in pipeline.sinks)
 
 
 def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
@@ -262,12 +265,12 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
         raise PipelineError(f"{sink.name}: its table cannot be read: {failure_of(str(error)).message}") from error
 
 
-def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str] = ()) -> Records:
-    """Return all records of these topics; for None, of all topics except internal and excluded ones."""
+def _records(bootstrap: str, is_output: Callable[[str], bool]) -> Records:
+    """Return all records of the topics for which `is_output` is true. Internal topics are left out."""
     from moldau.client.confluent import KafkaError as ClientError
     from moldau.client.confluent import TopicPartition
 
-    unfinished = set(_wait_for_transactions(bootstrap, topics, excluded))
+    unfinished = set(_wait_for_transactions(bootstrap, is_output))
     records: list[Mapping[str, Any]] = []
     with _consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition(*partition, 0) for partition in unfinished])
@@ -283,19 +286,17 @@ def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[
     return records
 
 
-def _wait_for_transactions(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str]) -> list[Partition]:
+def _wait_for_transactions(bootstrap: str, is_output: Callable[[str], bool]) -> list[Partition]:
     """Wait until no transaction is open in these topics (the last may just be ending), and return their partitions."""
     cluster = Cluster(bootstrap, {})
     try:
         existing = cluster.topics().values()
-        others = {topic.name for topic in existing if not topic.is_internal} - set(excluded)
-        names = others if topics is None else set(topics)
-        read = [topic for topic in existing if topic.name in names]
+        read = [topic for topic in existing if not topic.is_internal and is_output(topic.name)]
         partitions = [Partition(topic.name, number) for topic in read for number in topic.leaders]
         deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
         while cluster.latest(partitions, read_committed=True) != cluster.latest(partitions):
             if time.monotonic() > deadline_s:
-                raise PipelineError(f"a transaction in {', '.join(sorted(names))} does not end")
+                raise PipelineError(f"a transaction in {', '.join(sorted(topic.name for topic in read))} does not end")
             time.sleep(0.01)
         return partitions
     finally:

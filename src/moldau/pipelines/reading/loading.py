@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
-from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
+from moldau.pipelines.queries import DEAD_LETTERS, QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.connection import read_connection, without_connection
 from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
@@ -235,6 +235,7 @@ class _PipelineReader:
                 hint = None if section.has("name") else "give each of them a 'name'"
                 section.refuse(f"the name {quoted(sink.name)} is used twice", place, hint)
             names.add(sink.name.lower())
+            self._refuse_name_of_dead_letters(section, sink, sources)
             self._refuse_loop(section, sink, sources)
             check_sharing(section, sink, sinks)
             check_table(section, sink, sinks)
@@ -260,6 +261,14 @@ class _PipelineReader:
         suggestion = did_you_mean(view.text, self.views.values())
         hint = None if suggestion else f"there are: {', '.join(self.views.values())}"
         section.refuse(f"unknown view {quoted(view.text)}{suggestion}", view.place, hint)
+
+    def _refuse_name_of_dead_letters(self, section: Section, sink: Sink, sources: Mapping[str, Source]) -> None:
+        """Refuse the name that the query of a source's dead letters has: the checkpoint of both would be the same."""
+        for source in sources.values():
+            name = f"{source.name}{DEAD_LETTERS}"
+            if isinstance(source, TopicSource) and source.dead_letter_topic and sink.name.lower() == name.lower():
+                message = f"{quoted(sink.name)} is the query of the dead letters of source {quoted(source.name)}"
+                section.refuse(f"{message}: choose another name", section.value_place("name"))
 
     def _refuse_loop(self, section: Section, sink: Sink, sources: Mapping[str, Source]) -> None:
         if not isinstance(sink, TopicSink) or sink.topic is None:
