@@ -200,6 +200,7 @@ def test_settings_of_spark_may_be_secret_too(folder: Path, name: str) -> None:
         f"kafka: {{sasl.password: {PLANTED}, bootstrap.servers: x}}",
         f"kafka: {{bootstrap.servers: x, 'ssl.key.password': \"{PLANTED}\"}}",
         f"kafka: {{bootstrap.servers: x, sasl.jaas.config: 'a required password=\"{PLANTED}\";'}}",
+        f"kafka: {{bootstrap.servers: x, fs.s3a.session.token: {PLANTED}}}",
     ],
 )
 def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: str) -> None:
@@ -208,6 +209,14 @@ def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: s
     shown = raised.value.render()
     assert "'bootstrap.servers' cannot be set under 'kafka'" in shown
     assert "kafka: {" in shown
+    assert PLANTED not in shown
+
+
+def test_outside_of_brackets_a_password_is_the_rest_of_its_line(folder: Path) -> None:
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(folder, WHOLE + f"kafka:\n  kafka.sasl.password: a,b}}{PLANTED} # {{now}}\n")
+    shown = raised.value.render()
+    assert "\n   11 |   kafka.sasl.password: *****" in shown
     assert PLANTED not in shown
 
 
