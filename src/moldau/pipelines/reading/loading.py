@@ -19,13 +19,13 @@ from moldau.pipelines.queries import DEAD_LETTERS, QUERY_NAME_LENGTH_MAX, sinks_
 from moldau.pipelines.reading.connection import read_connection, without_connection
 from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
-from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
 from moldau.pipelines.reading.sources import read_source, reads
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.value_files import ValueFiles
 from moldau.pipelines.reading.variables import Outside, replace_variables
+from moldau.pipelines.reading.yaml_tree import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.spec import Connector, Pipeline, Place, Sink, Source, Step, TextMap, TopicSink, TopicSource
 
 _CONNECTORS: Final[tuple[Connector, ...]] = ("moldau", "kafka")

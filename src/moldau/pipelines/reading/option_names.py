@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from moldau.pipelines.problems import did_you_mean
-from moldau.pipelines.reading.positions import MappingNode
 from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.yaml_tree import MappingNode
 from moldau.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 FORMATS: Final = frozenset(

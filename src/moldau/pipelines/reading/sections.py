@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
-from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.reading.times import parse_duration
+from moldau.pipelines.reading.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.spec import Place, Watermark
 
 Choice = TypeVar("Choice", bound=str)

@@ -17,9 +17,9 @@ from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
-from moldau.pipelines.reading.positions import MappingNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
+from moldau.pipelines.reading.yaml_tree import MappingNode
 from moldau.pipelines.spec import ConsoleSink, Place, Sink, TableMode, TableSink, TopicMode, TopicSink
 
 KINDS: Final = ("topic", "route", "table", "console")

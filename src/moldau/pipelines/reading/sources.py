@@ -16,9 +16,9 @@ from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, printable, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
-from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.times import parse_time
+from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode
 from moldau.pipelines.spec import (
     DROP,
     FAIL,

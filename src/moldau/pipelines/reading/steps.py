@@ -16,8 +16,8 @@ from typing import Final
 
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.paths import Folder
-from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
 
 OTHER_KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")
