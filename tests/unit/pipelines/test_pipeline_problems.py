@@ -234,6 +234,7 @@ WRONG = {
     "loop": (sink("topic: «users»"), "which source 'users' reads: the pipeline would feed itself"),
     "sink mode": (sink("topic: x\nmode: «upsert»"), "'upsert' is not a mode of a topic"),
     "sink partitions": (sink("topic: x\npartitions: «-1»"), "must be a whole number of at least 1"),
+    "too many partitions": (sink("topic: x\npartitions: «2147483648»"), "'partitions' is at most 2147483647"),
     "sink avro": (sink("topic: x\nformat: avro").replace("from:", "«from»:"), "needs 'schema_file'"),
     "sink schema file": (sink("topic: x\n«schema_file»: good.avsc"), "'schema_file' is for format avro"),
     "sink avro value": (sink("topic: x\nformat: avro\nschema_file: good.avsc\n«value»: a"),

@@ -17,7 +17,7 @@ from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
-from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.sections import INT32_MAX, Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
 from moldau.pipelines.reading.yaml_tree import MappingNode
 from moldau.pipelines.spec import ConsoleSink, Place, Sink, TableMode, TableSink, TopicMode, TopicSink
@@ -145,7 +145,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         headers=section.mapping("headers"),
         partition=section.text("partition"),
         mode=section.choice("mode", _STREAM_MODES, "append", " of a topic"),
-        partitions=section.count("partitions"),
+        partitions=section.count("partitions", most=INT32_MAX),
         trigger=_trigger(section, trigger),
         shares_query_of=section.text("with"),
         options=_topic_options(section),
