@@ -121,6 +121,18 @@ def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
     assert load_text(folder, WHOLE + "command_config: client.properties\n").bootstrap == "localhost:9092"
 
 
+def test_the_address_of_command_config_is_checked_where_it_is_used(folder: Path) -> None:
+    (folder / "client.properties").write_text("bootstrap.servers=broker:9092, other\n")
+    text, places = marked(WHOLE.replace("bootstrap: localhost:9092\n", "command_config: «client.properties»\n"))
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(folder, text)
+    (problem,) = raised.value.problems
+    assert problem.message == "bootstrap.servers in 'client.properties': 'other' is not host:port"
+    assert [line_column(problem)] == places
+    assert load(folder / "pipeline.yaml", bootstrap="here:9092", environ={}).bootstrap == "here:9092"
+    load_text(folder, WHOLE + "command_config: client.properties\n")
+
+
 CONNECTED = """\
 vars: {password: "${env:NOT_SET}", lake: "${env:ALSO_NOT_SET}"}
 command_config: absent.properties

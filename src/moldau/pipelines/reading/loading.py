@@ -16,7 +16,7 @@ from typing import Final
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import DEAD_LETTERS, QUERY_NAME_LENGTH_MAX, sinks_by_query
-from moldau.pipelines.reading.connection import read_connection, without_connection
+from moldau.pipelines.reading.connection import BOOTSTRAP, COMMAND_CONFIG, read_connection, without_connection
 from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.sections import Section
@@ -101,6 +101,8 @@ class _PipelineReader:
         name = self._name()
         address, trigger = self._bootstrap(), section.duration("trigger")
         kafka, address_of_file = read_connection(section, ValueFiles(self.folder.path))
+        if not (bootstrap or address) and address_of_file is not None:
+            self._check_address_of_file(address_of_file)
         connector = section.choice("connector", _CONNECTORS, "moldau")
         sources = self._sources(connector)
         steps = self._steps(sources)
@@ -132,12 +134,15 @@ class _PipelineReader:
 
     def _bootstrap(self) -> str | None:
         text = self.section.text("bootstrap")
-        for address in text.split(",") if text else ():
-            match = _ADDRESS.fullmatch(address.strip())
-            if match is None or not 0 < int(match.group(1)) <= 65535:
-                place = self.section.value_place("bootstrap")
-                self.section.refuse(f"{quoted(address)} is not host:port", place)
+        for address in _wrong_addresses(text or ""):
+            self.section.refuse(f"{quoted(address)} is not host:port", self.section.value_place("bootstrap"))
         return text
+
+    def _check_address_of_file(self, text: str) -> None:
+        file = quoted(self.section.text(COMMAND_CONFIG) or "")
+        for address in _wrong_addresses(text):
+            message = f"{BOOTSTRAP} in {file}: {quoted(address.strip())} is not host:port"
+            self.section.refuse(message, self.section.value_place(COMMAND_CONFIG))
 
     def _spark(self) -> Mapping[str, str]:
         settings = self.section.mapping("spark")
@@ -280,6 +285,12 @@ class _PipelineReader:
                     "the pipeline would feed itself",
                     section.value_place("topic"),
                 )
+
+
+def _wrong_addresses(bootstrap: str) -> list[str]:
+    """Return the addresses of a list that are not host:port."""
+    matches = {address: _ADDRESS.fullmatch(address.strip()) for address in bootstrap.split(",")} if bootstrap else {}
+    return [address for address, match in matches.items() if match is None or not 0 < int(match[1]) <= 65535]
 
 
 def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:
