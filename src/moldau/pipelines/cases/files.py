@@ -80,7 +80,12 @@ def _is_case(folder: Path) -> bool:
 
 
 def _case(folder: Path) -> Case:
-    inputs = {path.stem: path for path in _files(folder / INPUT) if path.suffix}
+    inputs: dict[str, Path] = {}
+    for path in _files(folder / INPUT):
+        other = inputs.setdefault(path.stem, path) if path.suffix else path
+        if other != path:
+            names = f"{other.name} and {path.name}"
+            raise BadCase(f"{folder / INPUT}: {names} are both for source {path.stem}; keep one of them")
     expected = {path.stem: path for path in _files(folder / EXPECTED) if path.suffix == RECORDS}
     return Case(folder.name, folder, inputs, expected)
 
