@@ -13,7 +13,7 @@ import pytest
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import identity
 from moldau.pipelines.running.identity import QueryIdentity, WrongCheckpoint
-from moldau.pipelines.running.python_code import code_digest
+from moldau.pipelines.running.python_code import code_digest, is_same_code
 from moldau.pipelines.running.state_directory import StateDirectory, write_json
 
 PIPELINE = """\
@@ -355,6 +355,28 @@ def test_the_digest_of_code_is_the_same_in_all_versions_of_python(tmp_path: Path
     )
     (tmp_path / "rules.py").write_text(code)
     assert code_digest("rules", tmp_path).partition("-")[2] == "5b1ee216eb7273ae"
+
+
+@pytest.mark.parametrize(
+    "changed", ["common/__init__.py", "common/limits.py", "common/deep/__init__.py", "common/deep/a.py"]
+)
+def test_the_modules_of_packages_belong_to_the_code(tmp_path: Path, changed: str) -> None:
+    files = {
+        "rules.py": "import common.limits\n",
+        "common/__init__.py": "from .deep import a\n",
+        "common/limits.py": "LIMIT = 5\n",
+        "common/deep/__init__.py": "",
+        "common/deep/a.py": "from .. import limits\n",
+        "common/unused.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = code_digest("rules", tmp_path)
+    (tmp_path / "common" / "unused.py").write_text("X = 1")
+    assert is_same_code(before, code_digest("rules", tmp_path))
+    (tmp_path / changed).write_text(files[changed] + "X = 1\n")
+    assert not is_same_code(before, code_digest("rules", tmp_path))
 
 
 def test_code_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
