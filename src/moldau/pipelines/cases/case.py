@@ -24,6 +24,7 @@ from moldau.pipelines.cases.files import (
     BadCase,
     Case,
     InputRecord,
+    check_inputs,
     read_expected,
     read_input,
     read_rows,
@@ -101,6 +102,7 @@ def check_expected(case: Case, pipeline: Pipeline) -> None:
 
 def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     """Return the pipeline with the case's files as its input, and with its tables in the temporary directory."""
+    check_inputs(case)
     for name in case.inputs:
         if name not in pipeline.sources:
             suggestion = did_you_mean(name, pipeline.sources)

@@ -80,14 +80,18 @@ def _is_case(folder: Path) -> bool:
 
 
 def _case(folder: Path) -> Case:
-    inputs: dict[str, Path] = {}
-    for path in _files(folder / INPUT):
-        other = inputs.setdefault(path.stem, path) if path.suffix else path
-        if other != path:
-            names = f"{other.name} and {path.name}"
-            raise BadCase(f"{folder / INPUT}: {names} are both for source {path.stem}; keep one of them")
+    inputs = {path.stem: path for path in _files(folder / INPUT) if path.suffix}
     expected = {path.stem: path for path in _files(folder / EXPECTED) if path.suffix == RECORDS}
     return Case(folder.name, folder, inputs, expected)
+
+
+def check_inputs(case: Case) -> None:
+    """Raise BadCase if a source has two input files."""
+    for path in _files(case.folder / INPUT):
+        chosen = case.inputs.get(path.stem, path)
+        if path.suffix and path != chosen:
+            names = f"{path.name} and {chosen.name}"
+            raise BadCase(f"{case.folder / INPUT}: {names} are both for source {path.stem}; keep one of them")
 
 
 def _files(folder: Path) -> list[Path]:
