@@ -255,6 +255,10 @@ WRONG = {
     "sink partitions of a route": (sink("route: name\n«partitions»: 3"), "'partitions' goes with 'topic'"),
     "sink keys of a topic": (sink("topic: x\n«keys»: [a]"), "'keys' is for tables, not for topics"),
     "sink name": (sink("topic: x\nname: «a»/b"), "cannot be a sink's name"),
+    "option instead of start": (source(TOPIC + "options: {«startingoffsets»: latest}"),
+                                "the option 'startingOffsets' is given by the key 'start': leave it out"),
+    "option instead of topic": (source(TOPIC + "options: {«subscribe»: x}"),
+                                "the option 'subscribe' is given by the key 'topic': leave it out"),
     "sink of dead letters": (sink("topic: x\nname: «Orders.dead-letters»"),
                              "'Orders.dead-letters' is the query of the dead letters of source 'orders'"),
     "sink twice": (sink("topic: x\nname: a").replace("sinks:", "sinks:\n  - {from: users, console: true, name: A}")
