@@ -295,6 +295,7 @@ def test_stop_reports_a_timeout(run: Run, file: Path, directory: StateDirectory)
         (["--fresh", "counts"], "there is no sink counts"),
         (["--fresh", "pipeline.yaml"], "write the file in front of it"),
         (["-b", "127.0.0.1:1"], "No broker answers: 127.0.0.1:1"),
+        (["-b", "broker"], "the bootstrap address 'broker' is not host:port\n"),
     ],
 )
 def test_runs_that_are_refused_before_spark_is_started(run: Run, file: Path, words: list[str], message: str) -> None:
