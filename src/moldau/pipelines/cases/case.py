@@ -34,7 +34,6 @@ from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.planning.flows import LAKE
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query
-from moldau.pipelines.reading.sources import reads
 from moldau.pipelines.running.bad_records import fate_in_test
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.running.launching import RunOptions, launch
@@ -248,7 +247,7 @@ def _output(name: str, pipeline: Pipeline, spark: SparkSession) -> Sequence[Any]
 
 def _is_fixed(topic: str, pipeline: Pipeline) -> bool:
     """Return whether no `route` writes to the topic: it is an input, has dead letters, or is that of a sink."""
-    if any(reads(source, topic) or source.dead_letter == topic for _, source in _topic_sources(pipeline)):
+    if any(source.reads(topic) or source.dead_letter == topic for _, source in _topic_sources(pipeline)):
         return True
     return any(isinstance(sink, TopicSink) and sink.topic == topic for sink in pipeline.sinks)
 

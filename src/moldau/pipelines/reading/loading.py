@@ -21,7 +21,7 @@ from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
-from moldau.pipelines.reading.sources import read_source, reads
+from moldau.pipelines.reading.sources import read_source
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.value_files import ValueFiles
 from moldau.pipelines.reading.variables import Outside, replace_variables
@@ -281,7 +281,7 @@ class _PipelineReader:
         if not isinstance(sink, TopicSink) or sink.topic is None:
             return
         for source in sources.values():
-            if isinstance(source, TopicSource) and reads(source, sink.topic):
+            if isinstance(source, TopicSource) and source.reads(sink.topic):
                 section.refuse(
                     f"it writes to {quoted(sink.topic)}, which source {quoted(source.name)} reads: "
                     "the pipeline would feed itself",

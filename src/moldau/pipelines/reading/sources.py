@@ -257,23 +257,13 @@ def _fail_above(section: Section) -> float | None:
 
 def _refuse_reading_dead_letters(section: Section, source: TopicSource) -> None:
     topic = source.dead_letter_topic
-    if topic is not None and reads(source, topic):
+    if topic is not None and source.reads(topic):
         key = next(key for key in ("dead_letter", "topic", "topics", "pattern") if section.has(key))
         section.refuse(
             f"it would read its own dead letters from {quoted(topic)}",
             section.value_place(key),
             "name another topic with 'dead_letter', or use drop or fail",
         )
-
-
-def reads(source: TopicSource, topic: str) -> bool:
-    """Return whether the source reads the topic. A pattern that is not valid matches none."""
-    if source.pattern is None:
-        return topic in source.topics
-    try:
-        return bool(re.fullmatch(source.pattern, topic))
-    except (re.error, OverflowError, RecursionError):
-        return False
 
 
 def _check_deduplicate(section: Section) -> None:
