@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from group_members import Group
 from patience import PATIENCE_S
 
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.main import main
 from moldau.client.cluster import Cluster
@@ -84,7 +85,7 @@ def test_a_group_that_is_taken_is_told_once_and_not_asked_again(
         for offset in range(3):
             positions.commit("out", {TopicPartition(topic, 0): offset})
     (line,) = said
-    assert line.startswith("the position of out is not told as a consumer group: ")
+    assert line.startswith("the position of out is not committed as that of a consumer group: ")
 
 
 def test_a_broker_that_does_not_answer_is_not_asked_at_once_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +100,24 @@ def test_a_broker_that_does_not_answer_is_not_asked_at_once_again(monkeypatch: p
     for offset in range(100):
         positions.commit("out", {TopicPartition("t", 0): offset})
     assert asked == ["p.out"]
+
+
+def test_a_group_that_refuses_its_position_does_not_keep_others_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    committed: list[str] = []
+
+    def commit(groups: Groups, group: str, offsets: object) -> None:
+        committed.append(group)
+        if group == "p.busy":
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    monkeypatch.setattr(Groups, "commit", commit)
+    said: list[str] = []
+    positions = Positions("p", Cluster("127.0.0.1:1", {}), said.append)
+    for offset in range(2):
+        for query in ("busy", "out"):
+            positions.commit(query, {TopicPartition("t", 0): offset})
+    assert committed == ["p.busy", "p.out", "p.out"]
+    assert len(said) == 1
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -25,6 +25,7 @@ def local_path(path: str) -> str | None:
 
 
 def local_table(path: str) -> str | None:
-    """Return the path of a table on this machine: in a URL it is percent-encoded, other than that of files."""
+    """Return the path of a table on this machine; None for other URLs. In the URL of a table %20 is a space, unlike in
+    that of files."""
     local = local_path(path)
     return unquote(local) if local is not None and is_url(path) else local

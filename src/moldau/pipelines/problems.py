@@ -21,8 +21,11 @@ LINE_WIDTH_MAX = 110
 """Of a quoted source line. Of a longer line, only the part around the word is shown."""
 LINE_END = re.compile(r"\r\n|\n|\r")
 _WORD = re.compile(r"\$\{[^}\n]*\}?|[\w.\-]+|\"[^\"\n]*\"?|'[^'\n]*'?|`[^`\n]*`?|\S")
-_SECRET = re.compile(rf"((?:{SECRET_NAMES})[\w.]*[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re.IGNORECASE)
-"""A password that is written into the file: a shown line hides it."""
+_NAME_END = r"(?![\w.])"
+_SECRET_KEY = rf"(?:{SECRET_NAMES.replace('$', _NAME_END)})[\w.]*[\"']?\s*[:=]\s*"
+"""The key of a password that is written into the file: a shown line hides the password."""
+_SECRET = re.compile(rf"({_SECRET_KEY})(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re.IGNORECASE)
+_SECRET_OUTSIDE_OF_BRACKETS = re.compile(rf"([^{{]*?{_SECRET_KEY})(.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,12 @@ def _source_line(place: Place) -> str | None:
     except OSError:
         return None
     lines = LINE_END.split(text)
-    return _SECRET.sub(_hide, lines[place.line - 1]) if place.line <= len(lines) else None
+    return _without_secrets(lines[place.line - 1]) if place.line <= len(lines) else None
+
+
+def _without_secrets(line: str) -> str:
+    outside_of_brackets = _SECRET_OUTSIDE_OF_BRACKETS.fullmatch(line)
+    return _hide(outside_of_brackets) if outside_of_brackets else _SECRET.sub(_hide, line)
 
 
 def _hide(secret: re.Match[str]) -> str:

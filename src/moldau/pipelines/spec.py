@@ -6,6 +6,7 @@ replaced, paths absolute), so nothing else reads the YAML. This module reads no 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -121,6 +122,15 @@ class TopicSource:
     @property
     def dead_letter_topic(self) -> str | None:
         return None if self.dead_letter in (FAIL, DROP) else self.dead_letter
+
+    def reads(self, topic: str) -> bool:
+        """Return whether the source reads the topic. A pattern that is not valid matches none."""
+        if self.pattern is None:
+            return topic in self.topics
+        try:
+            return bool(re.fullmatch(self.pattern, topic))
+        except (re.error, OverflowError, RecursionError):
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.cli.pipeline.files import complete_files, complete_sinks
+from moldau.pipelines.running import launching
 from moldau.pipelines.running.launching import batch_directory
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
@@ -294,6 +295,7 @@ def test_stop_reports_a_timeout(run: Run, file: Path, directory: StateDirectory)
         (["--fresh", "counts"], "there is no sink counts"),
         (["--fresh", "pipeline.yaml"], "write the file in front of it"),
         (["-b", "127.0.0.1:1"], "No broker answers: 127.0.0.1:1"),
+        (["-b", "broker"], "the bootstrap address 'broker' is not host:port\n"),
     ],
 )
 def test_runs_that_are_refused_before_spark_is_started(run: Run, file: Path, words: list[str], message: str) -> None:
@@ -306,6 +308,22 @@ def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path, d
     with directory.locked(US):
         refused = run("run", status=1).stderr
     assert f"shop is being run already by process {os.getpid()} on here since 2026-11-15T11:00:00Z" in refused
+
+
+@pytest.mark.parametrize("words", [[], ["--batch"]])
+def test_a_failed_run_names_the_file_with_its_failures(
+    run: Run, file: Path, directory: StateDirectory, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark")
+    failures = (batch_directory(directory) if words else directory).failures
+
+    def fail(*args: object) -> RunStatus:
+        failures.parent.mkdir(parents=True)
+        failures.write_text("a long story")
+        return replace(STATUS, state="failed", message="it failed")
+
+    monkeypatch.setattr(launching, "launch", fail)
+    assert run("run", *words, status=1).stderr == f"moldau: it failed (all of it: {failures})\n"
 
 
 def test_a_run_of_a_directory_is_one_of_its_file(run: Run, file: Path, directory: StateDirectory) -> None:

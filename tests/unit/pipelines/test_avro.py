@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -14,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from moldau.pipelines.planning.avro_records import read_all, read_one, write_one
 from moldau.pipelines.planning.avro_types import UnsuitableAvro, drop_unsupported_logical_types, spark_schema
+from moldau.pipelines.planning.record_schemas import read_avro_schema
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -151,3 +154,50 @@ def test_a_value_out_of_range_does_not_affect_others() -> None:
 def test_a_row_that_does_not_fit_the_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="a row does not fit the Avro schema"):
         write_one({"id": None, "price": Decimal(1)}, PAIR)
+
+
+def point(name: str, field: str, kind: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": kind}]}
+
+
+def test_types_of_the_same_name_in_different_namespaces_are_different() -> None:
+    fields = [
+        {"name": "a", "type": point("x.Point", "i", "int")},
+        {"name": "b", "type": point("Point", "s", "string")},
+        {"name": "c", "type": "x.Point"},
+        {"name": "d", "type": "Point"},
+    ]
+    avro = {"type": "record", "name": "Point", "namespace": "z", "fields": [{"name": "in", "type": "long"}]}
+    outer = {"type": "record", "name": "Outer", "namespace": "y", "fields": [*fields, {"name": "e", "type": avro}]}
+    fastavro.parse_schema(outer)
+    columns = {field.name: field.dataType.simpleString() for field in spark_schema(outer).fields}
+    assert columns == {
+        "a": "struct<i:int>", "b": "struct<s:string>", "c": "struct<i:int>", "d": "struct<s:string>",
+        "e": "struct<in:bigint>",
+    }  # fmt: skip
+
+
+def test_a_type_may_contain_one_of_the_same_name_in_another_namespace() -> None:
+    avro = record(("a", point("x.Point", "i", "int")), ("b", point("y.Point", "p", "x.Point")))
+    assert spark_schema(avro).simpleString() == "struct<a:struct<i:int>,b:struct<p:struct<i:int>>>"
+    with pytest.raises(UnsuitableAvro, match=r"b\.p: Point contains itself"):
+        spark_schema(record(("a", point("x.Point", "i", "int")), ("b", point("y.Point", "p", "Point"))))
+
+
+@pytest.mark.parametrize("kind", [["null", "long"], {"type": "long"}])
+def test_a_logical_type_beside_a_type_that_is_no_name_is_ignored(tmp_path: Path, kind: Any) -> None:
+    """Avro ignores it there: it belongs into the type, not to the field."""
+    field = {"name": "at", "type": kind, "logicalType": "timestamp-millis"}
+    (tmp_path / "at.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": [field]}))
+    assert spark_schema(read_avro_schema(tmp_path / "at.avsc")).simpleString() == "struct<at:bigint>"
+
+
+def test_a_fixed_decimal_has_its_type_also_where_it_is_named() -> None:
+    money = {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2}
+    avro = record(("net", money), ("tax", "Money"))
+    schema = spark_schema(avro)
+    assert schema.simpleString() == "struct<net:decimal(6,2),tax:decimal(6,2)>"
+    row = {"net": Decimal("12.50"), "tax": Decimal("2.38")}
+    value = write_one(row, fastavro.parse_schema(avro))
+    (read,) = read_all([value], fastavro.parse_schema(avro), to_arrow_type(schema, timezone="UTC"), False).to_pylist()
+    assert read == {"row": row, "error": None}

@@ -16,6 +16,7 @@ from moldau.pipelines.cases.files import (
     BadCase,
     Case,
     InputRecord,
+    check_inputs,
     find_cases,
     read_expected,
     read_input,
@@ -44,6 +45,24 @@ def test_cases_are_found(pipeline: Path) -> None:
         find_cases(pipeline, ["third"])
     with pytest.raises(BadCase, match="no test cases"):
         find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")
+
+
+def test_files_that_editors_keep_beside_a_file_are_no_files_of_a_case(pipeline: Path) -> None:
+    folder = pipeline.parent / "tests" / "first"
+    for name in (".events.jsonl.swp", "events.jsonl~", "#events.jsonl#", ".#events.jsonl"):
+        (folder / "input" / name).touch()
+        (folder / "expected" / name).touch()
+    (first,) = find_cases(pipeline, ["first"])
+    assert first.inputs == {"events": folder / "input" / "events.jsonl"}
+    assert set(first.expected) == {"events.dead-letters"}
+
+
+def test_a_source_has_one_file_in_a_case(pipeline: Path) -> None:
+    (pipeline.parent / "tests" / "first" / "input" / "events.csv").touch()
+    first, second = find_cases(pipeline)
+    with pytest.raises(BadCase, match=r"input: events.csv and events.jsonl are both for source events; keep one"):
+        check_inputs(first)
+    check_inputs(second)
 
 
 def test_an_expected_file_of_a_missing_sink_is_refused_with_advice(tmp_path: Path) -> None:
@@ -98,7 +117,7 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
         '"bare"\n',
     )
     assert parsed == [
-        InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": "1"}, timestamp_ms=1_794_736_800_000, partition=2),
+        InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": b"1"}, timestamp_ms=1_794_736_800_000, partition=2),
         InputRecord(value=b"text", timestamp_ms=12, topic="other"),
         InputRecord(value=None, key=b"[1]"),
         InputRecord(value=b'{"sensor": 3, "value": 4}'),
@@ -108,9 +127,9 @@ def test_records_of_all_kinds(tmp_path: Path) -> None:
 
 def test_headers_may_be_a_list_as_consume_prints_them(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    path.write_text('{"value": 1, "headers": [{"key": "h", "value": "1"}, {"key": "i", "value": "2"}]}\n')
-    assert read_input(path)[0].headers == {"h": "1", "i": "2"}
-    assert read_expected(path)[0]["headers"] == {"h": "1", "i": "2"}
+    path.write_text('{"value": 1, "headers": [{"key": "h", "value": "1"}, {"key": "i", "value": null}]}\n')
+    assert read_input(path)[0].headers == {"h": b"1", "i": None}
+    assert read_expected(path)[0]["headers"] == {"h": "1", "i": None}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +174,11 @@ def test_lines_of_csv_and_txt_files_are_values(tmp_path: Path) -> None:
         ('{"value": 1, "headers": [1]}', "a.jsonl", "headers are an object"),
         ('{"value": 1, "headers": "h"}', "a.jsonl", "headers are an object"),
         ('{"value": 1, "headers": [{"key": "h"}, {"key": "h"}]}', "a.jsonl", "two headers of one name"),
+        ('{"value": 1, "timestamp": 253402300800000}', "a.jsonl", "253402300800000 is not in the years 1970 to 9999"),
+        ('{"value": 1, "timestamp": "1969-12-31"}', "a.jsonl", "'1969-12-31' is not in the years 1970 to 9999"),
+        ('{"value": 1, "partition": 2147483647}', "a.jsonl", "2147483647 is no partition"),
+        ('{"value": 1, "topic": "two words"}', "a.jsonl", "a.jsonl:1: not a topic's name: "),
+        ('{"value": 1, "topic": 5}', "a.jsonl", "a.jsonl:1: not a topic's name: 5"),
         ("", "a.parquet", "records for a topic come from"),
     ],
 )
@@ -249,3 +273,57 @@ def test_a_difference_is_shown_line_by_line() -> None:
     difference = compare_rows("s", [{"a": number} for number in range(30)], [{"b": 1}])
     lines = difference_lines(difference, shown_max=2)
     assert lines == ["s:", '  - {"a": 0}', '  - {"a": 1}', "  - … and 28 more", '  + {"b": 1}']
+
+
+@pytest.mark.parametrize(
+    ("sink", "outputs"), [("routed", ["out-a"]), ("fixed", ["big"]), ("orders.dead-letters", ["orders.dead"])]
+)
+def test_the_input_of_a_pattern_is_no_output_of_a_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, outputs: list[str]
+) -> None:
+    from moldau.pipelines.cases import case
+
+    topics = ["in-a", "in-b", "orders.dead", "out-a", "big"]
+    monkeypatch.setattr(case, "_records", lambda bootstrap, is_output: [name for name in topics if is_output(name)])
+    text = WHOLE.replace("topic: orders", "pattern: in-.*").replace("topic: big", "topic: big\n    name: fixed")
+    pipeline = load_text(tmp_path, text + "  - {from: orders, name: routed, route: id}\n")
+    no_spark: Any = None
+    assert case._output(sink, pipeline, no_spark) == outputs
+
+
+class SlowProducer:
+    """A producer whose queue holds two records, and whose broker takes them when it is polled."""
+
+    def __init__(self, settings: Any) -> None:
+        self.queued = 0
+
+    def produce(self, *record: object, **parts: object) -> None:
+        if self.queued == 2:
+            raise BufferError("Local: Queue full")
+        self.queued += 1
+
+    def poll(self, timeout_s: float) -> int:
+        self.queued = 0
+        return 0
+
+    def flush(self, timeout_s: float) -> int:
+        return self.queued
+
+
+def test_a_case_may_have_more_records_than_the_queue_of_the_producer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moldau.client import confluent
+    from moldau.pipelines.cases import case
+
+    class NoCluster:
+        def __init__(self, *_: object) -> None: ...
+        def create_topic(self, *_: object) -> None: ...
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(case, "Cluster", NoCluster)
+    monkeypatch.setattr(confluent, "Producer", SlowProducer)
+    path = written(tmp_path, "1\n" * 6)
+    pipeline = load_text(tmp_path, WHOLE)
+    with pytest.raises(BadCase, match="2 records are not written to the topics after 30 s"):
+        case._produce_input(Case("first", tmp_path, {"orders": path}), pipeline)

@@ -16,6 +16,7 @@ import pytest
 from flows import BOOKSTORE, graphs
 from hypothesis import given, settings
 from marked_yaml import write
+from operations import operations_of
 
 from moldau.pipelines.drawing.draw import Form, draw
 from moldau.pipelines.drawing.graph import Edge, Graph, Node, NodeKind, graph
@@ -194,6 +195,14 @@ def test_a_long_name_is_cut_and_whole_in_the_tooltip() -> None:
     (shown,) = [one.text or "" for one in root.iter(f"{SVG}text") if one.get("class") == "title"]
     assert shown.endswith("…")
     assert len(shown) < 40
+
+
+def test_the_cost_of_a_long_line_is_linear() -> None:
+    def cost(length: int) -> int:
+        node = Node("n", NodeKind.SINK, "by content", ("case " + "when a then b " * length,))
+        return operations_of(lambda: draw_svg(Graph("shop", (node,), ())))
+
+    assert cost(80) < 3 * cost(40)
 
 
 def test_a_graph_without_nodes_can_be_drawn() -> None:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.base.errors import ErrorCode
+from moldau.client.cluster import RETRIABLE
 from moldau.pipelines.running.failures import MESSAGE_LENGTH_MAX, Kind, failure_of
 
+OF_DELETED_TOPICS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+}
+"""The client retries them for a moment only: the topic may be new, but it may also be gone."""
 IN_THE_SOURCE = """StreamingQueryException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming \
 data source perform initialOffset: Traceback (most recent call last):
   File "python_streaming_source_runner.py", line 267, in main
@@ -36,6 +44,12 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
 @pytest.mark.parametrize("name", ["TimeoutError", "ConnectorTimeoutError", "ConnectorConnectionRefusedError"])
 def test_an_error_of_the_network_is_retriable_also_under_the_connectors_name(name: str) -> None:
     assert failure_of(f"{name}: 127.0.0.1:9092: no answer").kind is Kind.RETRIABLE
+
+
+@pytest.mark.parametrize("code", sorted(RETRIABLE - OF_DELETED_TOPICS))
+def test_what_the_client_retries_is_retriable(code: ErrorCode) -> None:
+    text = IN_THE_SOURCE.format(error=f"moldau.base.errors.KafkaError: clicks-0: {code.name}")
+    assert failure_of(text).kind is Kind.RETRIABLE
 
 
 def test_the_line_of_the_users_own_code_is_named() -> None:

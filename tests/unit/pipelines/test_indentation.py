@@ -14,7 +14,7 @@ from test_pipeline_loading import EVERYTHING
 
 from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.reading.indentation import find_wrong_line
-from moldau.pipelines.reading.positions import read_yaml
+from moldau.pipelines.reading.yaml_tree import read_yaml
 
 FILES = sorted((Path(__file__).parents[3] / "examples").glob("*/pipeline.yaml"))
 EXAMPLES = [path.read_text() for path in FILES[: deep(2)]]

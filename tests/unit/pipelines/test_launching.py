@@ -23,7 +23,7 @@ from moldau.pipelines.running.fresh_start import FreshStart, Outputs
 from moldau.pipelines.running.launching import RunOptions, launch
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.run import Job, NoBroker
-from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, write_json
+from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused, write_json
 from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import Pipeline
 
@@ -177,6 +177,15 @@ def test_a_batch_refuses_sinks_that_share_no_query(tmp_path: Path, monkeypatch: 
     start = Start(tmp_path, monkeypatch, SHARED)
     with pytest.raises(PipelineError, match=r"there is no sink b\+c"):
         start.run("BATCH", only=["b+c"])
+
+
+def test_a_second_batch_is_refused_as_one(start: Start) -> None:
+    """`status` and `stop` do not see the run of a batch."""
+    with launching.batch_directory(start.directory).locked(Holder(7, "h", "noon")):
+        with pytest.raises(StateRefused) as refused:
+            start.run("BATCH")
+        assert str(refused.value) == "a --batch run of state is going on already, by process 7 on h since noon"
+        start.run()
 
 
 @pytest.mark.parametrize("name", ["identity.json", "fresh.json", "checkpoints/orders-to-big/metadata"])

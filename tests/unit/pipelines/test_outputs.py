@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from marked_yaml import WHOLE
 
+from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import fresh_start
+from moldau.pipelines.running.fresh_start import FreshStart
 from moldau.pipelines.running.outputs import appended_by, outputs_of, upserted_by
+from moldau.pipelines.running.state_directory import StateDirectory, write_json
 
 SPEC = """
 name: lake
@@ -56,3 +60,18 @@ def test_a_table_elsewhere_is_its_url(tmp_path: Path) -> None:
     file.write_text(SPEC.format(table="s3a://lake/rows", format="parquet", mode=""))
     assert outputs_of(load(file), ["rows"]) == ["table s3a://lake/rows"]
     assert fresh_start._nonempty_tables(["s3a://lake/rows"]) == ("s3a://lake/rows",)
+
+
+def test_what_only_the_java_client_can_read_is_kept_or_refused(tmp_path: Path) -> None:
+    """Moldau's client has no Kerberos, Spark's own connector has: its topics may hold something."""
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        WHOLE + "connector: kafka\nkafka: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: GSSAPI}\n",
+    )
+    pipeline, directory = load(file), StateDirectory(tmp_path / "state")
+    write_json(directory.checkpoint("orders-to-big") / "offsets" / "0", {})
+    kept = fresh_start.plan_fresh_start(pipeline, directory, None, lambda outputs: "keep")
+    assert kept == FreshStart(None)
+    with pytest.raises(PipelineError, match="run with --existing keep"):
+        fresh_start.plan_fresh_start(pipeline, directory, None, lambda outputs: "clear")
+    assert fresh_start.existing_output_warnings(pipeline, ["orders-to-big"]) == []

@@ -121,6 +121,18 @@ def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
     assert load_text(folder, WHOLE + "command_config: client.properties\n").bootstrap == "localhost:9092"
 
 
+def test_the_address_of_command_config_is_checked_where_it_is_used(folder: Path) -> None:
+    (folder / "client.properties").write_text("bootstrap.servers=broker:9092, other\n")
+    text, places = marked(WHOLE.replace("bootstrap: localhost:9092\n", "command_config: «client.properties»\n"))
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(folder, text)
+    (problem,) = raised.value.problems
+    assert problem.message == "bootstrap.servers in 'client.properties': 'other' is not host:port"
+    assert [line_column(problem)] == places
+    assert load(folder / "pipeline.yaml", bootstrap="here:9092", environ={}).bootstrap == "here:9092"
+    load_text(folder, WHOLE + "command_config: client.properties\n")
+
+
 CONNECTED = """\
 vars: {password: "${env:NOT_SET}", lake: "${env:ALSO_NOT_SET}"}
 command_config: absent.properties
@@ -200,6 +212,7 @@ def test_settings_of_spark_may_be_secret_too(folder: Path, name: str) -> None:
         f"kafka: {{sasl.password: {PLANTED}, bootstrap.servers: x}}",
         f"kafka: {{bootstrap.servers: x, 'ssl.key.password': \"{PLANTED}\"}}",
         f"kafka: {{bootstrap.servers: x, sasl.jaas.config: 'a required password=\"{PLANTED}\";'}}",
+        f"kafka: {{bootstrap.servers: x, fs.s3a.session.token: {PLANTED}}}",
     ],
 )
 def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: str) -> None:
@@ -208,6 +221,14 @@ def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: s
     shown = raised.value.render()
     assert "'bootstrap.servers' cannot be set under 'kafka'" in shown
     assert "kafka: {" in shown
+    assert PLANTED not in shown
+
+
+def test_outside_of_brackets_a_password_is_the_rest_of_its_line(folder: Path) -> None:
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(folder, WHOLE + f"kafka:\n  kafka.sasl.password: a,b}}{PLANTED} # {{now}}\n")
+    shown = raised.value.render()
+    assert "\n   11 |   kafka.sasl.password: *****" in shown
     assert PLANTED not in shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import pytest
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import identity
 from moldau.pipelines.running.identity import QueryIdentity, WrongCheckpoint
+from moldau.pipelines.running.python_code import code_digest, is_same_code
 from moldau.pipelines.running.state_directory import StateDirectory, write_json
 
 PIPELINE = """\
@@ -247,6 +249,18 @@ def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
     assert (differing, changed["others"]) == (["counted"], queries["others"])
 
 
+def test_watched_files_elsewhere_do_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.replace('"*.csv"', '"s3a://bucket/in/*.csv"'))
+    read = []
+    for folder in (tmp_path, Path("/")):
+        monkeypatch.chdir(folder)
+        read.append(identity.of_pipeline(load(file, check_files=False))["others"].sources)
+    assert read == [{"files": ["files s3a:/bucket/in/*.csv"]}] * 2
+
+
 TWICE = """\
 name: shop
 sources:
@@ -321,6 +335,61 @@ def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirector
     (directory.checkpoint("out") / "state" / "0").mkdir(parents=True)
     with pytest.raises(WrongCheckpoint, match="its checkpoint holds state, and step checked changed since"):
         identity.check(directory, "shop", python_queries(tmp_path, code, limits="LIMIT = 6"))
+
+
+def test_another_version_of_python_does_not_change_the_code(
+    directory: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12 has more fields in its syntax trees, and `ast.dump` of 3.13 leaves out empty ones."""
+    code = "def check(frame):\n    return frame\n"
+    check_and_run(directory, python_queries(tmp_path, code))
+    monkeypatch.setattr(ast, "dump", lambda tree: f"as another Python shows it: {len(tree.body)}")
+    assert identity.resumes_with_changed_steps(directory, python_queries(tmp_path, code), ()) == []
+    changed = python_queries(tmp_path, code.replace("return frame", "return frame.distinct()"))
+    assert len(identity.resumes_with_changed_steps(directory, changed, ())) == 1
+
+
+def test_the_digest_of_code_is_the_same_in_all_versions_of_python(tmp_path: Path) -> None:
+    code = (
+        "def check(frame, *, limit: int | None = None):\n    return [frame, f'{limit!r:>5}', {**{}}, -1.5, b'', None]\n"
+    )
+    (tmp_path / "rules.py").write_text(code)
+    assert code_digest("rules", tmp_path).partition("-")[2] == "5b1ee216eb7273ae"
+
+
+@pytest.mark.parametrize(
+    "changed", ["common/__init__.py", "common/limits.py", "common/deep/__init__.py", "common/deep/a.py"]
+)
+def test_the_modules_of_packages_belong_to_the_code(tmp_path: Path, changed: str) -> None:
+    files = {
+        "rules.py": "import common.limits\n",
+        "common/__init__.py": "from .deep import a\n",
+        "common/limits.py": "LIMIT = 5\n",
+        "common/deep/__init__.py": "",
+        "common/deep/a.py": "from .. import limits\n",
+        "common/unused.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = code_digest("rules", tmp_path)
+    (tmp_path / "common" / "unused.py").write_text("X = 1")
+    assert is_same_code(before, code_digest("rules", tmp_path))
+    (tmp_path / changed).write_text(files[changed] + "X = 1\n")
+    assert not is_same_code(before, code_digest("rules", tmp_path))
+
+
+def test_code_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
+    queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
+    check_and_run(directory, queries)
+    known = identity.read_json(directory.path / identity.IDENTITY)
+    assert known is not None
+    code = known["queries"]["out"]["code"]
+    code["checked"] = code["checked"].partition("-")[0]
+    write_json(directory.path / identity.IDENTITY, known)
+    assert identity.resumes_with_changed_steps(directory, queries, ()) == []
+    changed = python_queries(tmp_path, "def check(frame):\n    return frame.distinct()\n")
+    assert len(identity.resumes_with_changed_steps(directory, changed, ())) == 1
 
 
 def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: StateDirectory, tmp_path: Path) -> None:

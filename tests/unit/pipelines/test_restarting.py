@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.pipelines.running.failures import Failure, Kind
-from moldau.pipelines.running.restarting import HEALTHY_S, PASSING_MAX, PAUSE_S_MAX, SAME_BATCH_MAX, Restarts
+from moldau.pipelines.running.restarting import HEALTHY_S, IN_A_ROW_MAX, PAUSE_S_MAX, SAME_BATCH_MAX, Restarts
 
 AWAY = Failure(Kind.RETRIABLE, "no broker answers")
 ODD = Failure(Kind.UNKNOWN, "something broke")
@@ -19,12 +19,12 @@ def test_pauses_double_up_to_a_bound_and_then_it_gives_up() -> None:
         pauses.append(round(pause, 3))
         now_s += pause
     assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
-    assert len(pauses) == PASSING_MAX
+    assert len(pauses) == IN_A_ROW_MAX
     assert max(pauses) <= PAUSE_S_MAX
     assert sum(pauses) > 120, "a broker that is away for a minute must be survived"
 
 
-@given(st.integers(1, PASSING_MAX), st.floats(0, 1, exclude_max=True))
+@given(st.integers(1, IN_A_ROW_MAX), st.floats(0, 1, exclude_max=True))
 def test_chance_takes_away_half_at_most(failures: int, luck: float) -> None:
     whole, partly = Restarts(lambda: 1.0), Restarts(lambda: luck)
     for _ in range(failures):
@@ -44,9 +44,19 @@ def test_an_unknown_failure_of_one_batch_is_tried_a_few_times() -> None:
     assert tried == [True] * (SAME_BATCH_MAX - 1) + [False]
 
 
+def test_failures_that_pass_do_not_count_as_unknown_failures_of_their_batch() -> None:
+    restarts = Restarts(lambda: 0.5)
+    for number in range(SAME_BATCH_MAX):
+        restarts.pause_after(AWAY, 7, float(number))
+    assert restarts.pause_after(ODD, 7, float(SAME_BATCH_MAX)) is not None
+    restarts.pause_after(AWAY, 7, float(SAME_BATCH_MAX))
+    tried = [restarts.pause_after(ODD, 7, float(SAME_BATCH_MAX)) is not None for _ in range(SAME_BATCH_MAX - 1)]
+    assert tried == [True] * (SAME_BATCH_MAX - 2) + [False]
+
+
 def test_unknown_failures_of_different_batches_go_on() -> None:
     restarts = Restarts(lambda: 0.5)
-    assert all(restarts.pause_after(ODD, number, float(number)) is not None for number in range(PASSING_MAX))
+    assert all(restarts.pause_after(ODD, number, float(number)) is not None for number in range(IN_A_ROW_MAX))
 
 
 def test_a_healthy_while_makes_everything_new() -> None:

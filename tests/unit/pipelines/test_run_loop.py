@@ -550,7 +550,16 @@ def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, dis
     run = make_run(directory, display, stop, one=[ended(error=ConnectionError("away"))])
     run.chance = lambda: 1e6
     status = run.to_the_end()
-    assert status.state == "stopped"
+    assert (status.state, status.queries[0].state) == ("stopped", "stopped")
+
+
+def test_a_query_that_a_stop_kept_from_starting_is_stopped(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
+    stop = Stop()
+    stop.request("SIGTERM")
+    status = make_run(directory, display, stop, one=[ended()]).to_the_end()
+    assert (status.state, status.queries[0].state) == ("stopped", "stopped")
 
 
 def test_a_status_that_cannot_be_written_is_reported_once(tmp_path: Path, display: RecordingDisplay) -> None:

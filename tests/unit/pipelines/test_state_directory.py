@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,6 +181,25 @@ def test_what_a_checkpoint_tells(directory: StateDirectory) -> None:
     directory.forget("counts")
     directory.forget("counts")
     assert directory.queries() == []
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container, the next run has the same process id."""
+
+    def kill(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    write_json(directory.checkpoint("counts") / "metadata", {"id": "7"})
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", kill)
+        with pytest.raises(KeyboardInterrupt):
+            directory.forget("counts")
+    assert directory.queries() == []
+    write_json(directory.checkpoint("counts") / "metadata", {"id": "8"})
+    directory.forget("counts")
+    assert list(directory.checkpoints.iterdir()) == []
 
 
 def test_where_state_is_kept(tmp_path: Path) -> None:

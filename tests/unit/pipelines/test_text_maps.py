@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from marked_yaml import WHOLE, load_text, marked
 
 from moldau.pipelines.problems import LINE_END
-from moldau.pipelines.reading.positions import MappingNode, ScalarNode, read_yaml
+from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode, read_yaml
 from moldau.pipelines.spec import TextMap
 
 WORDS = st.lists(

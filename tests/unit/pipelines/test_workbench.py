@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marked_yaml import WHOLE, load_text
 from patience import PATIENCE_S
 
 from moldau import __version__
@@ -23,7 +24,7 @@ from moldau.pipelines.cases.comparing import Difference
 from moldau.pipelines.cases.files import Case
 from moldau.pipelines.cases.result import CaseResult
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem
-from moldau.pipelines.spec import Place
+from moldau.pipelines.spec import Pipeline, Place
 from moldau.pipelines.workbench import questions
 from moldau.pipelines.workbench.answers import (
     preview_from_json,
@@ -276,3 +277,32 @@ def test_a_notebook_shows_a_message_instead_of_a_traceback() -> None:
     assert PipelineError("no such step")._render_traceback_() == ["no such step"]
     (line,) = InvalidPipeline([Problem("wrong", None)])._render_traceback_()
     assert line.endswith("wrong")
+
+
+def test_a_preview_that_cannot_be_compiled_leaves_nothing_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moldau.pipelines.workbench import previewing
+
+    cached: list[Frame] = []
+
+    class Frame:
+        def cache(self) -> Frame:
+            cached.append(self)
+            return self
+
+        def unpersist(self) -> None:
+            cached.remove(self)
+
+    def refuse(pipeline: Pipeline, spark: object, mode: object, records: Any) -> None:
+        for source in pipeline.sources.values():
+            records(spark, source)
+        assert cached
+        raise InvalidPipeline([Problem("wrong SQL", None)])
+
+    monkeypatch.setattr(previewing, "compile_pipeline", refuse)
+    monkeypatch.setattr(previewing, "_case_records", lambda *_: Frame())
+    no_spark: Any = None
+    with pytest.raises(InvalidPipeline):
+        previewing.Sampled(load_text(tmp_path, WHOLE), no_spark, Case("first", tmp_path))
+    assert cached == []

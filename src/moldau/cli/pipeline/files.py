@@ -99,7 +99,7 @@ class Chosen:
         """Load the file; InvalidPipeline if it has mistakes."""
         from moldau.pipelines.reading.loading import load
 
-        return load(existing(self.file), self.settings).with_bootstrap(self.bootstrap)
+        return load(existing(self.file), self.settings, self.bootstrap).with_bootstrap(self.bootstrap)
 
     @functools.cached_property
     def unconnected(self) -> Pipeline:

@@ -121,7 +121,7 @@ def run(
     if deploy_mode == "cluster":
         ctx.exit(submit_pipeline(chosen, master, conf, _driver_arguments(ctx)))
     from moldau.pipelines.planning.compiling import Mode, Range
-    from moldau.pipelines.running.launching import RunOptions, launch
+    from moldau.pipelines.running.launching import RunOptions, batch_directory, launch
     from moldau.pipelines.running.stop_request import Stop
 
     mode = Mode.BATCH if batch else Mode.UNTIL_CAUGHT_UP if until_caught_up else Mode.CONTINUOUS
@@ -135,7 +135,7 @@ def run(
     )
     display = _display(metrics)
     stop, log = Stop(), None if options.debug else chosen.directory.path / SPARK_LOG
-    failures = chosen.directory.failures
+    failures = (batch_directory(chosen.directory) if batch else chosen.directory).failures
     stat_before = failures.stat() if failures.exists() else None
     with Session(pipeline, master, conf, log, stop) as session:
         ended = launch(pipeline, chosen.directory, options, session.start, display, stop, phases)

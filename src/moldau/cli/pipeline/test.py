@@ -54,7 +54,7 @@ def test(file: Path, names: tuple[str, ...], update: bool, settings: dict[str, s
     from moldau.pipelines.reading.loading import load
 
     file = existing(file)
-    pipeline = load(file, settings, bootstrap="localhost:0", check_files=False, connects=False)
+    pipeline = load(file, settings, check_files=False, connects=False)
     cases = find_cases(file.absolute(), names)
     if update or any(case.expected for case in cases):
         with phases("looking for Spark") as on_phase:

@@ -10,12 +10,13 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
@@ -23,6 +24,7 @@ from moldau.pipelines.cases.files import (
     BadCase,
     Case,
     InputRecord,
+    check_inputs,
     read_expected,
     read_input,
     read_rows,
@@ -78,7 +80,7 @@ def run_case(case: Case, pipeline: Pipeline, spark: SparkSession) -> CaseResult:
             differences = tuple(_compare(case, name, staged, outputs) for name in case.expected)
         except PipelineError as exception:
             error = str(exception)
-            story = directory.failures.read_text() if directory.failures.exists() else None
+            story = directory.failures.read_text(encoding="utf-8") if directory.failures.exists() else None
     return CaseResult(
         case=case, seconds=time.monotonic() - began_s, differences=differences, error=error, outputs=outputs,
         story=story, closed=closed,
@@ -99,6 +101,7 @@ def check_expected(case: Case, pipeline: Pipeline) -> None:
 
 def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     """Return the pipeline with the case's files as its input, and with its tables in the temporary directory."""
+    check_inputs(case)
     for name in case.inputs:
         if name not in pipeline.sources:
             suggestion = did_you_mean(name, pipeline.sources)
@@ -151,15 +154,17 @@ def _produce_input(case: Case, pipeline: Pipeline) -> None:
             topic = _topic_of(record, source, case)
             partitions[topic] = max(partitions.get(topic, 1), (record.partition or 0) + 1)
     try:
-        cluster = Cluster(pipeline.bootstrap, {})
-        for topic, count in partitions.items():
-            cluster.create_topic(topic, count)
-        cluster.close()
+        with closing(Cluster(pipeline.bootstrap, {})) as cluster:
+            for topic, count in partitions.items():
+                cluster.create_topic(topic, count)
         producer = Producer({"bootstrap.servers": pipeline.bootstrap})
         for name, source in _topic_sources(pipeline):
             for record in records.get(name, ()):
                 _produce(producer, _topic_of(record, source, case), record)
-        producer.flush(RESPONSE_TIMEOUT_S)
+        if left := producer.flush(RESPONSE_TIMEOUT_S):
+            raise BadCase(f"{case.folder}: {left} records are not written to the topics after {RESPONSE_TIMEOUT_S:g} s")
+    except KafkaError as error:
+        raise BadCase(f"{case.folder}: the topics cannot be made: {error}") from error
     except KafkaException as error:
         raise BadCase(f"{case.folder}: the records cannot be written to the topics: {error.args[0].str()}") from error
 
@@ -178,8 +183,13 @@ def _topic_of(record: InputRecord, source: TopicSource, case: Case) -> str:
 
 def _produce(producer: Any, topic: str, record: InputRecord) -> None:
     timestamp: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
-    headers = [(name, text.encode()) for name, text in record.headers.items()]
-    producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
+    headers = list(record.headers.items())
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
+            return
+        except BufferError:  # the queue is full: wait until the broker has some of it
+            producer.poll(0.1)
 
 
 # --- during and after -------------------------------------------------------------------------------------------------
@@ -228,16 +238,18 @@ def _output(name: str, pipeline: Pipeline, spark: SparkSession) -> Sequence[Any]
     if isinstance(output, TableSink):
         return _rows(output, spark)
     assert pipeline.bootstrap is not None
-    if isinstance(output, TopicSource):
-        return _records(pipeline.bootstrap, {str(output.dead_letter_topic)})
-    assert isinstance(output, TopicSink)
-    return _records(pipeline.bootstrap, {output.topic} if output.topic else None, _fixed_topics(pipeline))
+    assert isinstance(output, TopicSource | TopicSink)
+    topic = output.dead_letter_topic if isinstance(output, TopicSource) else output.topic
+    if topic is not None:
+        return _records(pipeline.bootstrap, lambda name: name == topic)
+    return _records(pipeline.bootstrap, lambda name: not _is_fixed(name, pipeline))
 
 
-def _fixed_topics(pipeline: Pipeline) -> set[str]:
-    """Return the topics to which no `route` writes: inputs, dead letters, and those of other sinks."""
-    topics = {topic for _, source in _topic_sources(pipeline) for topic in (*source.topics, source.dead_letter)}
-    return topics | {sink.topic for sink in pipeline.sinks if isinstance(sink, TopicSink) and sink.topic}
+def _is_fixed(topic: str, pipeline: Pipeline) -> bool:
+    """Return whether no `route` writes to the topic: it is an input, has dead letters, or is that of a sink."""
+    if any(source.reads(topic) or source.dead_letter == topic for _, source in _topic_sources(pipeline)):
+        return True
+    return any(isinstance(sink, TopicSink) and sink.topic == topic for sink in pipeline.sinks)
 
 
 def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
@@ -254,11 +266,12 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
         raise PipelineError(f"{sink.name}: its table cannot be read: {failure_of(str(error)).message}") from error
 
 
-def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str] = ()) -> Records:
-    """Return all records of these topics; for None, of all topics except internal and excluded ones."""
-    from moldau.client.confluent import KafkaError, TopicPartition
+def _records(bootstrap: str, is_output: Callable[[str], bool]) -> Records:
+    """Return all records of the topics for which `is_output` is true. Internal topics are left out."""
+    from moldau.client.confluent import KafkaError as ClientError
+    from moldau.client.confluent import TopicPartition
 
-    unfinished = set(_wait_for_transactions(bootstrap, topics, excluded))
+    unfinished = set(_wait_for_transactions(bootstrap, is_output))
     records: list[Mapping[str, Any]] = []
     with _consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition(*partition, 0) for partition in unfinished])
@@ -266,7 +279,7 @@ def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[
             message = consumer.poll(RESPONSE_TIMEOUT_S)
             if message is not None and message.error() is None:
                 records.append(_record(message))
-            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+            elif message is not None and message.error().code() == ClientError._PARTITION_EOF:
                 unfinished.discard(Partition(message.topic(), message.partition()))
             else:
                 names = ", ".join(sorted({topic for topic, _ in unfinished}))
@@ -274,19 +287,17 @@ def _records(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[
     return records
 
 
-def _wait_for_transactions(bootstrap: str, topics: Collection[str] | None, excluded: Iterable[str]) -> list[Partition]:
+def _wait_for_transactions(bootstrap: str, is_output: Callable[[str], bool]) -> list[Partition]:
     """Wait until no transaction is open in these topics (the last may just be ending), and return their partitions."""
     cluster = Cluster(bootstrap, {})
     try:
         existing = cluster.topics().values()
-        others = {topic.name for topic in existing if not topic.is_internal} - set(excluded)
-        names = others if topics is None else set(topics)
-        read = [topic for topic in existing if topic.name in names]
+        read = [topic for topic in existing if not topic.is_internal and is_output(topic.name)]
         partitions = [Partition(topic.name, number) for topic in read for number in topic.leaders]
         deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
         while cluster.latest(partitions, read_committed=True) != cluster.latest(partitions):
             if time.monotonic() > deadline_s:
-                raise PipelineError(f"a transaction in {', '.join(sorted(names))} does not end")
+                raise PipelineError(f"a transaction in {', '.join(sorted(topic.name for topic in read))} does not end")
             time.sleep(0.01)
         return partitions
     finally:

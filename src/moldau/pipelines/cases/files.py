@@ -5,9 +5,9 @@
     tests/<case>/input/<source>.txt, .csv  each line is a value
     tests/<case>/expected/<sink>.jsonl     as the input; missing parts are not compared. For a table: its rows
 
-A string is used as it is, any other JSON value is written as JSON, null is a tombstone. A line that is not such a
-record (an object with other keys, a number, a list) is itself a value. An object with one of these keys and a misspelt
-other one is refused. Times are milliseconds or ISO 8601.
+A string is used as it is, any other JSON value is written as JSON, null stays null (a value is then a tombstone). A
+line that is not such a record (an object with other keys, a number, a list) is itself a value. An object with one of
+these keys and a misspelt other one is refused. Times are milliseconds or ISO 8601.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import PipelineError, quoted
 
 CASES: Final = "tests"
@@ -28,6 +29,10 @@ EXPECTED: Final = "expected"
 ENVELOPE: Final = frozenset({"key", "value", "headers", "timestamp", "partition", "topic"})
 NEARLY: Final = 0.8
 """How alike a misspelt key is: `valeu` is like value, `time` not like timestamp."""
+PARTITIONS_MAX: Final = (1 << 31) - 1
+"""As many as Kafka can count."""
+TIMESTAMP_MS_END: Final = 253_402_300_800_000
+"""The start of the year 10000, the end of Spark's timestamps. Kafka has none before 1970."""
 LINE_VALUES: Final = (".txt", ".csv")
 RECORDS: Final = ".jsonl"
 
@@ -50,7 +55,7 @@ class Case:
 class InputRecord:
     value: bytes | None
     key: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, bytes | None] = field(default_factory=dict)
     timestamp_ms: int | None = None
     partition: int | None = None
     topic: str | None = None
@@ -75,10 +80,24 @@ def _is_case(folder: Path) -> bool:
 
 
 def _case(folder: Path) -> Case:
-    inputs = {path.stem: path for path in sorted((folder / INPUT).iterdir()) if path.suffix and path.is_file()}
-    at = folder / EXPECTED
-    expected = {path.name.removesuffix(RECORDS): path for path in sorted(at.glob(f"*{RECORDS}"))} if at.is_dir() else {}
+    inputs = {path.stem: path for path in _files(folder / INPUT) if path.suffix}
+    expected = {path.stem: path for path in _files(folder / EXPECTED) if path.suffix == RECORDS}
     return Case(folder.name, folder, inputs, expected)
+
+
+def check_inputs(case: Case) -> None:
+    """Raise BadCase if a source has two input files."""
+    for path in _files(case.folder / INPUT):
+        chosen = case.inputs.get(path.stem, path)
+        if path.suffix and path != chosen:
+            names = f"{path.name} and {chosen.name}"
+            raise BadCase(f"{case.folder / INPUT}: {names} are both for source {path.stem}; keep one of them")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files in a folder, without those that editors keep beside a file that is open, or was before."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if path.is_file() and path.name[0] not in ".#" and path.name[-1] != "~"]
 
 
 def read_input(path: Path) -> list[InputRecord]:
@@ -162,16 +181,25 @@ def to_bytes(value: Any) -> bytes | None:
 def _input_record(path: Path, number: int, line: str) -> InputRecord:
     record = _envelope(path, number, line)
     headers, partition = record.get("headers") or {}, record.get("partition")
-    if partition is not None and not _is_natural(partition):
+    if partition is not None and not (_is_natural(partition) and partition < PARTITIONS_MAX):
         raise BadCase(f"{path}:{number}: {json.dumps(partition)} is no partition")
     return InputRecord(
         value=to_bytes(record["value"]),
         key=to_bytes(record.get("key")),
-        headers={name: str(text) for name, text in headers.items()},
+        headers={name: to_bytes(value) for name, value in headers.items()},
         timestamp_ms=_timestamp(path, number, record.get("timestamp")),
         partition=partition,
-        topic=record.get("topic"),
+        topic=_topic(path, number, record.get("topic")),
     )
+
+
+def _topic(path: Path, number: int, value: Any) -> str | None:
+    if value is None:
+        return None
+    problem = topic_name_problem(value) if isinstance(value, str) else json.dumps(value)
+    if problem is not None:
+        raise BadCase(f"{path}:{number}: not a topic's name: {problem}")
+    return str(value)
 
 
 def _is_natural(value: Any) -> TypeGuard[int]:
@@ -179,15 +207,20 @@ def _is_natural(value: Any) -> TypeGuard[int]:
 
 
 def _timestamp(path: Path, number: int, value: Any) -> int | None:
-    if value is None or _is_natural(value):
-        return value
-    try:
-        moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        text = quoted(value) if isinstance(value, str) else json.dumps(value)
-        raise BadCase(f"{path}:{number}: {text} is no time; give milliseconds or ISO 8601") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    if value is None:
+        return None
+    text = quoted(value) if isinstance(value, str) else json.dumps(value)
+    timestamp_ms = value
+    if not _is_natural(value):
+        try:
+            moment = datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            raise BadCase(f"{path}:{number}: {text} is no time; give milliseconds or ISO 8601") from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        timestamp_ms = round(moment.timestamp() * 1000)
+    if not 0 <= timestamp_ms < TIMESTAMP_MS_END:
+        raise BadCase(f"{path}:{number}: {text} is not in the years 1970 to 9999")
+    return int(timestamp_ms)
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:

@@ -124,6 +124,7 @@ def _cut(text: str, size: float) -> str:
     printable = _printable(text)
     if _text_width(printable, size) <= TEXT_WIDTH_MAX:
         return printable
+    printable = printable[:TEXT_WIDTH_MAX]  # no letter is narrower than a pixel
     while printable and _text_width(printable + "…", size) > TEXT_WIDTH_MAX:
         printable = printable[:-1]
     return printable.rstrip() + "…"

@@ -1,9 +1,9 @@
 """Draws a graph with the box characters of a terminal, from top to bottom, eighty columns wide by default.
 
-┌─────────────────┐
+╭─────────────────╮
 │ orders          │      Rows of boxes. Between two rows is a channel in which lines run horizontally, each on its
 │ topic shop      │      own track, and then down to their box. Where lines from different boxes cross, the
-└────────┬────────┘      horizontal one has a gap.
+╰────────┬────────╯      horizontal one has a gap.
          ▼
 """
 

@@ -83,7 +83,9 @@ def drop_unsupported_logical_types(avro: Avro) -> Avro:
     if isinstance(avro.get("fields"), list):
         copy["fields"] = [drop_unsupported_logical_types(field) for field in avro["fields"]]
     logical = avro.get("logicalType")
-    if logical and logical != "decimal" and (avro.get("type"), logical) not in LOGICAL:
+    kind = avro.get("type")
+    is_supported = logical == "decimal" or (isinstance(kind, str) and (kind, logical) in LOGICAL)
+    if logical and not is_supported:
         copy = {key: value for key, value in copy.items() if key != "logicalType"}
     return copy
 
@@ -93,8 +95,11 @@ class _Reader:
 
     def __init__(self) -> None:
         self._named: dict[str, DataType] = {}
+        """By full name: with the namespace."""
         self._open: set[str] = set()
-        """The records that are being converted: one that refers to them contains itself."""
+        """The records that are being converted, by full name: one that refers to them contains itself."""
+        self._namespace = ""
+        """That of the innermost open record: names without a namespace are in it."""
 
     def type_of(self, avro: Avro, where: str) -> tuple[DataType, bool]:
         """Return the Spark type, and whether the value may be null. `where` is the field in error messages."""
@@ -109,12 +114,17 @@ class _Reader:
     def _by_name(self, name: str, where: str) -> DataType:
         if name in PRIMITIVES:
             return PRIMITIVES[name]
-        short = name.rpartition(".")[2]
-        if short in self._open:
+        full_name = self._full_name({"name": name})
+        if full_name in self._open:
             raise UnsuitableAvro(f"{where}: {name} contains itself, and Spark has no recursive types")
-        if short not in self._named:
+        if full_name not in self._named:
             raise UnsuitableAvro(f"{where}: there is no type {name}")
-        return self._named[short]
+        return self._named[full_name]
+
+    def _full_name(self, avro: Mapping[str, Any]) -> str:
+        """Return the full name of a definition, or of {"name": name} for a reference."""
+        name, namespace = str(avro.get("name", "")), avro.get("namespace", self._namespace)
+        return name if "." in name or not namespace else f"{namespace}.{name}"
 
     def _union(self, members: list[Avro], where: str) -> tuple[DataType, bool]:
         others = [each for each in members if each != "null"]
@@ -131,36 +141,39 @@ class _Reader:
         if kind in ("record", "error"):
             return self._record(avro, where), False
         if kind in ("enum", "fixed"):
-            self._named[_short_name(avro)] = StringType() if kind == "enum" else BinaryType()
+            return self._enum_or_fixed(avro, where), False
         if kind == "array":
             element, nullable = self.type_of(avro.get("items"), f"{where}[]")
             return ArrayType(element, nullable), False
         if kind == "map":
             value, nullable = self.type_of(avro.get("values"), f"{where}{{}}")
             return MapType(StringType(), value, nullable), False
-        if kind in ("bytes", "fixed") and avro.get("logicalType") == "decimal":
+        if kind == "bytes" and avro.get("logicalType") == "decimal":
             return _decimal(avro, where), False
         if isinstance(kind, str) and (kind, avro.get("logicalType")) in LOGICAL:
             return LOGICAL[kind, avro["logicalType"]], False
-        if kind in ("enum", "fixed"):
-            return self._named[_short_name(avro)], False
         return self.type_of(kind, where)
 
+    def _enum_or_fixed(self, avro: dict[str, Any], where: str) -> DataType:
+        spark_type: DataType = StringType() if avro["type"] == "enum" else BinaryType()
+        if avro["type"] == "fixed" and avro.get("logicalType") == "decimal":
+            spark_type = _decimal(avro, where)
+        self._named[self._full_name(avro)] = spark_type
+        return spark_type
+
     def _record(self, avro: dict[str, Any], where: str) -> StructType:
-        name = _short_name(avro)
+        name, namespace_outside = self._full_name(avro), self._namespace
         self._open.add(name)
+        self._namespace = name.rpartition(".")[0]
         fields = []
         for field in avro.get("fields", ()):
             path = field["name"] if where == "the schema" else f"{where}.{field['name']}"
             spark_type, nullable = self.type_of(field["type"], path)
             fields.append(StructField(field["name"], spark_type, nullable))
         self._open.discard(name)
+        self._namespace = namespace_outside
         self._named[name] = StructType(fields)
         return StructType(fields)
-
-
-def _short_name(avro: Mapping[str, Any]) -> str:
-    return str(avro.get("name", "")).rpartition(".")[2]
 
 
 def _name(avro: Avro) -> str:

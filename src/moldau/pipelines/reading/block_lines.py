@@ -1,7 +1,7 @@
 """The lines of a YAML file that begin something: a key, an item of a list, or a line of a text after | or >.
 
-Patterns find them, so that a file with syntax errors can be read too. Blank lines, comments, and lines inside brackets
-or quotes are left out.
+indentation.py finds the wrong one among them. Patterns find them, not the parser, so that a file with syntax errors can
+be read too. Blank lines, comments, and lines inside brackets or quotes are left out.
 """
 
 from __future__ import annotations

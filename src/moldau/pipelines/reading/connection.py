@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from moldau.pipelines.reading.positions import MappingNode, Node, SequenceNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
+from moldau.pipelines.reading.yaml_tree import MappingNode, Node, SequenceNode
 
 COMMAND_CONFIG: Final = "command_config"
 BOOTSTRAP: Final = "bootstrap.servers"

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
-from moldau.pipelines.queries import QUERY_NAME_LENGTH_MAX, sinks_by_query
-from moldau.pipelines.reading.connection import read_connection, without_connection
+from moldau.pipelines.queries import DEAD_LETTERS, QUERY_NAME_LENGTH_MAX, sinks_by_query
+from moldau.pipelines.reading.connection import BOOTSTRAP, COMMAND_CONFIG, read_connection, without_connection
 from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
-from moldau.pipelines.reading.positions import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sinks import check_sharing, check_table, read_sink
-from moldau.pipelines.reading.sources import read_source, reads
+from moldau.pipelines.reading.sources import read_source
 from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.value_files import ValueFiles
 from moldau.pipelines.reading.variables import Outside, replace_variables
+from moldau.pipelines.reading.yaml_tree import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
 from moldau.pipelines.spec import Connector, Pipeline, Place, Sink, Source, Step, TextMap, TopicSink, TopicSource
 
 _CONNECTORS: Final[tuple[Connector, ...]] = ("moldau", "kafka")
@@ -101,6 +101,10 @@ class _PipelineReader:
         name = self._name()
         address, trigger = self._bootstrap(), section.duration("trigger")
         kafka, address_of_file = read_connection(section, ValueFiles(self.folder.path))
+        for wrong in _wrong_addresses(bootstrap or ""):
+            self.problems.append(Problem(f"the bootstrap address {quoted(wrong.strip())} is not host:port", None))
+        if not (bootstrap or address) and address_of_file is not None:
+            self._check_address_of_file(address_of_file)
         connector = section.choice("connector", _CONNECTORS, "moldau")
         sources = self._sources(connector)
         steps = self._steps(sources)
@@ -132,12 +136,15 @@ class _PipelineReader:
 
     def _bootstrap(self) -> str | None:
         text = self.section.text("bootstrap")
-        for address in text.split(",") if text else ():
-            match = _ADDRESS.fullmatch(address.strip())
-            if match is None or not 0 < int(match.group(1)) <= 65535:
-                place = self.section.value_place("bootstrap")
-                self.section.refuse(f"{quoted(address)} is not host:port", place)
+        for address in _wrong_addresses(text or ""):
+            self.section.refuse(f"{quoted(address)} is not host:port", self.section.value_place("bootstrap"))
         return text
+
+    def _check_address_of_file(self, text: str) -> None:
+        file = quoted(self.section.text(COMMAND_CONFIG) or "")
+        for address in _wrong_addresses(text):
+            message = f"{BOOTSTRAP} in {file}: {quoted(address.strip())} is not host:port"
+            self.section.refuse(message, self.section.value_place(COMMAND_CONFIG))
 
     def _spark(self) -> Mapping[str, str]:
         settings = self.section.mapping("spark")
@@ -235,6 +242,7 @@ class _PipelineReader:
                 hint = None if section.has("name") else "give each of them a 'name'"
                 section.refuse(f"the name {quoted(sink.name)} is used twice", place, hint)
             names.add(sink.name.lower())
+            self._refuse_name_of_dead_letters(section, sink, sources)
             self._refuse_loop(section, sink, sources)
             check_sharing(section, sink, sinks)
             check_table(section, sink, sinks)
@@ -261,16 +269,30 @@ class _PipelineReader:
         hint = None if suggestion else f"there are: {', '.join(self.views.values())}"
         section.refuse(f"unknown view {quoted(view.text)}{suggestion}", view.place, hint)
 
+    def _refuse_name_of_dead_letters(self, section: Section, sink: Sink, sources: Mapping[str, Source]) -> None:
+        """Refuse the name that the query of a source's dead letters has: the checkpoint of both would be the same."""
+        for source in sources.values():
+            name = f"{source.name}{DEAD_LETTERS}"
+            if isinstance(source, TopicSource) and source.dead_letter_topic and sink.name.lower() == name.lower():
+                message = f"{quoted(sink.name)} is the query of the dead letters of source {quoted(source.name)}"
+                section.refuse(f"{message}: choose another name", section.value_place("name"))
+
     def _refuse_loop(self, section: Section, sink: Sink, sources: Mapping[str, Source]) -> None:
         if not isinstance(sink, TopicSink) or sink.topic is None:
             return
         for source in sources.values():
-            if isinstance(source, TopicSource) and reads(source, sink.topic):
+            if isinstance(source, TopicSource) and source.reads(sink.topic):
                 section.refuse(
                     f"it writes to {quoted(sink.topic)}, which source {quoted(source.name)} reads: "
                     "the pipeline would feed itself",
                     section.value_place("topic"),
                 )
+
+
+def _wrong_addresses(bootstrap: str) -> list[str]:
+    """Return the addresses of a list that are not host:port."""
+    matches = {address: _ADDRESS.fullmatch(address.strip()) for address in bootstrap.split(",")} if bootstrap else {}
+    return [address for address, match in matches.items() if match is None or not 0 < int(match[1]) <= 65535]
 
 
 def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:

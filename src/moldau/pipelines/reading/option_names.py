@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from moldau.pipelines.problems import did_you_mean
-from moldau.pipelines.reading.positions import MappingNode
 from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.yaml_tree import MappingNode
+from moldau.pipelines.spec import Place
 from moldau.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 
 FORMATS: Final = frozenset(
@@ -103,6 +104,13 @@ TOPICS_READ: Final = SOURCE_OPTIONS | FORMATS
 TOPICS_WRITTEN: Final = SINK_OPTIONS | FORMATS
 TABLES: Final = frozenset(["order_by"])
 CONSOLE: Final = frozenset(["rows", "numRows", "truncate"])
+
+
+def option_place(section: Section, name: str) -> Place:
+    """Return the place of an option that the section has, however its name is written."""
+    node = section.node("options")
+    assert isinstance(node, MappingNode), "it has the option"
+    return next(place for written, place in node.keys.items() if written.lower() == name.lower())
 
 
 def read_options(section: Section, known: Collection[str]) -> Mapping[str, str]:

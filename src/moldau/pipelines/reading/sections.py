@@ -13,12 +13,14 @@ from typing import TypeVar
 
 from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
-from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.reading.times import parse_duration
+from moldau.pipelines.reading.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.spec import Place, Watermark
 
 Choice = TypeVar("Choice", bound=str)
 
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
 INT_DIGITS_MAX = 38
 """As many as Spark's widest decimal has."""
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "on"})
@@ -109,15 +111,18 @@ class Section:
         self.refuse(f"'{key}' must be true or false, not {quoted(value.text)}", value.place)
         return default
 
-    def count(self, key: str) -> int | None:
-        """Return a whole number of at least 1."""
+    def count(self, key: str, most: int = INT64_MAX) -> int | None:
+        """Return a whole number from 1 to `most`."""
         value = self.scalar(key, "a whole number")
         if value is None:
             return None
-        if value.plain and re.fullmatch(r"[1-9]\d{0,17}", value.text):
-            return int(value.text)
-        self.refuse(f"'{key}' must be a whole number of at least 1, not {quoted(value.text)}", value.place)
-        return None
+        if not value.plain or not re.fullmatch(r"[1-9]\d{0,17}", value.text):
+            self.refuse(f"'{key}' must be a whole number of at least 1, not {quoted(value.text)}", value.place)
+            return None
+        if int(value.text) > most:
+            self.refuse(f"'{key}' is at most {most}", value.place)
+            return None
+        return int(value.text)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; a single text is a list of one."""

@@ -15,12 +15,11 @@ from typing import Final, get_args
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
-from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, read_options
+from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
-from moldau.pipelines.reading.positions import MappingNode
-from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.sections import INT32_MAX, Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
-from moldau.pipelines.spec import ConsoleSink, Place, Sink, TableMode, TableSink, TopicMode, TopicSink
+from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
 
 KINDS: Final = ("topic", "route", "table", "console")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
@@ -145,7 +144,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         headers=section.mapping("headers"),
         partition=section.text("partition"),
         mode=section.choice("mode", _STREAM_MODES, "append", " of a topic"),
-        partitions=section.count("partitions"),
+        partitions=section.count("partitions", most=INT32_MAX),
         trigger=_trigger(section, trigger),
         shares_query_of=section.text("with"),
         options=_topic_options(section),
@@ -158,14 +157,8 @@ def _topic_options(section: Section) -> Mapping[str, str]:
         given = (
             "would replace the topics that 'route' chooses" if section.has("route") else "is given by the key 'topic'"
         )
-        section.refuse(f"the option 'topic' {given}: leave it out", _option_place(section, "topic"))
+        section.refuse(f"the option 'topic' {given}: leave it out", option_place(section, "topic"))
     return options
-
-
-def _option_place(section: Section, name: str) -> Place:
-    node = section.node("options")
-    assert isinstance(node, MappingNode), "it has the option"
-    return next(place for written, place in node.keys.items() if written.lower() == name)
 
 
 def _table_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> TableSink:

@@ -14,11 +14,11 @@ from typing import Final, Literal, get_args
 
 from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import did_you_mean, printable, quoted
-from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, read_options
+from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
-from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.times import parse_time
+from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode
 from moldau.pipelines.spec import (
     DROP,
     FAIL,
@@ -43,6 +43,8 @@ OTHER_KEYS: Final = (
     "fail_above", "max_per_trigger", "options", "watch",
 )  # fmt: skip
 SYNONYMS: Final = {"path": "file", "subscribe": "topic", "starting_offsets": "start", "dead_letters": "dead_letter"}
+OPTIONS_OF_KEYS: Final = {"startingOffsets": "start", "subscribe": "topic", "subscribePattern": "pattern"}
+"""Options that a key sets, and the key: what is given under `options` would have no effect."""
 _SUFFIXES: Final[Mapping[str, FileFormat]] = {
     ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".orc": "orc",
     ".txt": "text", ".text": "text", ".log": "text",
@@ -87,13 +89,22 @@ def _topic_source(name: str, section: Section, folder: Folder, connector: Connec
         dead_letter=dead_letter,
         fail_above=fail_above,
         max_per_trigger=section.count("max_per_trigger"),
-        options=read_options(section, TOPICS_READ),
+        options=_topic_options(section),
     )
     _refuse_reading_dead_letters(section, source)
     _check_deduplicate(section)
     section.refuse_keys(("watch",), lambda key: f"'{key}' is for files: a topic is always a stream")
     section.finish(SYNONYMS)
     return source
+
+
+def _topic_options(section: Section) -> Mapping[str, str]:
+    options = read_options(section, TOPICS_READ)
+    for name, key in OPTIONS_OF_KEYS.items():
+        if name in options:
+            place = option_place(section, name)
+            section.refuse(f"the option '{name}' is given by the key '{key}': leave it out", place)
+    return options
 
 
 def _pattern(section: Section, connector: Connector) -> str | None:
@@ -246,23 +257,13 @@ def _fail_above(section: Section) -> float | None:
 
 def _refuse_reading_dead_letters(section: Section, source: TopicSource) -> None:
     topic = source.dead_letter_topic
-    if topic is not None and reads(source, topic):
+    if topic is not None and source.reads(topic):
         key = next(key for key in ("dead_letter", "topic", "topics", "pattern") if section.has(key))
         section.refuse(
             f"it would read its own dead letters from {quoted(topic)}",
             section.value_place(key),
             "name another topic with 'dead_letter', or use drop or fail",
         )
-
-
-def reads(source: TopicSource, topic: str) -> bool:
-    """Return whether the source reads the topic. A pattern that is not valid matches none."""
-    if source.pattern is None:
-        return topic in source.topics
-    try:
-        return bool(re.fullmatch(source.pattern, topic))
-    except (re.error, OverflowError, RecursionError):
-        return False
 
 
 def _check_deduplicate(section: Section) -> None:

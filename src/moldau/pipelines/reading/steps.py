@@ -7,7 +7,6 @@ module checks them. It parses the user's modules but never imports them.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import warnings
 from collections.abc import Collection, Iterator
@@ -17,8 +16,8 @@ from typing import Final
 
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.paths import Folder
-from moldau.pipelines.reading.positions import MappingNode, ScalarNode
 from moldau.pipelines.reading.sections import Section
+from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode
 from moldau.pipelines.spec import PythonStep, SqlStep, Step
 
 OTHER_KEYS: Final = ("name", "watermark", "deduplicate", "inputs", "args")
@@ -100,11 +99,10 @@ def _check_function(section: Section, module: str, function: str, folder: Path) 
 def module_problem(module: str, folder: Path) -> str | None:
     """Return why a module beside the pipeline's file cannot be used, as far as its source shows; else None."""
     file = _module_file(module, folder)
-    if file is None:
-        if _is_installed(module.partition(".")[0]):
-            return None
+    if not file.is_file():
         suggestion = did_you_mean(module, (path.stem for path in folder.glob("*.py")))
-        return f"there is no module {quoted(module + '.py')} beside the pipeline's file{suggestion}"
+        name = file.relative_to(folder).as_posix()
+        return f"there is no module {quoted(name)} beside the pipeline's file{suggestion}"
     try:
         _parse(file)
     except SyntaxError as error:
@@ -115,32 +113,21 @@ def module_problem(module: str, folder: Path) -> str | None:
 
 
 def function_problem(module: str, function: str, folder: Path) -> str | None:
-    """Return a message if a usable module lacks the function. Installed modules are not checked."""
+    """Return a message if a usable module lacks the function."""
     file = _module_file(module, folder)
-    if file is None:
-        return None
     names = set(_bound_names(_parse(file)))
     if function in names or "*" in names:
         return None
     return f"{file.name} has no function {quoted(function)}{did_you_mean(function, names)}"
 
 
-def _module_file(module: str, folder: Path) -> Path | None:
-    stem = folder.joinpath(*module.split("."))
-    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+def _module_file(module: str, folder: Path) -> Path:
+    return folder.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def _parse(file: Path) -> ast.Module:
     with warnings.catch_warnings(action="ignore"):
         return ast.parse(file.read_bytes())
-
-
-def _is_installed(package: str) -> bool:
-    """Return whether Python finds the package, without importing it."""
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ValueError:  # a module without a spec, such as __main__
-        return False
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:

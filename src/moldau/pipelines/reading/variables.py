@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from moldau.pipelines.problems import Problem, did_you_mean, quoted
-from moldau.pipelines.reading.positions import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
+from moldau.pipelines.reading.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
 from moldau.pipelines.spec import Place, Segment, TextMap
 
 REPLACED_LENGTH_MAX = 1024 * 1024

@@ -41,7 +41,8 @@ RETRIABLE: Final = re.compile(
     r"|ConnectionAbortedError|BrokenPipeError|TimeoutError)|java\.net\.\w+|java\.util\.concurrent\.TimeoutException|ExecutorLostFailure"
     r"|executor .* exited|worker lost)\b|_NOT_AVAILABLE\b|\bNOT_LEADER|\bREQUEST_TIMED_OUT\b|\bNETWORK_EXCEPTION\b"
     r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|\bNOT_COORDINATOR\b|_LOAD_IN_PROGRESS\b|has no leader"
-    r"|\bCONCURRENT_TRANSACTIONS\b|\bUNSTABLE_OFFSET_COMMIT\b"
+    r"|\bCONCURRENT_TRANSACTIONS\b|\bUNSTABLE_OFFSET_COMMIT\b|\bKAFKA_STORAGE_ERROR\b|_LEADER_EPOCH\b"
+    r"|\bFETCH_SESSION_ID_NOT_FOUND\b"
     r"|Python worker failed to connect back|Python worker exited unexpectedly",
     re.IGNORECASE,
 )

@@ -30,6 +30,7 @@ from moldau.pipelines.locations import is_url
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
+from moldau.pipelines.running.broker_watch import cluster_of_pipeline
 from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, appended_by, outputs_of, upserted_by
 from moldau.pipelines.running.renamed_pipeline import written_before
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
@@ -84,6 +85,11 @@ class Outputs:
                     f"{kind} {target} is also written by {name}, which does not begin anew: name it too"
                     f" (--fresh {name}), or run with --existing keep"
                 )
+        if self.topics:
+            with _connect(
+                pipeline
+            ):  # refuse settings with which they cannot be emptied now, not when Spark has started
+                pass
         if remote := [path for path in (*self.tables, *self.upserted) if is_url(path)]:
             raise PipelineError(
                 f"table {remote[0]} cannot be renamed from here: move it, then run with --existing keep"
@@ -165,6 +171,8 @@ def _sinks_of_renamed_pipeline(
 def existing_output_warnings(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     """Return a line that names the topics and tables to which a batch will append, if some are not empty."""
     outputs = replace(_nonempty_outputs(pipeline, sinks), routes=(), upserted=())
+    if cluster_of_pipeline(pipeline) is None:  # it is not known which topics are empty
+        outputs = replace(outputs, topics=())
     verb = "holds" if len(outputs) == 1 else "hold"
     return [f"{outputs.appended} already {verb} something: a batch adds to it"] if outputs else []
 
@@ -182,10 +190,17 @@ def _nonempty_outputs(pipeline: Pipeline, names: Collection[str]) -> Outputs:
     written = [output for name, output in appended_by(pipeline).items() if name in names]
     for kind, target in dict.fromkeys(written):
         by_kind[kind] += (target,)
-    with _connect(pipeline) as cluster:
-        topics = tuple(topic for topic, ends in _ends(cluster, by_kind[TOPIC]).items() if ends)
+    topics = _nonempty_topics(pipeline, by_kind[TOPIC])
     upserted = [path for name, path in upserted_by(pipeline).items() if name in names]
     return Outputs(topics, _nonempty_tables(by_kind[TABLE]), by_kind[ROUTE], _nonempty_tables(upserted))
+
+
+def _nonempty_topics(pipeline: Pipeline, topics: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the topics that hold something. If only the Java client can connect, that is not known: return all."""
+    if cluster_of_pipeline(pipeline) is None:
+        return topics
+    with _connect(pipeline) as cluster:
+        return tuple(topic for topic, ends in _ends(cluster, topics).items() if ends)
 
 
 def _nonempty_tables(paths: Iterable[str]) -> tuple[str, ...]:
@@ -251,7 +266,9 @@ def _connect(pipeline: Pipeline) -> Iterator[Cluster]:
         with closing(Cluster(pipeline.bootstrap, pipeline.kafka, TIMEOUT_S)) as cluster:
             yield cluster
     except UnusableProperty as error:
-        raise PipelineError(f"it is not known what the topics hold: {error}; run with --existing keep") from error
+        raise PipelineError(
+            f"the topics cannot be emptied from here: {error}; empty them yourself, then run with --existing keep"
+        ) from error
     except KafkaError as error:
         hint = "; a compacted topic cannot be emptied: delete it" if error.code is ErrorCode.POLICY_VIOLATION else ""
         raise PipelineError(f"{error}{hint}") from error

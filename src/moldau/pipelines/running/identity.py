@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from moldau.pipelines.drawing.sql_names import mentions, words
+from moldau.pipelines.locations import is_url
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running.outputs import outputs_of
-from moldau.pipelines.running.python_code import code_digest
+from moldau.pipelines.running.python_code import code_digest, is_same_code
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
 
@@ -157,7 +158,10 @@ def _streams_read(sources: Iterable[Source | Step], folder: Path) -> dict[str, l
             pattern = [f"topics like {source.pattern}"] if source.pattern else []
             read[source.name] = [*(f"topic {topic}" for topic in source.topics), *pattern]
         elif isinstance(source, FileSource) and source.watch:
-            read[source.name] = [f"files {os.path.relpath(source.path, folder)}"]
+            # Of a URL, normpath is what relpath gave where the working directory was the folder.
+            path = source.path
+            path = os.path.normpath(path) if is_url(path) else os.path.relpath(path, folder)
+            read[source.name] = [f"files {path}"]
     return read
 
 
@@ -226,7 +230,7 @@ def _changed_steps(now: QueryIdentity, before: Mapping[str, Any]) -> list[str]:
     return [
         step
         for step in {**old, **now.steps}
-        if not _is_same_step(old.get(step), now.steps.get(step)) or code.get(step) != now.code.get(step)
+        if not _is_same_step(old.get(step), now.steps.get(step)) or not is_same_code(code.get(step), now.code.get(step))
     ]
 
 

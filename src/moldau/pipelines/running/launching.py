@@ -287,7 +287,7 @@ def _after_failed_start(before: RunStatus | None, start: RunStatus, reason: str)
 
 def batch_directory(directory: StateDirectory) -> StateDirectory:
     """Return the state directory of --batch runs of the same pipeline."""
-    return StateDirectory(directory.path / BATCH_DIRECTORY)
+    return StateDirectory(directory.path / BATCH_DIRECTORY, is_of_batch=True)
 
 
 def last_run(directory: StateDirectory) -> RunStatus | None:

@@ -1,5 +1,6 @@
 """The topics and tables that queries write. A query that restarts from scratch would append everything twice, and would
-leave rows in an upserted table that it no longer makes."""
+leave rows in an upserted table that it no longer makes: fresh_start.py clears them before. identity.py records them, to
+recognize a renamed sink or pipeline."""
 
 from __future__ import annotations
 

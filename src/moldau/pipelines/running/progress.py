@@ -227,7 +227,7 @@ class Gauge:
         )
 
     def compare(self, ends: LogEnds | None, now_s: float) -> None:
-        """The lag, by where the logs end; not known where the broker does not say it of every partition."""
+        """Set the position and the lag. The lag is not known if the log end of one of the partitions is not."""
         self.status = replace(
             self.status, position=to_json(self.position), lag_records=behind(self.position, ends), lag_seconds=None
         )

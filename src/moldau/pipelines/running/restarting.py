@@ -1,4 +1,5 @@
-"""Decides whether and when a failed query is restarted. Pure: the caller passes random numbers and the time.
+"""Decides whether and when a failed query is restarted. `Run` asks after each failure. Pure: it passes the random
+numbers and the time.
 
 The pause doubles with each failure up to a maximum, and half of it is random, so that queries that failed together do
 not restart together. After a query has run for a while without failure, its pauses are short again.
@@ -16,10 +17,10 @@ FIRST_PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
 HEALTHY_S: Final = 60.0
 """After so long without a failure the query is healthy, and its earlier failures no longer count."""
-PASSING_MAX: Final = 20
-"""Give up after so many failures in a row: with these pauses after about nine minutes."""
+IN_A_ROW_MAX: Final = 20
+"""Give up after more failures in a row: their pauses are four to eight minutes together."""
 SAME_BATCH_MAX: Final = 3
-"""Give up after so many unknown failures of the same batch in a row."""
+"""Give up after so many unknown failures of the same batch."""
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Restarts:
     """A number in [0, 1)."""
     in_a_row: int = 0
     same_batch: int = 0
+    """How many of them were unknown failures of the batch `batch_id`."""
     batch_id: int | None = None
     last_failure_s: float | None = None
 
@@ -38,13 +40,14 @@ class Restarts:
         if self.last_failure_s is not None and now_s - self.last_failure_s > HEALTHY_S + PAUSE_S_MAX:
             self.in_a_row = self.same_batch = 0
         self.last_failure_s = now_s
-        self.same_batch = self.same_batch + 1 if self.in_a_row and batch_id == self.batch_id else 1
-        self.batch_id = batch_id
         self.in_a_row += 1
-        if failure.kind is Kind.LASTING:
+        if failure.kind is Kind.LASTING or self.in_a_row > IN_A_ROW_MAX:
             return None
-        if self.in_a_row > PASSING_MAX or (failure.kind is Kind.UNKNOWN and self.same_batch >= SAME_BATCH_MAX):
-            return None
+        if failure.kind is Kind.UNKNOWN:
+            self.same_batch = self.same_batch + 1 if batch_id == self.batch_id else 1
+            self.batch_id = batch_id
+            if self.same_batch >= SAME_BATCH_MAX:
+                return None
         return self._pause()
 
     def _pause(self) -> float:

@@ -285,6 +285,8 @@ class Run:
             each.start_at_s = None
             if each.query is not None:
                 self._stop_one(each, each.query)
+            elif each.gauge.status.state in ("starting", "restarting"):  # it will not be started any more
+                each.gauge.set_state("stopped")
 
     def _stop_one(self, each: _Watched, query: Query) -> None:
         """Stop a query, unless it has just ended by itself: then it has finished or failed."""

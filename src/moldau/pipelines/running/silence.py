@@ -1,4 +1,4 @@
-"""A view that shows nothing."""
+"""The `Display` of runs that nobody watches, such as those of test cases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moldau.pipelines.running.progress import RunStatus
 
 
 class Silence:
-    """A view for callers that only need the final status of a run."""
+    """Shows nothing: the caller only needs the final status."""
 
     def __enter__(self) -> Silence:
         return self

@@ -50,7 +50,10 @@ class SparkCheckpoint:
         return True
 
     def plan_last_batch(self) -> bool:
-        """Plan a batch without data at END_OF_TIME_MS, which closes every window; return False if none is needed."""
+        """Plan a batch without data at END_OF_TIME_MS, which closes every window; return False if none is needed.
+
+        For test cases: after their last record no other comes that would close the windows.
+        """
         done = self._last_done()
         plan = None if done is None else self._plan(done)
         if done is None or plan is None or not self._writes_with_watermark():

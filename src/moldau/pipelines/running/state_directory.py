@@ -8,6 +8,7 @@
       failures.log              each failure of a query in full (failure_log.py)
       stop                      created by `moldau pipeline stop`: the run ends when it sees it
       checkpoints/<query>/      Spark's: offsets, commits, state
+      batch/                    the same for --batch runs, which have no checkpoints
 
 The kernel releases the lock when the process dies, however it dies, so a dead run never blocks a new one. Files are
 written under a temporary name and renamed: a reader sees the old text or the new one. This module uses no Spark and no
@@ -36,6 +37,8 @@ STATUS: Final = "status.json"
 STOP: Final = "stop"
 FAILURES: Final = "failures.log"
 CHECKPOINTS: Final = "checkpoints"
+FORGOTTEN: Final = ".forgotten-"
+"""Prefix of a checkpoint that is being removed. No query's name begins with a dot."""
 LOCK_PATIENCE_S: Final = 0.5
 LOCK_RETRY_S: Final = 0.02
 """`holder` takes the lock for a moment, so a single failure to lock does not mean that another run is alive."""
@@ -55,18 +58,24 @@ class Holder:
 
 
 class AlreadyRunning(StateRefused):
-    def __init__(self, directory: Path, holder: Holder) -> None:
+    def __init__(self, directory: StateDirectory, holder: Holder) -> None:
         who = f"by process {holder.pid} on {holder.host} since {holder.since}" if holder.pid else "by another process"
-        super().__init__(
-            f"{directory.name} is being run already {who};"
-            " `moldau pipeline status` shows it, `moldau pipeline stop` ends it"
-        )
+        if directory.is_of_batch:
+            message = f"a --batch run of {directory.path.parent.name} is going on already, {who}"
+        else:
+            message = (
+                f"{directory.path.name} is being run already {who};"
+                " `moldau pipeline status` shows it, `moldau pipeline stop` ends it"
+            )
+        super().__init__(message)
         self.holder = holder
 
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
     path: Path
+    is_of_batch: bool = False
+    """Whether it is that of --batch runs, inside of the pipeline's own (launching.py)."""
 
     @property
     def checkpoints(self) -> Path:
@@ -100,7 +109,7 @@ class StateDirectory:
             if try_lock(lock):
                 return
             pause.wait(LOCK_RETRY_S)
-        raise AlreadyRunning(self.path, _read_holder(lock))
+        raise AlreadyRunning(self, _read_holder(lock))
 
     def holder(self) -> Holder | None:
         """Return the run that is alive now, or None."""
@@ -150,17 +159,19 @@ class StateDirectory:
         """Return the queries that have a checkpoint."""
         if not self.checkpoints.is_dir():
             return []
-        return sorted(entry.name for entry in self.checkpoints.iterdir() if entry.is_dir())
+        entries = [entry for entry in self.checkpoints.iterdir() if not entry.name.startswith(FORGOTTEN)]
+        return sorted(entry.name for entry in entries if entry.is_dir())
 
     def forget(self, query: str) -> None:
         """Remove a checkpoint. Rename it first, so that an interrupted removal leaves no incomplete checkpoint."""
         checkpoint = self.checkpoint(query)
-        if not checkpoint.exists():
-            return
+        renamed = checkpoint.with_name(f"{FORGOTTEN}{query}")
         with _faults_of(checkpoint):
-            removed = checkpoint.with_name(f".forgotten-{query}-{os.getpid()}")
-            checkpoint.rename(removed)
-            shutil.rmtree(removed)
+            if renamed.exists():  # an earlier removal was interrupted
+                shutil.rmtree(renamed)
+            if checkpoint.exists():
+                checkpoint.rename(renamed)
+                shutil.rmtree(renamed)
 
 
 def default_directory(file: Path, name: str) -> StateDirectory:

@@ -29,7 +29,7 @@ class Bench:
     environ: Mapping[str, str] | None = None
 
     def pipeline(self, bootstrap: str | None = None) -> Pipeline:
-        return load(self.file, self.settings, environ=self.environ).with_bootstrap(bootstrap)
+        return load(self.file, self.settings, bootstrap, environ=self.environ).with_bootstrap(bootstrap)
 
     def problems(self) -> list[Problem]:
         """Return what Spark does not accept. Raises InvalidPipeline for what is wrong without Spark."""

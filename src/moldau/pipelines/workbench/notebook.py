@@ -32,7 +32,7 @@ class LoadedPipeline:
         return f"<pipeline {pipeline.name}: {names}>"
 
     def pipeline(self) -> Pipeline:
-        return load(self._file, self._variables).with_bootstrap(self._bootstrap)
+        return load(self._file, self._variables, self._bootstrap).with_bootstrap(self._bootstrap)
 
     def check(self) -> None:
         """Raise InvalidPipeline with all problems, each with its place; return if there are none."""

@@ -29,7 +29,6 @@ from moldau.pipelines.planning.compiling import Compiled, Mode, Range, compile_p
 from moldau.pipelines.planning.sources import topic_records
 from moldau.pipelines.planning.sql_errors import SPARK_ERRORS, quiet
 from moldau.pipelines.problems import PipelineError, did_you_mean
-from moldau.pipelines.reading.sources import reads
 from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.spec import Pipeline, TopicSource
 from moldau.pipelines.workbench.preview import Preview
@@ -59,7 +58,11 @@ class Sampled:
             self._cached.append(frame.cache())
             return self._cached[-1]
 
-        self.compiled: Compiled = compile_pipeline(staged, spark, Mode.BATCH, records=records)
+        try:
+            self.compiled: Compiled = compile_pipeline(staged, spark, Mode.BATCH, records=records)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Sampled:
         return self
@@ -107,7 +110,7 @@ OffsetRanges = Mapping[TopicPartition, tuple[int, int]]
 
 
 def _first_records(session: SparkSession, pipeline: Pipeline, source: TopicSource, ranges: OffsetRanges) -> DataFrame:
-    own_ranges = {partition: ranges[partition] for partition in ranges if reads(source, partition.topic)}
+    own_ranges = {partition: ranges[partition] for partition in ranges if source.reads(partition.topic)}
     begins: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
     for (topic, partition), (begin, end) in own_ranges.items():
@@ -127,7 +130,7 @@ def _offset_ranges(pipeline: Pipeline) -> OffsetRanges:
             existing = cluster.topics()
             if missing := [topic for source in sources for topic in source.topics if topic not in existing]:
                 raise PipelineError(f"there is no topic {missing[0]}{did_you_mean(missing[0], existing)}")
-            read = [topic for topic in existing.values() if any(reads(source, topic.name) for source in sources)]
+            read = [topic for topic in existing.values() if any(source.reads(topic.name) for source in sources)]
             partitions = [TopicPartition(topic.name, number) for topic in read for number in topic.leaders]
             begins, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
             return {partition: (begins[partition], ends[partition]) for partition in partitions}
@@ -149,6 +152,6 @@ def _case_records(session: SparkSession, source: TopicSource, case: Case) -> Dat
 def _row(record: InputRecord, source: TopicSource, offset: int) -> tuple[object, ...]:
     at_s = time.time() if record.timestamp_ms is None else record.timestamp_ms / 1000
     topic = record.topic or (source.topics[0] if source.topics else source.name)
-    headers = [(name, text.encode()) for name, text in record.headers.items()]
+    headers = list(record.headers.items())
     at = datetime.fromtimestamp(at_s, UTC)
     return record.key, record.value, topic, record.partition or 0, offset, at, headers

@@ -1,4 +1,4 @@
-"""Reads YAML into values that know their position: every key and every text has its line and column.
+"""Reads YAML into a tree of values that know their places: every key and every text has its line and column.
 
 PyYAML only parses events; this module builds the tree, because a pipeline file is stricter than YAML: a key may occur
 once, tags are refused, and too much nesting or repetition is refused before it takes memory.
