@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from batches import batch
+from group_members import Group
 from protocol_requests import by_name, end_offset, fetch, fetch_request, metadata, produce, produce_request
 from wire_client import ConnectionEnded, Wire, encode_request, message
 
 CreateTopic = Callable[..., str]
+LONGEST_STRING = 32_767
 REQUEST_MAX_BYTES = 104_857_600
 SEED = 20_240_117
 FUZZED_FRAMES = 3000
@@ -194,6 +196,17 @@ def test_nothing_after_a_bad_frame_is_executed(bootstrap: str, victim: str) -> N
 
 
 # well-formed but invalid
+
+
+@pytest.mark.parametrize("instance", [None, "i" * LONGEST_STRING], ids=["dynamic", "static"])
+def test_a_member_with_the_longest_client_id_joins(bootstrap: str, instance: str | None) -> None:
+    with Group(bootstrap) as group:
+        member = group.member(instance=instance, version=5)
+        member.wire.client_id = "c" * LONGEST_STRING
+        joined = member.ask_join()
+        if instance is None:
+            joined = member.ask_join(member_id=joined.member_id)
+        assert (joined.error_code, joined.leader) == (0, joined.member_id)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "../../etc/passwd", "a/b", "ž", "a\x00", "a" * 250, "a" * 30_000])

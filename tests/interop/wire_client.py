@@ -112,6 +112,7 @@ class Wire:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.correlation_ids = itertools.count(1)
         self.posted: deque[tuple[Any, int]] = deque()
+        self.client_id = "interop"
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +127,7 @@ class Wire:
 
     def post(self, payload: Any, expect_answer: bool = True) -> None:
         correlation_id = next(self.correlation_ids)
-        self.send_frame(encode_request(payload, correlation_id))
+        self.send_frame(encode_request(payload, correlation_id, self.client_id))
         if expect_answer:
             self.posted.append((payload, correlation_id))
 

@@ -25,6 +25,9 @@ MEMBER_ID_REQUIRED_MIN_VERSION: Final = 4
 """From this version on, a new member must join again with the member id that it gets. The group then does not wait for
 a client that never received its id (KIP-394)."""
 SKIP_ASSIGNMENT_MIN_VERSION: Final = 9
+ID_PREFIX_CHARACTERS_MAX: Final = 1_000
+"""A member id begins with the client id or instance id. If that is longer, a part of it is enough: a string of more
+than 32,767 bytes fits neither the record nor the response."""
 
 
 class Joining:
@@ -46,7 +49,7 @@ class Joining:
             return self._rejoin(group, request, client, waiting, effects)
         if request.group_instance_id is not None:
             return self._join_static(group, request, client, waiting, effects)
-        member_id = f"{client.client_id}-{self._uuid()}"
+        member_id = self._new_member_id(client.client_id)
         if client.version >= MEMBER_ID_REQUIRED_MIN_VERSION:
             group.pending_members.add(member_id)
             self._rebalance.expect_heartbeat(group, member_id, request.session_timeout_ms)
@@ -154,7 +157,7 @@ class Joining:
         effects: Effects,
     ) -> Outcome[JoinGroupResponse]:
         instance_id = request.group_instance_id or ""
-        member_id = f"{instance_id}-{self._uuid()}"
+        member_id = self._new_member_id(instance_id)
         old_member_id = group.static_members.get(instance_id)
         if old_member_id is None:
             return self._add(group, request, client, member_id, waiting, effects)
@@ -194,8 +197,9 @@ class Joining:
         record = group.record({member.member_id: member.assignment for member in group.members.values()})
         return Outcome(waiting, [*effects.records, record], effects.answers)
 
-    def _uuid(self) -> str:
-        return str(uuid.UUID(bytes=self._state.rng.randbytes(16), version=4))
+    def _new_member_id(self, client_or_instance_id: str) -> str:
+        random_id = uuid.UUID(bytes=self._state.rng.randbytes(16), version=4)
+        return f"{client_or_instance_id[:ID_PREFIX_CHARACTERS_MAX]}-{random_id}"
 
 
 def protocols_of(request: JoinGroupRequest) -> tuple[Protocol, ...]:
