@@ -152,13 +152,6 @@ def _user_and_password(module: LoginModule) -> dict[str, str]:
     return {f"sasl.{name}": module.options[name] for name in ("username", "password") if name in module.options}
 
 
-def _jaas_options(jaas: str) -> Mapping[str, str]:
-    try:
-        return parse_line(jaas).options if jaas else {}
-    except JaasError as wrong:
-        raise UnusableProperty(f"sasl.jaas.config: {wrong}") from None
-
-
 def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
     """Translate key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
     is_trust = name.startswith("ssl.trust")
