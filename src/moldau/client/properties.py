@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from moldau.client.access_tokens import AccessTokens
     from moldau.security.sasl.oauthbearer.settings import TokenRequest
 
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 JAAS: Final = "sasl.jaas.config"
 RENAMED: Final = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -187,6 +188,8 @@ def security(java: Mapping[str, str], oauth_cb: OauthCallback | None = None) -> 
         by_token = _is_token(module)
         settings |= _user_and_password(module)
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise UnusableProperty(f"security.protocol: expected one of {', '.join(PROTOCOLS)}")
     tls = None
     if protocol.endswith("SSL"):
         from moldau.client.tls import tls_context  # only here: most clients do not need it

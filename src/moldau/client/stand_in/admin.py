@@ -15,7 +15,7 @@ from moldau.base.ids import TopicPartition as PartitionId
 from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
 from moldau.client.groups import Groups
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
-from moldau.client.stand_in.settings import addresses, require_known
+from moldau.client.stand_in.settings import addresses, require_valid
 from moldau.client.stand_in.values import (
     CLIENT_ERRORS,
     IsolationLevel,
@@ -291,7 +291,7 @@ def connect(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS)
     """Return the cluster for librdkafka's properties; of the callbacks among them only `oauth_cb` is used."""
     properties = {name: value for name, value in config.items() if isinstance(value, str)}
     with as_kafka_exceptions():
-        require_known(config)
+        require_valid(config)
         return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds, config.get("oauth_cb"))
 
 
