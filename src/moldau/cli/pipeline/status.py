@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
 NEVER_RAN: Final = "never ran"
+UNKNOWN: Final = "unknown"
+"""The state of a pipeline whose status was damaged, or written by another version; `status` says more."""
 NOT_RUNNING: Final = "not running"
 SHARED_NAME: Final = "shared name"
 
@@ -298,9 +300,14 @@ def looks_like_a_pipeline(file: Path) -> bool:
 
 
 def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
-    if directory.read_status() is None:
-        return NEVER_RAN, None, None
-    current = _current(directory)
+    from moldau.pipelines.running.state_directory import StateRefused
+
+    try:
+        if directory.read_status() is None:
+            return NEVER_RAN, None, None
+        current = _current(directory)
+    except (StateRefused, CommandFailed):
+        return UNKNOWN, None, None
     lags = [query.lag_records for query in current.queries if query.lag_records is not None]
     of_run = [query for query in current.queries if query.state != NOT_RUNNING]
     if any(query.lag_records is None and query.batch_id is None for query in of_run):

@@ -214,7 +214,8 @@ def produce(
             " administrator, allows it"
         )
     if deliveries.first_error is not None:
-        raise failure(deliveries.first_error, f"{deliveries.failed} records were not written to {topic}")
+        were = "record was" if deliveries.failed == 1 else "records were"
+        raise failure(deliveries.first_error, f"{deliveries.failed} {were} not written to {topic}")
 
 
 def _separator(text: str | None) -> bytes | None:
