@@ -20,6 +20,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS: Final = ("table", "json", "yaml")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z_/][\w./-]*(?<!-)")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _YAML_WORDS: Final = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
@@ -142,6 +143,12 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def cell_text(cell: Any) -> str:
+    """Return the text of a cell. Control characters are escaped: names of clients and groups may have any, and none may
+    reach the terminal or begin a line."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), _raw_text(cell))
+
+
+def _raw_text(cell: Any) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, bool):

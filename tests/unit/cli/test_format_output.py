@@ -23,6 +23,17 @@ def test_a_plain_table_is_padded_numbers_to_the_right() -> None:
     ]
 
 
+def test_a_name_adds_no_line_and_no_escape_code_to_a_table() -> None:
+    """Any client may choose the id of a group."""
+    table = Table(("GROUP", "MEMBERS"), [("a\nb  7", 0), ("\x1b[2Jgone\x9b\u2028", 1), (["x\ry"], 2)])
+    assert list(plain_lines(table)) == [
+        "GROUP                  MEMBERS",
+        r"a\nb  7                      0",
+        r"\x1b[2Jgone\x9b\u2028        1",
+        r"x\ry                         2",
+    ]
+
+
 def test_an_empty_table_says_so() -> None:
     assert list(plain_lines(Table(("NAME",), [], empty="no topics"))) == ["no topics"]
 
