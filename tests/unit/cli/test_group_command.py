@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
+from moldau.cli.group.commands import _list_rows
 from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.main import main
@@ -21,6 +24,8 @@ from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.decoding import DecodingBudget
+from moldau.client.group_values import DescribedGroup, ListedGroup, Node
+from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression
@@ -151,6 +156,23 @@ def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:
     assert first_timestamp(header, batch, 0, DecodingBudget()) is None
     two = batch_of(1) + batch_of(2, base_offset=1)
     assert [len(list(whole_batches(memoryview(two[:cut])))) for cut in (len(two), len(two) - 1, 70, 3)] == [2, 1, 1, 0]
+
+
+def test_a_group_whose_coordinator_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    well = DescribedGroup("well", "Classic", "consumer", "Empty", "", Node(1, "host", 9092), ())
+    silent = NotAnswered(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    groups = SimpleNamespace(
+        each_described=lambda _: {"well": well, "silent": silent}, each_committed=lambda _: {"well": {}, "silent": silent}
+    )
+    connection: Any = SimpleNamespace(groups=groups, cluster=None)
+    listed = [ListedGroup(name, "Classic", "consumer", "Empty") for name in ("silent", "well")]
+    assert list(_list_rows(connection, listed)) == [
+        ("silent", "Empty", "Classic", None, None, None),
+        ("well", "Empty", "Classic", 0, 0, None),
+    ]
+    assert capsys.readouterr().err == (
+        "moldau: group silent: coordinator not available; its coordinator is not available; try again in a moment\n"
+    )
 
 
 class FakePartition:
