@@ -33,8 +33,8 @@ def stop_with_stdin() -> None:
 
 @contextmanager
 def exiting_at_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block by SystemExit, as Ctrl-C does by KeyboardInterrupt: what has to be cleaned up
-    is cleaned up then. Outside the main thread, where Python can set no handlers, nothing changes."""
+    """Let SIGTERM and SIGHUP end the block by SystemExit, as Ctrl-C does by KeyboardInterrupt, so that it can clean up.
+    Outside the main thread, where Python can set no handlers, nothing changes."""
     previous_handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (each for each in signal.Signals if each.name in EXIT_SIGNALS):

@@ -162,7 +162,8 @@ def test_a_group_whose_coordinator_does_not_answer_hides_no_other(capsys: pytest
     well = DescribedGroup("well", "Classic", "consumer", "Empty", "", Node(1, "host", 9092), ())
     silent = NotAnswered(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     groups = SimpleNamespace(
-        each_described=lambda _: {"well": well, "silent": silent}, each_committed=lambda _: {"well": {}, "silent": silent}
+        each_described=lambda _: {"well": well, "silent": silent},
+        each_committed=lambda _: {"well": {}, "silent": silent},
     )
     connection: Any = SimpleNamespace(groups=groups, cluster=None)
     listed = [ListedGroup(name, "Classic", "consumer", "Empty") for name in ("silent", "well")]

@@ -60,7 +60,7 @@ def test_an_invalid_value_is_refused_in_librdkafkas_words(client_class: Any, nam
 @pytest.mark.parametrize("protocol", ["SASL_SLL", "TLS", "foo"])
 def test_a_misspelt_protocol_is_not_taken_for_one_without_tls(protocol: str) -> None:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
-    with pytest.raises(UnusableProperty, match="security.protocol: expected one of PLAINTEXT, SSL"):
+    with pytest.raises(UnusableProperty, match=r"security\.protocol: expected one of PLAINTEXT, SSL"):
         security({"security.protocol": protocol, **login})
 
 

@@ -58,7 +58,8 @@ def dump(paths: tuple[str, ...], records: bool, record_format: str | None, verif
     moldau log dump data --verify
     """
     files = _files_of(paths)
-    batch_bytes = sum(os.path.getsize(file) for file in files if data_files.holds_batches(file) and os.path.exists(file))
+    existing = [file for file in files if data_files.holds_batches(file) and os.path.exists(file)]
+    batch_bytes = sum(map(os.path.getsize, existing))
     with progress_bar("reading", batch_bytes) as progress:
         if verify:
             rows = list(_of_each(files, lambda file: _verified(file, progress)))

@@ -25,9 +25,7 @@ def readable_views(broker: Broker, topics: Iterable[str]) -> dict[str, dict[str,
     return view_configs(broker, topics, DELETED_MEANWHILE | {"TOPIC_AUTHORIZATION_FAILED"})
 
 
-def view_configs(
-    broker: Broker, topics: Iterable[str], skipped: Collection[str] = ()
-) -> dict[str, dict[str, str]]:
+def view_configs(broker: Broker, topics: Iterable[str], skipped: Collection[str] = ()) -> dict[str, dict[str, str]]:
     """Return the configs of those of these topics that are views, without topics that fail with an error whose name is
     in `skipped`."""
     api = admin_api()
