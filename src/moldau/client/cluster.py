@@ -75,7 +75,8 @@ NODE_UNKNOWN: Final = -1
 
 class Topic(NamedTuple):
     name: str
-    """Its name in requests."""
+    """Its name in requests. It is that by which callers know the topic, except in Spark's `ViewCluster`: there it is the
+    name of a view of that topic."""
     topic_id: bytes
     leaders: Mapping[int, int]
     """Partition to node id; -1 while there is no leader."""

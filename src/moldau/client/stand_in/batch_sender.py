@@ -1,4 +1,8 @@
-"""Groups records into batches and sends them to the partition leaders, again and again until accepted or too old."""
+"""Groups records into batches and sends them to the partition leaders until they are accepted or too old.
+
+The producer's thread calls `send` in a loop (`producer.py`). Each call tries the first batch of every partition once;
+what must be sent again stays in the queues for the next call.
+"""
 
 from __future__ import annotations
 
