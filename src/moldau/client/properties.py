@@ -7,6 +7,7 @@ client warns of those that librdkafka does not know. Passwords are passed on and
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,6 +104,8 @@ def _renamed(java: Mapping[str, str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name, value in java.items():
         if name == "buffer.memory":
+            if not re.fullmatch("[0-9]{1,18}", value):
+                raise UnusableProperty(f"{name}: expected a number of bytes")
             settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
         elif name == "partition.assignment.strategy":
             settings.update(_assignors(value))
