@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import subprocess
@@ -97,7 +98,7 @@ class Cluster:
         identity = ProcessIdentity(self.child.pid, PROCESSES.start_time(self.child.pid) or "")
         return NodeProcess(1, identity, log, 0), self.child
 
-    def run(self, screen: ScriptedScreen) -> int:
+    def run(self, screen: Screen) -> int:
         return Foreground(self.directory, self._description, screen).run()
 
     @property
@@ -293,3 +294,18 @@ def test_a_process_that_cannot_be_noted_does_not_run_on(tmp_path: Path, monkeypa
         processes.spawn(directory, Description("abc", (NodeAddress(1, 23_092, 24_092),)), 1)
     (child,) = children
     assert child.poll() == -signal.SIGKILL
+
+
+def test_a_line_that_the_output_cannot_encode_stops_no_node(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal without UTF-8, and a node that logs the name of a client."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1", write_through=True))
+    cluster = start("print('caf\u00e9 \u2192', flush=True); " + STOPS_AT_SIGTERM.format(status=0))
+
+    class Signalling(PlainScreen):
+        def show_states(self, states: Mapping[int, NodeState]) -> None:
+            if b"runs" in written.getvalue():
+                send(signal.SIGINT)
+
+    assert cluster.run(Signalling()) == 0
+    assert b"[1] caf\xe9 \\u2192" in written.getvalue()
