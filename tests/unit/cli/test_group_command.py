@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from moldau.base.errors import ErrorCode
+from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition
 from moldau.cli.group.commands import _list_rows
-from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
+from moldau.cli.group.lag import PartitionLag, first_timestamp, log_ends, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, PartitionBounds
@@ -22,6 +24,7 @@ from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
+from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.decoding import DecodingBudget
 from moldau.client.group_values import DescribedGroup, ListedGroup, Node
@@ -174,6 +177,31 @@ def test_a_group_whose_coordinator_does_not_answer_hides_no_other(capsys: pytest
     assert capsys.readouterr().err == (
         "moldau: group silent: coordinator not available; its coordinator is not available; try again in a moment\n"
     )
+
+
+class Moving(Cluster):
+    """A topic `t` whose leader moves: requests fail with these errors first."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__("localhost:1", {})
+        self._errors = list(errors)
+
+    def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+        self._addresses = {1: ("host", 1)}
+        self._topics = {"t": Topic("t", b"", {0: 1})}
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
+        if self._errors:
+            raise self._errors.pop(0)
+        return dict.fromkeys(timestamps, 7)
+
+
+def test_the_lag_waits_for_a_leader_that_moves() -> None:
+    moved, dead = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), ConnectionRefusedError("Connection refused")
+    partition = TopicPartition("t", 0)
+    assert log_ends(Moving(dead, moved), [partition]) == {partition: 7}
+    with pytest.raises(BrokerError):
+        log_ends(Moving(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)), [partition])
 
 
 class FakePartition:

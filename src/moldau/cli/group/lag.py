@@ -22,6 +22,8 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 PARTITION_BYTES_MAX: Final = 64 << 10
 """A broker also returns a larger batch whole, but only one in each response."""
 FETCH_BYTES_MAX: Final = 16 << 20
+LEADER_MOVES_MS: Final = 3_000
+"""How long to wait for another leader: somebody looks at the screen."""
 
 
 class PartitionLag(NamedTuple):
@@ -45,12 +47,13 @@ def without_lags(committed: CommittedOffsets) -> list[PartitionLag]:
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """Return the log end offset of each partition, or None if it has no leader now or its topic was deleted."""
+    """Return the log end offset of each partition, or None if it has no leader now or its topic was deleted. Wait for a
+    leader that moves."""
     partitions = set(partitions)
     if not partitions:
         return {}
     ends: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-    return ends | cluster.latest(partitions_with_leader(cluster, partitions))
+    return ends | cluster.retry(lambda: cluster.latest(partitions_with_leader(cluster, partitions)), LEADER_MOVES_MS)
 
 
 def partitions_with_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
