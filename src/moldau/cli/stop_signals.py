@@ -37,9 +37,9 @@ def exiting_at_signals() -> Iterator[None]:
     Outside the main thread, where Python can set no handlers, nothing changes."""
     previous_handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (each for each in signal.Signals if each.name in EXIT_SIGNALS):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores one
-                previous_handlers[number] = signal.signal(number, lambda received, _: sys.exit(128 + received))
+        for each in signal.Signals:
+            if each.name in EXIT_SIGNALS and signal.getsignal(each) is not signal.SIG_IGN:  # `nohup` ignores one
+                previous_handlers[each] = signal.signal(each, lambda received, _: sys.exit(128 + received))
     try:
         yield
     finally:
