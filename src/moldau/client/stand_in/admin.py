@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
+from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition as PartitionId
 from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
 from moldau.client.groups import Groups
@@ -215,7 +216,7 @@ class AdminClient:
                 resource: _future(
                     {each.name: _entry(each) for each in result.configs}, result.error_code, result.error_message
                 )
-                for resource, result in zip(resources, response.results, strict=True)
+                for resource, result in _with_results(resources, response.results)
             }
 
         return self._call(attempt, resources)
@@ -240,7 +241,7 @@ class AdminClient:
             )
             return {
                 resource: _future(None, result.error_code, result.error_message)
-                for resource, result in zip(resources, response.responses, strict=True)
+                for resource, result in _with_results(resources, response.responses)
             }
 
         return self._call(attempt, resources)
@@ -300,6 +301,15 @@ def call_on_new_connection(config: Mapping[str, Any], timeout: float, call: Call
     cluster = connect(config, min(timeout, CONNECT_SECONDS))
     with as_kafka_exceptions(), closing(cluster):
         return cluster.retry(lambda: call(cluster), timeout * 1000)
+
+
+def _with_results(resources: Sequence[ConfigResource], results: Iterable[Any]) -> list[tuple[ConfigResource, Any]]:
+    """Return each resource with its result. Apache Kafka puts those last that the user may not see or change."""
+    by_name = {(each.resource_type, each.resource_name): each for each in results}
+    try:
+        return [(each, by_name[each.restype, each.name]) for each in resources]
+    except KeyError as error:
+        raise MalformedData(f"the response has no result for {error}") from error
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
