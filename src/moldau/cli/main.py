@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
 
 import click
 
@@ -109,13 +109,18 @@ class LazyGroup(click.Group):
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
             sys.exit(SIGINT_STATUS)
-        except click.exceptions.NoArgsIsHelpError as unfinished:
-            click.echo(unfinished.format_message(), err=True)
-            sys.exit(1)
         except Exception as error:
-            click.echo(f"moldau: {one_line(error)}", err=True)
+            if _is_request_for_help(error):
+                click.echo(error.format_message(), err=True)
+            else:
+                click.echo(f"moldau: {one_line(error)}", err=True)
             sys.exit(1)
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _is_request_for_help(error: Exception) -> TypeGuard[click.UsageError]:
+    """Whether a group was called without a command. Click 8.1 has no such error: it prints the help itself."""
+    return isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ()))
 
 
 def _discard_stdout() -> None:
