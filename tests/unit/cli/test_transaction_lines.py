@@ -23,7 +23,8 @@ from moldau.cli.kafka.transaction.tables import described_table, hanging_table, 
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.transaction.commands import _partitions
-from moldau.client.cluster import Topic
+from moldau.cli.transaction.end import _with_leader
+from moldau.client.cluster import Cluster, Topic
 from moldau.client.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
@@ -372,3 +373,14 @@ def test_a_partition_without_a_leader_hides_no_other() -> None:
     gone = TopicPartition("gone", 0)
     assert _partitions(connection, described(T0, T1, gone)).rows == [(*gone, None), (*T0, 12), (*T1, None)]
     assert asked == [T0]
+
+
+def test_partitions_without_a_leader_are_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster("localhost:1", {})
+    cluster._addresses = {1: ("host", 1)}
+    cluster._topics = {"t": Topic("t", b"", {0: 1, 1: -1})}
+    connection: Any = SimpleNamespace(cluster=cluster)
+    assert _with_leader(connection, [T0, T1]) == [T0]
+    assert capsys.readouterr().err == "moldau: not searched: t partition 1, which has no leader\n"
+    assert _with_leader(connection, [T0]) == [T0]
+    assert capsys.readouterr().err == ""
