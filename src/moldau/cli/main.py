@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ from moldau.cli.kafka.tool import missing_library
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
 """The status a shell reports for a program that this signal ended; scripts with `pipefail` rely on both numbers."""
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class LazyCommand(NamedTuple):
@@ -142,7 +146,8 @@ def one_line(error: Exception) -> str:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split())
+    """Return the text in one line, without control characters: a broker may have written it."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), " ".join(text.split()))
 
 
 def _sentence(text: str) -> str:

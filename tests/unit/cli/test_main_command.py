@@ -230,3 +230,7 @@ def test_a_failure_is_one_line_also_with_the_oldest_click(monkeypatch: pytest.Mo
     assert result.exit_code == 1
     assert result.stderr.startswith("moldau: no broker answers at 127.0.0.1:1")
     assert result.stderr.count("\n") == 1
+
+
+def test_an_error_of_a_broker_has_no_escape_codes() -> None:
+    assert one_line(CommandFailed("orders:\n \x1b[2Jgone\x9b1m")) == r"orders: \x1b[2Jgone\x9b1m"
