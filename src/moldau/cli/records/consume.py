@@ -33,7 +33,7 @@ from moldau.cli.records.consume_group import consume_group
 from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messages
 from moldau.cli.records.format_language import BadFormat, Formatter
 from moldau.cli.stop_signals import exiting_at_signals
-from moldau.cli.view.views import passing_view
+from moldau.cli.view.views import temporary_view
 
 GROUP_SECONDS: Final = 3.0
 VIEW_SECONDS: Final = 10.0
@@ -153,7 +153,7 @@ def consume(
     with ExitStack() as views:
         if where is not None or fields is not None:
             views.enter_context(exiting_at_signals())
-            names = [views.enter_context(passing_view(broker, name, where, fields)) for name in names]
+            names = [views.enter_context(temporary_view(broker, name, where, fields)) for name in names]
             metadata = _with_views(broker, names)
         _consume_assigned(broker, metadata, names, only, offset_range, config, printer)
 

@@ -1,4 +1,4 @@
-"""Views by the admin client: create one, read the configs of all, and a passing one for a single command."""
+"""Views by the admin client: create one, read the configs of all, and a temporary one for a single command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moldau.base.view_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SELECT, VIEW_W
 from moldau.cli.connect import Broker, CommandFailed, admin_api, error_name, outcome
 from moldau.cli.partition_offsets import DELETED_MEANWHILE
 
-PASSING_PREFIX = "moldau-passing-view-"
+TEMPORARY_PREFIX = "moldau-passing-view-"
 """The names of views that one command makes and deletes."""
 
 
@@ -47,9 +47,9 @@ def view_configs(broker: Broker, topics: Iterable[str], skipped: Collection[str]
 
 
 @contextmanager
-def passing_view(broker: Broker, source: str, where: str | None, fields: str | None) -> Iterator[str]:
+def temporary_view(broker: Broker, source: str, where: str | None, fields: str | None) -> Iterator[str]:
     """Create a view for one command, and delete it afterwards."""
-    name = PASSING_PREFIX + secrets.token_hex(6)
+    name = TEMPORARY_PREFIX + secrets.token_hex(6)
     given = {VIEW_FROM: source, VIEW_WHERE: where, VIEW_SELECT: fields}
     create_view(broker, name, {key: value for key, value in given.items() if value is not None})
     try:
