@@ -231,8 +231,8 @@ def list_pipelines(folder: Path, output_format: str) -> None:
     """List the pipeline files in a folder and in the folders inside it (one level), and what their runs are doing.
 
     SINCE is when a run began, or ended. LAG is that of the query that is furthest behind. Files of the same name in one
-    folder keep their checkpoints in one place; their STATE is "shared name". Checkpoints of a name that no file has any
-    more are listed below the table.
+    folder keep their checkpoints in one place; their STATE is "shared name". It is "unknown" if the status of the last
+    run cannot be read. Checkpoints of a name that no file has any more are listed below the table.
 
     \b
     moldau pipeline list examples
