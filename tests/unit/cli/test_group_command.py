@@ -16,7 +16,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition
 from moldau.cli.group.commands import _list_rows
-from moldau.cli.group.lag import PartitionLag, first_timestamp, log_ends, whole_batches
+from moldau.cli.group.lag import PartitionLag, first_timestamp, log_ends, partition_lags, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, PartitionBounds
@@ -27,7 +27,7 @@ from moldau.cli.stored_offsets import store_printed
 from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.decoding import DecodingBudget
-from moldau.client.group_values import DescribedGroup, ListedGroup, Node
+from moldau.client.group_values import Committed, DescribedGroup, ListedGroup, Node
 from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
@@ -202,6 +202,15 @@ def test_the_lag_waits_for_a_leader_that_moves() -> None:
     assert log_ends(Moving(dead, moved), [partition]) == {partition: 7}
     with pytest.raises(BrokerError):
         log_ends(Moving(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)), [partition])
+
+
+def test_the_age_is_unknown_where_the_leader_dies_meanwhile() -> None:
+    class Dead(Moving):
+        def channel(self, node_id: int) -> Any:
+            raise ConnectionRefusedError("Connection refused")
+
+    (lag,) = partition_lags(Dead(), [], {TopicPartition("t", 0): Committed(5)}, NOW_MS)
+    assert (lag.records, lag.seconds) == (2, None)
 
 
 class FakePartition:

@@ -140,7 +140,9 @@ def _store_timestamp_or_advance(
 
 
 def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    for node, partitions in cluster.by_leader(offsets).items():
+    """Yield what the leaders return. One that is gone meanwhile is left out: the age of its records is unknown."""
+    led, _ = cluster.led(offsets)
+    for node, partitions in led.items():
         topics = [
             FetchTopic(
                 cluster.topic(name).topic_id,
@@ -158,7 +160,11 @@ def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[
         ]
         names = {cluster.topic(name).topic_id: name for name in by_topic(partitions)}
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES_MAX, topics=topics)
-        response = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+        try:
+            response = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+        except OSError:
+            cluster.drop(node)
+            continue
         for topic in response.responses:
             name = topic.topic or names[bytes(topic.topic_id)]
             for data in topic.partitions:
