@@ -8,9 +8,11 @@ import pytest
 from stand_in_brokers import BOOTSTRAP, FakeBrokers
 
 from moldau.base.errors import ErrorCode
-from moldau.client.stand_in.admin import AdminClient, ConfigResource
+from moldau.client import cluster
+from moldau.client.stand_in.admin import AdminClient, ConfigResource, NewTopic
 from moldau.client.stand_in.values import KafkaException
 from moldau.wire.apis import ApiKey
+from moldau.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from moldau.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -59,3 +61,25 @@ def test_changes_of_configs_are_those_of_their_topic(brokers: FakeBrokers) -> No
     assert futures[orders].result() is None
     with pytest.raises(KafkaException):
         futures[secret].result()
+
+
+def test_a_response_is_awaited_for_longer_than_the_broker_may_take(
+    brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retry of a topic's creation that was only slow would say that the topic exists already."""
+    waits_s: list[float] = []
+    requests_ms: list[int] = []
+    channel = cluster.Channel
+
+    def connect(host: str, port: int, security: Any, timeout_s: float) -> Any:
+        waits_s.append(timeout_s)
+        return channel(host, port)
+
+    def create(_: int, request: Any) -> CreateTopicsResponse:
+        requests_ms.append(request.timeout_ms)
+        return CreateTopicsResponse(topics=[CreatableTopicResult(each.name) for each in request.topics])
+
+    monkeypatch.setattr(cluster, "Channel", connect)
+    brokers.handlers[ApiKey.CREATE_TOPICS] = create
+    AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics([NewTopic("t", 10_000)])["t"].result()
+    assert waits_s[0] * 1000 > requests_ms[0]

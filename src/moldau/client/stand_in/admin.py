@@ -62,6 +62,9 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 REQUEST_SECONDS: Final = 30.0
+RESPONSE_SECONDS: Final = REQUEST_SECONDS + 5.0
+"""Longer than a broker may take: a request that is repeated, though it was only slow, would fail because its topic
+exists already."""
 T = TypeVar("T")
 
 
@@ -150,7 +153,7 @@ class ListedGroups(NamedTuple):
 class AdminClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._cluster = connect(config)
+        self._cluster = connect(config, RESPONSE_SECONDS)
         weakref.finalize(self, self._cluster.close)
 
     def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
