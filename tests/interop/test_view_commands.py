@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -97,6 +100,18 @@ def test_a_wrong_view_is_one_line(run: Run, orders: str, topic: Callable[[], str
     wrong = run("view", "create", topic(), "--from", orders, "--where", "amount >", status=1).stderr
     assert wrong.count("\n") == 1
     assert "moldau.view.where: a field, a number or a text is missing at the end" in wrong
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_view_behind(run: Run, bootstrap: str, orders: str, number: signal.Signals) -> None:
+    """`timeout 60 moldau consume …`, or a terminal that is closed."""
+    words = ("-m", "moldau", "consume", orders, "--where", "amount >= 450", "-b", bootstrap)
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        assert reading.stdout.readline() == b'{"id": 9, "amount": 450}\n'
+        reading.send_signal(number)
+        assert reading.wait(PATIENCE_S) == 128 + number
+    assert "moldau-passing-view" not in run("topic", "list").stdout
 
 
 def test_consume_with_a_condition_and_fields_leaves_no_view_behind(run: Run, orders: str) -> None:

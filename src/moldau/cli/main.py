@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
 
 import click
 
@@ -21,6 +22,9 @@ from moldau.cli.kafka.tool import missing_library
 SIGINT_STATUS: Final = 130
 SIGPIPE_STATUS: Final = 141
 """The status a shell reports for a program that this signal ended; scripts with `pipefail` rely on both numbers."""
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class LazyCommand(NamedTuple):
@@ -109,13 +113,18 @@ class LazyGroup(click.Group):
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
             sys.exit(SIGINT_STATUS)
-        except click.exceptions.NoArgsIsHelpError as unfinished:
-            click.echo(unfinished.format_message(), err=True)
-            sys.exit(1)
         except Exception as error:
-            click.echo(f"moldau: {one_line(error)}", err=True)
+            if _is_request_for_help(error):
+                click.echo(error.format_message(), err=True)
+            else:
+                click.echo(f"moldau: {one_line(error)}", err=True)
             sys.exit(1)
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _is_request_for_help(error: Exception) -> TypeGuard[click.UsageError]:
+    """Whether a group was called without a command. Click 8.1 has no such error: it prints the help itself."""
+    return isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ()))
 
 
 def _discard_stdout() -> None:
@@ -137,7 +146,8 @@ def one_line(error: Exception) -> str:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split())
+    """Return the text in one line, without control characters: a broker may have written it."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), " ".join(text.split()))
 
 
 def _sentence(text: str) -> str:

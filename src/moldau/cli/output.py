@@ -20,6 +20,8 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS: Final = ("table", "json", "yaml")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_JSON: Final = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z_/][\w./-]*(?<!-)")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _YAML_WORDS: Final = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
@@ -81,7 +83,7 @@ def show(output_format: str, *tables: Table, data: Any = None) -> None:
         return
     if data is None:
         data = tables[0].records()
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False) if output_format == "json" else to_yaml(data))
+    click.echo(_json(data, indent=2) if output_format == "json" else to_yaml(data))
 
 
 def _show_table(table: Table, first: bool) -> None:
@@ -142,6 +144,12 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def cell_text(cell: Any) -> str:
+    """Return the text of a cell. Control characters are escaped: names of clients and groups may have any, and none may
+    reach the terminal or begin a line."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), _raw_text(cell))
+
+
+def _raw_text(cell: Any) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -169,7 +177,14 @@ def _below(value: Any, indent: str) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN_WORD.fullmatch(value) and value.lower() not in _YAML_WORDS:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return _json(value)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Return JSON with the control characters escaped that it would leave as they are: terminals obey some of them, and
+    YAML takes others for the end of a line."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""`moldau start --secure`: sets security up at the first start, and renews the certificate while the broker runs.
+"""`moldau start --secure`: sets security up at the first start, and renews the certificate while the broker runs. If
+client.properties is missing, the node logs in to itself and gives the admin user a new password (`Recovery`).
 
 What --secure sets is like a default: a file, a variable or --override may change it, but not to a listener without TLS
 or without authentication.

@@ -7,6 +7,7 @@ table code: the whole start has to take less than half a second.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -90,11 +91,12 @@ def start(
         raise click.UsageError("--console is for one node; run `moldau console` beside --cores", ctx)
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
-    flags = listener_flags(data_dir, listen, advertise, "SASL_SSL" if secure else "PLAINTEXT")
-    _refuse_the_same_twice(ctx, flags, overrides)
+    protocol = "SASL_SSL" if secure else "PLAINTEXT"
+    _refuse_the_same_twice(ctx, listener_flags(data_dir, listen, advertise, protocol), overrides)
 
     def setting_texts() -> dict[str, SettingText]:
-        return read_texts(file, os.environ, [parse_override(text) for text in overrides], flags)
+        others = read_texts(file, os.environ, [parse_override(text) for text in overrides])
+        return {**others, **listener_flags(data_dir, listen, advertise, protocol, others)}
 
     try:
         if cores > 1 or machines is not None:
@@ -173,18 +175,29 @@ def _refuse_directory_of_nodes(setting_texts: Callable[[], dict[str, SettingText
 
 
 def listener_flags(
-    data_dir: str | None, listen: str | None, advertise: str | None = None, protocol: str = "PLAINTEXT"
+    data_dir: str | None,
+    listen: str | None,
+    advertise: str | None = None,
+    protocol: str = "PLAINTEXT",
+    others: Mapping[str, SettingText] | None = None,
 ) -> dict[str, SettingText]:
-    """Return the settings of these options. `protocol` is also the name of the listener."""
+    """Return the settings of these options. `protocol` is also the name of the listener. The advertised port is that of
+    the listener, which may be in `others`, the settings from other sources."""
     flags: dict[str, SettingText] = {}
     if data_dir is not None:
         flags["log.dirs"] = SettingText(data_dir, "--data-dir")
     if listen is not None:
         flags["listeners"] = SettingText(f"{protocol}://{_address(listen)}", "--listen")
     if advertise is not None:
-        port = listen.rpartition(":")[2] if listen is not None else str(DEFAULT_PORT)
+        port = listen.rpartition(":")[2] if listen is not None else _port_of_listener(protocol, others or {})
         flags["advertised.listeners"] = SettingText(f"{protocol}://{with_port(advertise, port)}", "--advertise")
     return flags
+
+
+def _port_of_listener(name: str, texts: Mapping[str, SettingText]) -> str:
+    listeners = texts["listeners"].text if "listeners" in texts else ""
+    found = re.search(rf"(?:^|,)\s*{name}://[^,]*:([0-9]+)\s*(?:,|$)", listeners, re.IGNORECASE)
+    return found[1] if found else str(DEFAULT_PORT)
 
 
 def _address(listen: str) -> str:

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 STOP_WITH_STDIN: Final = "MOLDAU_STOP_WITH_STDIN"
 """The variable that makes `moldau start` and `moldau console` stop when their stdin ends: its other end closes when the
 process that started them ends, even if it was killed."""
 READ_BYTES: Final = 4096
+EXIT_SIGNALS: Final = ("SIGTERM", "SIGHUP")
+"""By name: Windows lacks the second."""
 
 
 def stop_with_stdin() -> None:
@@ -24,6 +29,22 @@ def stop_with_stdin() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait_for_end, name="end of stdin", daemon=True).start()
+
+
+@contextmanager
+def exiting_at_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block by SystemExit, as Ctrl-C does by KeyboardInterrupt, so that it can clean up.
+    Outside the main thread, where Python can set no handlers, nothing changes."""
+    previous_handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for each in signal.Signals:
+            if each.name in EXIT_SIGNALS and signal.getsignal(each) is not signal.SIG_IGN:  # `nohup` ignores one
+                previous_handlers[each] = signal.signal(each, lambda received, _: sys.exit(128 + received))
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 class StopSignals:

@@ -1,5 +1,6 @@
 """The token with which a client or node logs in with OAUTHBEARER: from a file, or from the token endpoint of an
-identity provider, for a client id and secret (RFC 6749, 4.4). It is kept for four fifths of its life.
+identity provider, for a client id and secret (RFC 6749, 4.4). It is kept for four fifths of its life, and until it
+expires if there is no other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from moldau.security.sasl.oauthbearer.urls import parse_endpoint
 ANSWER_BYTES_MAX: Final = 256 << 10
 RENEW_AT: Final = 0.8
 """The share of a token's life after which a new one is requested: Kafka's sasl.login.refresh.window.factor."""
+RETRY_SECONDS: Final = 10.0
+"""The pause after a new token was requested in vain, while the old one is valid; Kafka's is as long."""
 _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 
 
@@ -53,8 +56,17 @@ class AccessTokens:
         with self._lock:
             # A file is read each time: it costs little, and who writes the file decides when the token is a new one.
             if self._token is None or self._is_file or time.time() >= self._token.renew_at:
-                self._token = self._new_token()
+                self._token = self._next_token(self._token)
             return self._token
+
+    def _next_token(self, last: _Token | None) -> _Token:
+        try:
+            return self._new_token()
+        except LoginFailed:
+            now = time.time()
+            if self._is_file or last is None or now >= last.expires:
+                raise
+            return last._replace(renew_at=min(now + RETRY_SECONDS, last.expires))
 
     def _new_token(self) -> _Token:
         try:

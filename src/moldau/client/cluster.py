@@ -75,7 +75,7 @@ NODE_UNKNOWN: Final = -1
 
 class Topic(NamedTuple):
     name: str
-    """Its name in requests."""
+    """Its name in requests: that by which callers know the topic, but in Spark's `ViewCluster` that of a view of it."""
     topic_id: bytes
     leaders: Mapping[int, int]
     """Partition to node id; -1 while there is no leader."""

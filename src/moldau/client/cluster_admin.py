@@ -65,7 +65,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class ClusterAdmin:
-    """Every call ends or raises within `timeout_ms`. On exit it closes the given cluster."""
+    """Requests are repeated until `timeout_ms` has passed. On exit it closes the given cluster."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self.cluster = cluster

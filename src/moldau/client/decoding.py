@@ -1,5 +1,5 @@
 """Decodes batches that come from anywhere, with a bound on what they may grow to: a batch of a few kilobytes can hold
-gigabytes. Pure."""
+gigabytes. For the console, and for the lag in seconds of `moldau group describe`. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class BatchTooLarge(MalformedData):
 
 @dataclass(slots=True)
 class DecodingBudget:
-    """What one answer may still decode: bytes after decompression, and records."""
+    """What may still be decoded for one answer of the console, or for one group: bytes after decompression, and
+    records."""
 
     bytes_max: int = BYTES_MAX
     records_max: int = RECORDS_MAX

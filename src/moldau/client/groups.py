@@ -72,11 +72,12 @@ OFFSET_COMMIT_VERSIONS: Final = (2, 9)
 
 
 class NotAnswered(KafkaError):
-    """Of a group whose coordinator cannot be told, or does not answer for it yet."""
+    """The error of a group whose coordinator is not known, or does not answer for it yet."""
 
 
 class Groups:
-    """The groups of a cluster. Every call ends or raises within `timeout_ms`."""
+    """The groups of a cluster. Requests are repeated until `timeout_ms` has passed; each part of a call that is sent by
+    itself (500 groups, or one group to delete) has that time."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -284,7 +285,7 @@ class Groups:
     def _each(
         self, group_ids: Iterable[str], ask: Callable[[Sequence[str]], Mapping[str, T | KafkaError]]
     ) -> dict[str, T | KafkaError]:
-        """Return what each group has, or its error. Groups with a passing error are asked again until the timeout."""
+        """Return what each group has, or its error. Groups with a temporary error are asked again until the timeout."""
         results: dict[str, T | KafkaError] = {}
         for chunk in _chunks(list(dict.fromkeys(group_ids))):
             with suppress(NotAnswered):  # it is among the results
@@ -298,15 +299,15 @@ class Groups:
 def _ask_pending(
     ask: Callable[[Sequence[str]], Mapping[str, T | KafkaError]], ids: Sequence[str], results: dict[str, T | KafkaError]
 ) -> None:
-    pending = [each for each in ids if each not in results or _is_passing(results[each])]
+    pending = [each for each in ids if each not in results or _is_temporary(results[each])]
     results |= ask(pending)
     for each in pending:
         result = results.get(each)
-        if isinstance(result, NotAnswered) and _is_passing(result):
+        if isinstance(result, NotAnswered) and _is_temporary(result):
             raise result
 
 
-def _is_passing(result: object) -> bool:
+def _is_temporary(result: object) -> bool:
     return isinstance(result, NotAnswered) and result.code in TRANSIENT
 
 

@@ -221,7 +221,7 @@ class PeerConnection:
         return transport
 
     def _sender(self, transport: asyncio.WriteTransport) -> Callable[[Buffer], None]:
-        return transport.write
+        return transport.write  # replaced, as `_receiver`, by `testing/faulty_peers`, which delays what passes
 
     def _receiver(self) -> Callable[[memoryview], None]:
         return self._on_frame

@@ -7,6 +7,7 @@ client warns of those that librdkafka does not know. Passwords are passed on and
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.client.access_tokens import AccessTokens
     from moldau.security.sasl.oauthbearer.settings import TokenRequest
 
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 JAAS: Final = "sasl.jaas.config"
 RENAMED: Final = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -102,6 +104,8 @@ def _renamed(java: Mapping[str, str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name, value in java.items():
         if name == "buffer.memory":
+            if not re.fullmatch("[0-9]{1,18}", value):
+                raise UnusableProperty(f"{name}: expected a number of bytes")
             settings["queue.buffering.max.kbytes"] = str(max(1, int(value) // 1024))
         elif name == "partition.assignment.strategy":
             settings.update(_assignors(value))
@@ -152,13 +156,6 @@ def _user_and_password(module: LoginModule) -> dict[str, str]:
     return {f"sasl.{name}": module.options[name] for name in ("username", "password") if name in module.options}
 
 
-def _jaas_options(jaas: str) -> Mapping[str, str]:
-    try:
-        return parse_line(jaas).options if jaas else {}
-    except JaasError as wrong:
-        raise UnusableProperty(f"sasl.jaas.config: {wrong}") from None
-
-
 def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
     """Translate key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
     is_trust = name.startswith("ssl.trust")
@@ -194,6 +191,8 @@ def security(java: Mapping[str, str], oauth_cb: OauthCallback | None = None) -> 
         by_token = _is_token(module)
         settings |= _user_and_password(module)
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise UnusableProperty(f"security.protocol: expected one of {', '.join(PROTOCOLS)}")
     tls = None
     if protocol.endswith("SSL"):
         from moldau.client.tls import tls_context  # only here: most clients do not need it

@@ -1,4 +1,5 @@
-"""Logs programs on other machines in with a delegation token instead of a user's password.
+"""Makes a delegation token with which programs on other machines log in instead of with a user's password: Spark's
+driver does so for its executors.
 
 A token is not renewed: when half of its life is over, another one takes its place, and the old one expires by itself. A
 process first looks for a token that an earlier one made: DescribeDelegationToken returns a user's own tokens.

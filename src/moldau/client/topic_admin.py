@@ -33,7 +33,9 @@ from moldau.wire.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 
-TIMEOUT_MS: Final = 10_000
+TIMEOUT_MS_MIN: Final = 1_000
+ANSWER_MS: Final = 2_000
+"""The time for the response itself."""
 SOURCES: Final = {1: "topic", 2: "broker", 3: "broker", 4: "broker", 5: "default"}
 TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
 INLINE_TAGS: Final = frozenset({"a", "b", "code", "em", "i"})
@@ -67,20 +69,20 @@ def create_topic(
         replication_factor=replication_factor,
         configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
     )
-    request = CreateTopicsRequest([topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+    request = CreateTopicsRequest([topic], timeout_ms=_timeout_ms(admin), validate_only=validate_only)
     response = admin.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
     _raise(response.topics[0].error_code, response.topics[0].error_message)
 
 
 def grow_topic(admin: ClusterAdmin, name: str, partitions: int) -> None:
     """Add partitions, so that there are this many."""
-    request = CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)], timeout_ms=TIMEOUT_MS)
+    request = CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)], timeout_ms=_timeout_ms(admin))
     response = admin.ask(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
     _raise(response.results[0].error_code, response.results[0].error_message)
 
 
 def delete_topic(admin: ClusterAdmin, name: str) -> None:
-    request = DeleteTopicsRequest([DeleteTopicState(name=name)], [name], timeout_ms=TIMEOUT_MS)
+    request = DeleteTopicsRequest([DeleteTopicState(name=name)], [name], timeout_ms=_timeout_ms(admin))
     response = admin.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
     _raise(response.responses[0].error_code, response.responses[0].error_message)
 
@@ -121,6 +123,12 @@ def _config(entry: DescribeConfigsResourceResult) -> Config:
 def plain_text(documentation: str) -> str:
     """Return the documentation of a config without its markup: that of Apache Kafka is HTML."""
     return html.unescape(_TAG.sub(lambda tag: "" if tag[1].lower() in INLINE_TAGS else " ", documentation)).strip()
+
+
+def _timeout_ms(admin: ClusterAdmin) -> int:
+    """Return how long the broker may take. It has to answer before the client gives up and asks again: the retry of a
+    change that was only slow would fail, because the topic exists already, or no longer."""
+    return max(TIMEOUT_MS_MIN, admin.cluster.timeout_ms - ANSWER_MS)
 
 
 def _raise(error_code: int, message: str | None) -> None:

@@ -60,7 +60,8 @@ Producers = dict[TopicPartition, list[ActiveProducer] | KafkaError]
 
 
 class Transactions:
-    """The transactions of a cluster. Every call ends or raises within `timeout_ms`."""
+    """The transactions of a cluster. Requests are repeated until `timeout_ms` has passed; each part of a call that is
+    sent by itself (500 ids or partitions) has that time."""
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster

@@ -56,7 +56,7 @@ class FakeTimer:
     def is_pending(self) -> bool:
         return self._call is not None
 
-    def beat(self) -> None:
+    def fire(self) -> None:
         call, self._call = self._call, None
         if call is not None:
             call()
@@ -112,7 +112,7 @@ class FakeTimers:
             due_ms, _, timer = heappop(self._timers)
             if timer.is_pending:
                 self.clock.move(max(0, due_ms - self.clock.monotonic_ms()))
-                timer.beat()
+                timer.fire()
                 return
 
     def advance(self, by_ms: int) -> None:
@@ -123,6 +123,6 @@ class FakeTimers:
             due_ms, _, timer = heappop(self._timers)
             if timer.is_pending:
                 self.clock.move(max(0, due_ms - self.clock.monotonic_ms()))
-                timer.beat()
+                timer.fire()
                 self.run_soon()
         self.clock.move(end_ms - self.clock.monotonic_ms())

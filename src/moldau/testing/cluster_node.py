@@ -34,6 +34,7 @@ class _NodeRun:
         """Set by the test's thread, before the loop knows of it."""
         self._is_started = self._is_abandoned = False
         self._gate = threading.Event()
+        """Cleared while the node is paused: its event loop waits for it."""
         self._gate.set()
         self.ready: Future[None] = Future()
         self.fault: BaseException | None = None
@@ -93,6 +94,7 @@ class _NodeRun:
                 self._abandon()
 
     def _abandon(self) -> None:
+        """Drop the node as a killed process would be: once, and without a stop."""
         if self.node is not None and not self._is_abandoned:
             self._is_abandoned = True
             self.node.abandon()

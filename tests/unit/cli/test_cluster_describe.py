@@ -8,9 +8,9 @@ import pytest
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster import drawing as cluster_drawing
-from moldau.cli.cluster import view as cluster_view
+from moldau.cli.cluster import overview as cluster_overview
 from moldau.cli.cluster.describe import chosen_topics
-from moldau.cli.cluster.view import ClusterView, PartitionRow
+from moldau.cli.cluster.overview import ClusterOverview, PartitionRow
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import plain_lines, to_yaml
 from moldau.client.cluster_values import (
@@ -56,30 +56,30 @@ GROUP = DescribedGroup(
 )
 
 
-def view(
+def overview(
     group: DescribedGroup | None = None,
     topics: tuple[TopicReplicas, ...] = (ORDERS,),
     hidden: tuple[TopicReplicas, ...] = (OFFSETS,),
-) -> ClusterView:
-    return ClusterView(
+) -> ClusterOverview:
+    return ClusterOverview(
         "abc",
-        cluster_view.broker_rows(DescribedCluster("abc", 1, NODES), [ORDERS, OFFSETS]),
+        cluster_overview.broker_rows(DescribedCluster("abc", 1, NODES), [ORDERS, OFFSETS]),
         QUORUM,
-        cluster_view.controller_rows(QUORUM, 1500),
-        cluster_view.partition_rows(topics, {}, cluster_view.readers_of(group)),
+        cluster_overview.controller_rows(QUORUM, 1500),
+        cluster_overview.partition_rows(topics, {}, cluster_overview.readers_of(group)),
         group,
-        cluster_view.idle_members(group),
-        cluster_view.health_of([*topics, *hidden]),
+        cluster_overview.idle_members(group),
+        cluster_overview.health_of([*topics, *hidden]),
     )
 
 
-def drawn(shown: ClusterView) -> list[str]:
+def drawn(shown: ClusterOverview) -> list[str]:
     tables = cluster_drawing.tables(shown, cluster_drawing.LETTERS)
     return [line for table in tables for line in [*plain_lines(table), ""]]
 
 
 def test_the_whole_drawing_in_letters() -> None:
-    assert drawn(view(GROUP)) == [
+    assert drawn(overview(GROUP)) == [
         "cluster abc: 2 of 4 brokers up, 1 topic, 3 partitions; 1 without a leader, 2 under-replicated",
         "BROKER  ADDRESS         RACK  STATE         CONTROLLER  LEADS  REPLICAS",
         "     1  localhost:9092  -     up            -               2         3",
@@ -105,7 +105,7 @@ def test_the_whole_drawing_in_letters() -> None:
 
 def test_a_healthy_cluster_has_no_notes() -> None:
     healthy = TopicReplicas("orders", False, {0: ORDERS.partitions[0]})
-    lines = drawn(view(topics=(healthy,)))
+    lines = drawn(overview(topics=(healthy,)))
     assert lines[-3:-1] == ["TOPIC   PARTITION  1  2  3  9  ISR", "orders          0  L  f  f  .  3/3"]
     assert "; all in sync" in lines[0]
 
@@ -113,10 +113,10 @@ def test_a_healthy_cluster_has_no_notes() -> None:
 def test_the_summary_counts_troubles_in_topics_that_are_not_shown() -> None:
     healthy = TopicReplicas("orders", False, {0: ORDERS.partitions[0]})
     broken = TopicReplicas("__consumer_offsets", True, {0: PartitionReplicas(1, (1, 2), (1,))})
-    shown = view(topics=(healthy,), hidden=(broken,))
+    shown = overview(topics=(healthy,), hidden=(broken,))
     assert drawn(shown)[0].endswith("1 topic, 1 partition; in all topics: 1 under-replicated")
-    assert cluster_view.as_data(shown)["under_replicated"] == 1
-    nothing = view(topics=(), hidden=(broken,))
+    assert cluster_overview.as_data(shown)["under_replicated"] == 1
+    nothing = overview(topics=(), hidden=(broken,))
     assert drawn(nothing)[0].endswith("0 topics, 0 partitions; in all topics: 1 under-replicated")
 
 
@@ -131,7 +131,7 @@ def test_the_summary_counts_troubles_in_topics_that_are_not_shown() -> None:
     ],
 )
 def test_notes(partition: PartitionReplicas, move: Reassignment | None, note: str) -> None:
-    assert cluster_view.note_of(partition, move) == note
+    assert cluster_overview.note_of(partition, move) == note
 
 
 def test_signs_and_their_colours() -> None:
@@ -143,12 +143,12 @@ def test_signs_and_their_colours() -> None:
 
 def test_members_with_the_same_name_get_different_names() -> None:
     members = [member(1, 0, client_id="rdkafka"), member(2, 1, client_id="rdkafka"), member(3)]
-    assert list(cluster_view.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
+    assert list(cluster_overview.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
 
 
 def test_a_member_without_a_client_id_is_named_by_its_member_id() -> None:
     nameless = Member("id-000001", None, "", "/127.0.0.1", frozenset())
-    assert cluster_view.member_names([nameless]) == {nameless.member_id: nameless.member_id}
+    assert cluster_overview.member_names([nameless]) == {nameless.member_id: nameless.member_id}
 
 
 def test_which_topics_are_shown() -> None:
@@ -168,7 +168,7 @@ def test_which_topics_are_shown() -> None:
 
 
 def test_data_for_programs_has_no_tuples_and_no_styles() -> None:
-    data = cluster_view.as_data(view(GROUP))
+    data = cluster_overview.as_data(overview(GROUP))
     assert data["partitions"][1] == {
         "topic": "orders",
         "partition": 1,
@@ -186,5 +186,7 @@ def test_data_for_programs_has_no_tuples_and_no_styles() -> None:
 def test_ipv6_addresses_are_in_brackets() -> None:
     nodes = {1: BrokerNode(1, "::1", 9092, None, False)}
     quorum = replace(QUORUM, endpoints={2: (Endpoint("CONTROLLER", "fe80::2", 9193),)})
-    assert [row.address for row in cluster_view.broker_rows(DescribedCluster("abc", 1, nodes), [])] == ["[::1]:9092"]
-    assert cluster_view.controller_rows(quorum, 1500)[0].address == "[fe80::2]:9193"
+    assert [row.address for row in cluster_overview.broker_rows(DescribedCluster("abc", 1, nodes), [])] == [
+        "[::1]:9092"
+    ]
+    assert cluster_overview.controller_rows(quorum, 1500)[0].address == "[fe80::2]:9193"

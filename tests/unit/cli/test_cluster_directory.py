@@ -226,3 +226,24 @@ def test_a_port_in_use_on_another_interface_is_free() -> None:
         assert not is_free(port, "127.0.0.1")
         assert not is_free(port, "")
         assert is_free(port, "127.0.0.2")
+
+
+def test_the_description_and_the_settings_survive_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without cluster.json the data would belong to nobody. Some file systems rename a file before its bytes are on the
+    disk, and it is empty after a power loss."""
+    synced: list[str] = []
+
+    def sync_file(fd: int) -> None:
+        (path,) = tmp_path.rglob("*.tmp")
+        assert path.read_text(), "the bytes are written before they are synced"
+        synced.append(path.name.partition(".tmp")[0].rpartition(".")[0])
+
+    def sync_directory(path: str) -> None:
+        assert not list(Path(path).glob("*.tmp")), "the name is synced after the file was renamed"
+        synced.append(Path(path).name)
+
+    monkeypatch.setattr(cluster_directory, "sync_file", sync_file)
+    monkeypatch.setattr(cluster_directory, "sync_directory", sync_directory)
+    directory = ClusterDirectory(tmp_path / "cluster")
+    directory.lay_out(directory.plan(1, BASE_PORT, {}, NEW_ID))
+    assert synced == ["server.properties", "node-1", "cluster.json", "cluster"]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from patience import wait_until
 
-from moldau.cli.cluster import commands
+from moldau.cli.cluster import commands, processes
 from moldau.cli.cluster import foreground as foreground_module
 from moldau.cli.cluster.directory import ClusterDirectory, Description
 from moldau.cli.cluster.foreground import Foreground
@@ -77,22 +79,26 @@ def close_pipe(line: str) -> None:
 class Cluster:
     """A cluster in the foreground whose only node is a script."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, script: str, shared_port: int = 0) -> None:
         self._script = script
+        self.spawn_errors: list[OSError | None] = []
+        """For the next nodes: the error instead of a process."""
         self.directory = ClusterDirectory(path)
         self.directory.node_path(1).mkdir(parents=True)
-        self._description = Description("abc", (NodeAddress(1, 23_092, 24_092),))
+        self._description = Description("abc", (NodeAddress(1, 23_092, 24_092),), shared_port=shared_port)
         self.child: subprocess.Popen[bytes] | None = None
         monkeypatch.setattr(foreground_module, "spawn", self._spawn)
 
     def _spawn(self, *_: object, **__: object) -> tuple[NodeProcess, subprocess.Popen[bytes]]:
+        if self.spawn_errors and (error := self.spawn_errors.pop(0)) is not None:
+            raise error
         log = self.directory.log_path(1)
         with log.open("wb") as output:
             self.child = subprocess.Popen([sys.executable, "-c", self._script], stdout=output, start_new_session=True)
         identity = ProcessIdentity(self.child.pid, PROCESSES.start_time(self.child.pid) or "")
         return NodeProcess(1, identity, log, 0), self.child
 
-    def run(self, screen: ScriptedScreen) -> int:
+    def run(self, screen: Screen) -> int:
         return Foreground(self.directory, self._description, screen).run()
 
     @property
@@ -107,7 +113,7 @@ class Cluster:
             self.child.wait()
 
 
-Start = Callable[[str], Cluster]
+Start = Callable[..., Cluster]
 
 
 @pytest.fixture
@@ -116,8 +122,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)}
     clusters: list[Cluster] = []
 
-    def begin(script: str) -> Cluster:
-        clusters.append(Cluster(tmp_path, monkeypatch, script))
+    def begin(script: str, shared_port: int = 0) -> Cluster:
+        clusters.append(Cluster(tmp_path, monkeypatch, script, shared_port))
         return clusters[-1]
 
     yield begin
@@ -226,3 +232,80 @@ def test_a_full_disk_costs_a_line_of_the_output_and_no_node(start: Start) -> Non
     screen = ScriptedScreen(lambda: send(signal.SIGINT), fail_once)
     assert cluster.run(screen) == 0
     assert len(screen.printed) > 1
+
+
+IS_READY = "print('Node 1 is ready: here', flush=True); import signal; signal.pause()"
+
+
+def test_a_node_that_cannot_be_restarted_now_is_tried_again(start: Start) -> None:
+    """The lack of memory that killed it may also keep its next process from starting."""
+    cluster = start(IS_READY, shared_port=23_000)
+    cluster.spawn_errors = [None, OSError(errno.ENOMEM, "Cannot allocate memory")]
+
+    def act(line: str) -> None:
+        if "is ready after" in line:
+            cluster.kill()
+        elif "is restarted" in line and "node 1 was killed" not in line and "cannot" not in line:
+            send(signal.SIGINT)
+
+    screen = ScriptedScreen(no_action, act)
+    assert cluster.run(screen) == 0
+    lines = [line.removeprefix("moldau start: ") for line in screen.printed if line.startswith("moldau start: node")]
+    assert lines == [
+        "node 1 was killed (SIGKILL); it is restarted now",
+        "node 1 cannot be started: [Errno 12] Cannot allocate memory; the next attempt is in 1 s",
+        "node 1 is restarted",
+    ]
+
+
+def test_a_restart_that_fails_ends_no_other_node(start: Start) -> None:
+    cluster = start(IS_READY)
+    cluster.spawn_errors = [None, OSError(errno.ENOSPC, "No space left on device")]
+    request = cluster.directory.restart_path(1)
+
+    def act(line: str) -> None:
+        if "The cluster is ready" in line:
+            request.touch()
+        elif "restarts it" in line:
+            send(signal.SIGINT)
+
+    screen = ScriptedScreen(no_action, act)
+    assert cluster.run(screen) == 0
+    assert "moldau cluster: node 1 cannot be started: [Errno 28] No space left on device" in screen.printed
+    assert not request.exists()
+
+
+def test_a_process_that_cannot_be_noted_does_not_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would find it to stop it."""
+    directory, children = ClusterDirectory(tmp_path), []
+    directory.node_path(1).mkdir(parents=True)
+
+    def begin(command: object, **options: Any) -> subprocess.Popen[bytes]:
+        children.append(popen([sys.executable, "-c", WAITS], **options))
+        return children[0]
+
+    def refuse(path: Path, content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(processes.subprocess, "Popen", begin)
+    monkeypatch.setattr(processes, "write_json", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        processes.spawn(directory, Description("abc", (NodeAddress(1, 23_092, 24_092),)), 1)
+    (child,) = children
+    assert child.poll() == -signal.SIGKILL
+
+
+def test_a_line_that_the_output_cannot_encode_stops_no_node(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal without UTF-8, and a node that logs the name of a client."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1", write_through=True))
+    cluster = start("print('caf\u00e9 \u2192', flush=True); " + STOPS_AT_SIGTERM.format(status=0))
+
+    class Signalling(PlainScreen):
+        def show_states(self, states: Mapping[int, NodeState]) -> None:
+            if b"runs" in written.getvalue():
+                send(signal.SIGINT)
+
+    assert cluster.run(Signalling()) == 0
+    assert b"[1] caf\xe9 \\u2192" in written.getvalue()

@@ -23,6 +23,30 @@ def test_a_plain_table_is_padded_numbers_to_the_right() -> None:
     ]
 
 
+def test_a_name_adds_no_line_and_no_escape_code_to_a_table() -> None:
+    """Any client may choose the id of a group."""
+    table = Table(("GROUP", "MEMBERS"), [("a\nb  7", 0), ("\x1b[2Jgone\x9b\u2028", 1), (["x\ry"], 2)])
+    assert list(plain_lines(table)) == [
+        "GROUP                  MEMBERS",
+        r"a\nb  7                      0",
+        r"\x1b[2Jgone\x9b\u2028        1",
+        r"x\ry                         2",
+    ]
+
+
+@pytest.mark.parametrize("output_format", ["json", "yaml"])
+def test_programs_get_names_with_control_characters_as_they_are(
+    output_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """YAML takes U+2028 and U+0085 for the end of a line, and a terminal U+009B for an escape code."""
+    yaml = pytest.importorskip("yaml")
+    row = ("a\u2028b\x85c\x9b2J\x7f\n ü",)
+    show(output_format, Table(("GROUP",), [row]))
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed) == [{"group": row[0]}]
+    assert "\\u009b2J" in printed
+
+
 def test_an_empty_table_says_so() -> None:
     assert list(plain_lines(Table(("NAME",), [], empty="no topics"))) == ["no topics"]
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from moldau.base.errors import ErrorCode
+from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition
-from moldau.cli.group.lag import PartitionLag, first_timestamp, whole_batches
+from moldau.cli.group.commands import _list_rows
+from moldau.cli.group.lag import PartitionLag, first_timestamp, log_ends, partition_lags, whole_batches
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, PartitionBounds
@@ -19,8 +24,11 @@ from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
+from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.decoding import DecodingBudget
+from moldau.client.group_values import Committed, DescribedGroup, ListedGroup, Node
+from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression
@@ -151,6 +159,58 @@ def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:
     assert first_timestamp(header, batch, 0, DecodingBudget()) is None
     two = batch_of(1) + batch_of(2, base_offset=1)
     assert [len(list(whole_batches(memoryview(two[:cut])))) for cut in (len(two), len(two) - 1, 70, 3)] == [2, 1, 1, 0]
+
+
+def test_a_group_whose_coordinator_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    well = DescribedGroup("well", "Classic", "consumer", "Empty", "", Node(1, "host", 9092), ())
+    silent = NotAnswered(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    groups = SimpleNamespace(
+        each_described=lambda _: {"well": well, "silent": silent},
+        each_committed=lambda _: {"well": {}, "silent": silent},
+    )
+    connection: Any = SimpleNamespace(groups=groups, cluster=None)
+    listed = [ListedGroup(name, "Classic", "consumer", "Empty") for name in ("silent", "well")]
+    assert list(_list_rows(connection, listed)) == [
+        ("silent", "Empty", "Classic", None, None, None),
+        ("well", "Empty", "Classic", 0, 0, None),
+    ]
+    assert capsys.readouterr().err == (
+        "moldau: group silent: coordinator not available; its coordinator is not available; try again in a moment\n"
+    )
+
+
+class Moving(Cluster):
+    """A topic `t` whose leader moves: requests fail with these errors first."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__("localhost:1", {})
+        self._errors = list(errors)
+
+    def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+        self._addresses = {1: ("host", 1)}
+        self._topics = {"t": Topic("t", b"", {0: 1})}
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
+        if self._errors:
+            raise self._errors.pop(0)
+        return dict.fromkeys(timestamps, 7)
+
+
+def test_the_lag_waits_for_a_leader_that_moves() -> None:
+    moved, dead = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), ConnectionRefusedError("Connection refused")
+    partition = TopicPartition("t", 0)
+    assert log_ends(Moving(dead, moved), [partition]) == {partition: 7}
+    with pytest.raises(BrokerError):
+        log_ends(Moving(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)), [partition])
+
+
+def test_the_age_is_unknown_where_the_leader_dies_meanwhile() -> None:
+    class Dead(Moving):
+        def channel(self, node_id: int) -> Any:
+            raise ConnectionRefusedError("Connection refused")
+
+    (lag,) = partition_lags(Dead(), [], {TopicPartition("t", 0): Committed(5)}, NOW_MS)
+    assert (lag.records, lag.seconds) == (2, None)
 
 
 class FakePartition:

@@ -130,6 +130,11 @@ class TestFormatter:
 
 
 class TestProperties:
+    @pytest.mark.parametrize("value", ["abc", "", "1_000", "9" * 5000])
+    def test_a_buffer_memory_that_is_no_number_is_named(self, value: str) -> None:
+        with pytest.raises(UnusableProperty, match=r"buffer\.memory: expected a number of bytes"):
+            for_librdkafka({"buffer.memory": value})
+
     def test_java_names_become_librdkafkas(self) -> None:
         jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
         java_config = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from moldau.cli.log import data_files
 from moldau.cli.main import main
 from moldau.log.offset_index import OffsetIndex
 from moldau.log.time_index import TimeIndex
@@ -170,3 +171,35 @@ def test_files_that_are_not_a_brokers(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     assert "is not a file of a broker" in dump(tmp_path / "notes.txt").stderr
     assert "nothing in" in dump(tmp_path).stderr
+
+
+@pytest.mark.parametrize("words", [("--verify",), ("--records",), ()])
+def test_files_that_a_running_broker_deletes_meanwhile_are_left_out(
+    data_dir: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = data_dir / "orders-0" / "00000000000000000005.log"
+    later.write_bytes(build_batch([Record(NEXT_OFFSET, BASE_MS, None, b"kept")], base_offset=5))
+    find_files = data_files.find_files
+
+    def delete_after_listing(path: str) -> list[str]:
+        files = find_files(path)
+        for suffix in ("index", "log", "timeindex"):
+            (data_dir / "orders-0" / f"{SEGMENT}.{suffix}").unlink(missing_ok=True)
+        return files
+
+    monkeypatch.setattr(data_files, "find_files", delete_after_listing)
+    result = dump(data_dir, *words)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count(f"{SEGMENT}.log: it was deleted meanwhile") == 1
+    assert "kept" in result.stdout if words == ("--records",) else later.name in result.stdout
+
+
+def test_a_file_with_a_wrong_name_or_number_is_reported_in_one_line(tmp_path: Path) -> None:
+    index, checkpoint = tmp_path / "mine.index", tmp_path / "recovery-point-offset-checkpoint"
+    index.write_bytes(bytes(8))
+    checkpoint.write_text("0\n1\norders zero 5\n")
+    for path in (index, checkpoint):
+        result = dump(path)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"moldau: {path}: ")
+        assert "stack trace" not in result.stderr

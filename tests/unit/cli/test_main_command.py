@@ -221,3 +221,16 @@ def test_completion_uses_the_broker_of_the_unfinished_command_line(written: list
 
     ShellComplete(command, {}, "command", "_COMPLETE").get_completions(written, "")
     assert brokers == [broker]
+
+
+def test_a_failure_is_one_line_also_with_the_oldest_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click 8.1 has no error for a command without arguments: it prints the help itself."""
+    monkeypatch.delattr(click.exceptions, "NoArgsIsHelpError")
+    result = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("moldau: no broker answers at 127.0.0.1:1")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_error_of_a_broker_has_no_escape_codes() -> None:
+    assert one_line(CommandFailed("orders:\n \x1b[2Jgone\x9b1m")) == r"orders: \x1b[2Jgone\x9b1m"

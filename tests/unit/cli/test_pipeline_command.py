@@ -255,6 +255,19 @@ def test_status_that_another_version_wrote(run: Run, file: Path, directory: Stat
     assert "not a status of this version" in run("status", status=1).stderr
 
 
+@pytest.mark.parametrize("content", ["{broken", '{"pipeline": "shop"}'])
+def test_a_status_that_cannot_be_read_hides_no_other_pipeline(
+    run: Run, file: Path, directory: StateDirectory, content: str
+) -> None:
+    directory.write_status(STATUS.to_json())
+    (directory.path / "status.json").write_text(content)
+    (file.parent / "inner").mkdir()
+    (file.parent / "inner" / "broken.yml").write_text("name: broken\nsources:\nsinks:\n")
+    rows = {row["file"]: row["state"] for row in json.loads(run("list", "--format", "json").stdout)}
+    assert rows["pipeline.yaml"] == "unknown"
+    assert "problem" in rows["inner/broken.yml"]
+
+
 def test_stop_waits_for_the_run_to_end(run: Run, file: Path, directory: StateDirectory) -> None:
     assert run("stop", status=1).stderr == "moldau: shop is not running\n"
     locked, pause = threading.Event(), threading.Event()
@@ -289,6 +302,10 @@ def test_stop_reports_a_timeout(run: Run, file: Path, directory: StateDirectory)
         (["--batch", "--from", "yesterday"], "'yesterday' is no place"),
         (["--batch", "--from", "9999-12-31T23:59:59-01:00"], "'9999-12-31T23:59:59-01:00' is no place"),
         (["--batch", "--to", '{"a": 1}'], "is no place"),
+        (["--batch", "--to", '{"orders": {"0": null}}'], "is no place"),
+        (["--batch", "--to", '{"orders": {"0": 1.5}}'], "is no place"),
+        (["--batch", "--to", '{"orders": {"0": true}}'], "is no place"),
+        (["--batch", "--to", '{"orders": ' + "[" * 100_000], "is no place"),
         (["--deploy-mode", "cluster"], "needs --master"),
         (["--deploy-mode", "cluster", "--master", "yarn"], "needs --state"),
         (["--sink", "bigones"], "there is no sink bigones, did you mean 'big-ones'?"),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from click.testing import CliRunner
 
 from moldau.cli.records.input import BadRecord, InputRecord, envelope_parser, line_parser
+from moldau.cli.records.produce import produce, send_lines
+from moldau.client.confluent import KafkaError, KafkaException
+from moldau.client.stand_in.values import Message
 
 
 def test_a_line_is_the_value() -> None:
@@ -57,3 +65,76 @@ def test_headers_for_all_come_first() -> None:
 def test_invalid_envelopes(line: bytes) -> None:
     with pytest.raises(BadRecord):
         envelope_parser(None)(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "too many brackets"),
+        (rb'{"value": "\ud800"}', "value has a character that is not Unicode"),
+        (rb'{"value": {"a": "\ud800"}}', "value has a character that is not Unicode"),
+        (rb'{"key": "\ud800"}', "key has a character that is not Unicode"),
+        (rb'{"headers": {"\ud800": "1"}}', "headers has a character that is not Unicode"),
+        (rb'{"headers": {"a": "\ud800"}}', "headers has a character that is not Unicode"),
+        (rb'{"headers": [{"key": "\ud800", "value": "1"}]}', "headers has a character that is not Unicode"),
+        (b'{"partition": 2147483648}', "partition is not a whole number from 0 to 2147483647"),
+        (b'{"timestamp": 9223372036854775808}', "timestamp is not a whole number from 0 to 9223372036854775807"),
+    ],
+)
+def test_what_the_client_library_cannot_send_is_no_record(line: bytes, reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        envelope_parser(None)(line)
+
+
+class Refusing:
+    """A producer that refuses some values at once, as librdkafka does with those that are too long."""
+
+    def __init__(self, refused: bytes) -> None:
+        self._refused = refused
+        self._queued: list[tuple[int, Any]] = []
+        self.flushes = 0
+
+    def produce(self, topic: str, value: bytes, key: None, partition: int, *, on_delivery: Any) -> None:
+        if value == self._refused:
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"))
+        self._queued.append((len(self._queued), on_delivery))
+
+    def poll(self, seconds: float) -> None:
+        pass
+
+    def flush(self) -> None:
+        self.flushes += 1
+        for offset, report in self._queued:
+            report(None, Message("t", 0, offset))
+        self._queued.clear()
+
+
+def test_records_before_one_that_is_refused_are_written() -> None:
+    producer = Refusing(b"long")
+    deliveries = send_lines(producer, "t", [b"a", b"b", b"long", b"c"], InputRecord, -1, eager=False)
+    assert deliveries.summary("t") == "2 records to t: partition 0 offsets 0-1"
+    assert (deliveries.failed, deliveries.first_error.str()) == (1, "too large")
+
+
+def test_records_before_an_error_of_the_input_are_written() -> None:
+    def broken_file() -> Iterator[bytes]:
+        yield b"a"
+        raise OSError(errno.EIO, "Input/output error")
+
+    producer = Refusing(b"")
+    with pytest.raises(OSError, match="Input/output error"):
+        send_lines(producer, "t", broken_file(), InputRecord, -1, eager=False)
+    assert producer.flushes == 1
+
+
+@pytest.mark.parametrize("text", ["\\", "\\x", "\\u2192"])
+def test_a_separator_that_is_no_escape_is_refused(text: str) -> None:
+    result = CliRunner().invoke(produce, ["t", "-K", text, "-b", "localhost:1"])
+    assert result.exit_code == 2
+    assert "-K" in result.output
+
+
+def test_a_header_name_that_is_no_text_is_refused() -> None:
+    result = CliRunner().invoke(produce, ["t", "-H", "\udcff=1", "-b", "localhost:1"])
+    assert result.exit_code == 2
+    assert "-H" in result.output

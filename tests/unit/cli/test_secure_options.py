@@ -60,6 +60,21 @@ def test_advertise_needs_no_port(listen: str | None, advertise: str, advertised:
 
 
 @pytest.mark.parametrize(
+    ("listeners", "advertised"),
+    [
+        ("PLAINTEXT://0.0.0.0:19092", "kafka.example.com:19092"),
+        ("SSL://:9093,plaintext://:19092", "kafka.example.com:19092"),
+        (None, "kafka.example.com:9092"),
+        ("PLAINTEXT://nonsense", "kafka.example.com:9092"),
+    ],
+)
+def test_the_advertised_port_is_that_of_the_listener_in_the_file(listeners: str | None, advertised: str) -> None:
+    texts = {"listeners": SettingText(listeners, "server.properties")} if listeners else {}
+    flags = listener_flags(None, None, "kafka.example.com", "PLAINTEXT", texts)
+    assert flags["advertised.listeners"].text == f"PLAINTEXT://{advertised}"
+
+
+@pytest.mark.parametrize(
     ("properties", "is_open"),
     [
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, True),

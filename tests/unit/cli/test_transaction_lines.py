@@ -5,6 +5,8 @@ The tables and lines are those that Apache Kafka's own tool printed for the same
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,9 @@ from moldau.cli.kafka.transaction import failures as transaction_failures
 from moldau.cli.kafka.transaction.tables import described_table, hanging_table, listed_table, producers_table
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, parse_duration
+from moldau.cli.transaction.commands import _partitions
+from moldau.cli.transaction.end import _with_leader
+from moldau.client.cluster import Cluster, Topic
 from moldau.client.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
@@ -352,3 +357,30 @@ def test_wrong_usage_is_reported_without_connecting(words: str, message: str) ->
 def test_a_state_newer_than_this_tool_is_unknown() -> None:
     assert state_name("Ongoing") == "Ongoing"
     assert state_name("Dreaming") == "Unknown"
+
+
+def test_a_partition_without_a_leader_hides_no_other() -> None:
+    """It may be why the transaction does not end."""
+    asked: list[TopicPartition] = []
+
+    def producers(partitions: Iterable[TopicPartition]) -> Any:
+        asked.extend(partitions)
+        return {each: [producer(7, start=12)] for each in asked}
+
+    topics = {"t": Topic("t", b"", {0: 1, 1: -1})}
+    cluster, transactions_of = SimpleNamespace(topics=lambda: topics), SimpleNamespace(producers=producers)
+    connection: Any = SimpleNamespace(cluster=cluster, transactions=transactions_of)
+    gone = TopicPartition("gone", 0)
+    assert _partitions(connection, described(T0, T1, gone)).rows == [(*gone, None), (*T0, 12), (*T1, None)]
+    assert asked == [T0]
+
+
+def test_partitions_without_a_leader_are_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster("localhost:1", {})
+    cluster._addresses = {1: ("host", 1)}
+    cluster._topics = {"t": Topic("t", b"", {0: 1, 1: -1})}
+    connection: Any = SimpleNamespace(cluster=cluster)
+    assert _with_leader(connection, [T0, T1]) == [T0]
+    assert capsys.readouterr().err == "moldau: not searched: t partition 1, which has no leader\n"
+    assert _with_leader(connection, [T0]) == [T0]
+    assert capsys.readouterr().err == ""

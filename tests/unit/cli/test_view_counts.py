@@ -1,7 +1,8 @@
-"""`moldau view describe` and brokers that refuse to tell what they have evaluated."""
+"""`moldau view` and brokers that refuse to tell configs, or what they have evaluated."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode
+from moldau.base.view_configs import VIEW_FROM
 from moldau.cli.connect import CommandFailed
 from moldau.cli.view import commands
+from moldau.cli.view.views import readable_views, view_configs
 from moldau.client import cluster_admin
+from moldau.client.confluent import KafkaError, KafkaException
 from moldau.wire.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 
 
@@ -25,3 +29,30 @@ def test_a_refusal_is_no_lack_of_readers(monkeypatch: pytest.MonkeyPatch) -> Non
     broker: Any = None
     with pytest.raises(CommandFailed, match=r"v: broker 4 does not tell its counts: Not allowed$"):
         commands._counts(broker, "v")
+
+
+class Topics:
+    """A broker whose topics are views, or refuse to tell it."""
+
+    def __init__(self, refused: str, code: int) -> None:
+        self._refused, self._code = refused, code
+        self.admin = self
+
+    def describe_configs(self, resources: list[Any]) -> dict[Any, Any]:
+        futures: dict[Any, Any] = {}
+        for resource in resources:
+            futures[resource] = future = Future[Any]()
+            if resource.name == self._refused:
+                future.set_exception(KafkaException(KafkaError(self._code, "no")))
+            else:
+                future.set_result({VIEW_FROM: SimpleNamespace(name=VIEW_FROM, value="orders")})
+        return futures
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_topic_whose_configs_cannot_be_read_hides_no_view(code: ErrorCode) -> None:
+    """Who may read a topic may not always read its configs; and one may be deleted meanwhile."""
+    broker: Any = Topics("secret", code)
+    assert list(readable_views(broker, ["secret", "big"])) == ["big"]
+    with pytest.raises(CommandFailed, match="secret: no"):
+        view_configs(broker, ["secret", "big"])

@@ -14,6 +14,7 @@ from certificates import Vault
 from patience import PATIENCE_S
 from tokens import Issuer, Provider, provider
 
+from moldau.client import access_tokens
 from moldau.client.access_tokens import AccessTokens
 from moldau.client.web_requests import RequestFailed, WebRequest, fetch
 from moldau.security.sasl.client import LoginFailed
@@ -57,6 +58,40 @@ def test_a_failing_endpoint_is_asked_again(running: Provider) -> None:
         AccessTokens(request_to(running)).current()
     threading.Timer(0.1, lambda: setattr(running, "status", 200)).start()
     assert AccessTokens(request_to(running, retry_ms_max=60_000)).current()
+
+
+class MovedTime:
+    """Python's `time`, with a wall clock that the test moves."""
+
+    sleep = staticmethod(time.sleep)
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.moved_s = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.moved_s
+
+
+def test_a_token_is_used_until_it_expires_if_there_is_no_other(
+    running: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = MovedTime()
+    monkeypatch.setattr(access_tokens, "time", clock)
+    tokens = AccessTokens(request_to(running))
+    first = tokens.current()
+    clock.moved_s, running.status = 500.0, 503
+    assert tokens.current() == first
+    running.status = 200
+    assert tokens.current() == first, "the next attempt comes after a pause: it may wait for long"
+    clock.moved_s += 2 * access_tokens.RETRY_SECONDS
+    running.status = 503
+    assert tokens.current() == first
+    clock.moved_s = 700.0
+    with pytest.raises(LoginFailed, match="the server answered 503"):
+        tokens.current()
+    running.status = 200
+    assert tokens.current() != first
 
 
 def test_the_scope_and_the_header_are_encoded_if_wanted(running: Provider) -> None:

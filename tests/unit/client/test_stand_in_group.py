@@ -143,6 +143,63 @@ def _broken(_: int, request: Any) -> Any:
     raise ConnectionResetError("gone")
 
 
+def test_an_assignment_in_a_lost_response_is_requested_again(brokers: FakeBrokers, member: Member) -> None:
+    """The coordinator repeats an assignment only to a member that sends its whole state."""
+    brokers.handlers[HEARTBEAT] = lambda _, request: (
+        heartbeat_response(1, {"t": [0]}) if request.member_epoch == 0 else heartbeat_response(1)
+    )
+    member.poll(4)
+    brokers.handlers[HEARTBEAT] = _broken
+    member.poll(2)
+    brokers.handlers[HEARTBEAT] = lambda _, request: (
+        heartbeat_response(1, {"t": [0, 1]})
+        if None not in (request.subscribed_topic_names, request.topic_partitions) and request.rebalance_timeout_ms > 0
+        else heartbeat_response(1)
+    )
+    brokers.received.clear()
+    assert len(member.poll(4)) == 1
+    assert member.events == [("assign", [0]), ("assign", [1])]
+    full, *later = brokers.requests(HEARTBEAT)
+    assert [list(each.partitions) for each in full.topic_partitions] == [[0]]
+    assert [each.subscribed_topic_names for each in later] == [None] * len(later)
+
+
+def _without_a_topic(name: str) -> Any:
+    """Return a coordinator whose broker does not know that topic any more."""
+
+    def answer(_: int, request: Any) -> Any:
+        response = offset_commit_response(request)
+        for topic in response.topics:
+            for each in topic.partitions:
+                each.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic.name == name else ErrorCode.NONE
+        return response
+
+    return answer
+
+
+def test_a_deleted_topic_is_given_up_though_its_offsets_cannot_be_committed(
+    brokers: FakeBrokers, member: Member
+) -> None:
+    assert len(member.poll(4)) == 2
+    del brokers.topics["t"]
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = _without_a_topic("t")
+    brokers.handlers[HEARTBEAT] = lambda _, request: (
+        heartbeat_response(2, {}) if request.member_epoch < 2 else heartbeat_response(2)
+    )
+    member.poll(4)
+    assert member.events[1:] == [("revoke", [0, 1]), ("assign", [])]
+
+
+def test_a_member_leaves_the_group_though_the_offsets_of_a_deleted_topic_cannot_be_committed(
+    brokers: FakeBrokers, member: Member
+) -> None:
+    assert len(member.poll(4)) == 2
+    del brokers.topics["t"]
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = _without_a_topic("t")
+    member.consumer.close()
+    assert brokers.requests(HEARTBEAT)[-1].member_epoch == -1
+
+
 def test_a_topic_that_the_broker_does_not_know_yet_is_read_later(brokers: FakeBrokers, member: Member) -> None:
     del brokers.topics["t"]
     member.poll(2)

@@ -122,6 +122,15 @@ def test_a_record_fails_at_the_delivery_timeout(brokers: FakeBrokers) -> None:
     assert writer.await_reports(2)[b"b"] == "delivered"
 
 
+def test_a_delivery_timeout_of_zero_is_none_as_in_librdkafka(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: -1}
+    writer = Writer(message_timeout_ms=0)
+    writer.write(b"a", 0)
+    wait_until(lambda: len(brokers.requests(ApiKey.METADATA)) > 3, lambda: "several attempts")
+    brokers.topics["t"] = {0: 1}
+    assert writer.await_reports(1) == {b"a": "delivered"}
+
+
 def test_headers_count_in_the_size_of_a_batch(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1}
     writer = Writer(linger_ms=60_000)

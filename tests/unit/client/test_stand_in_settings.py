@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from stand_in_brokers import FakeBrokers
 
+from moldau.base.errors import UnusableProperty
+from moldau.client.properties import security
 from moldau.client.stand_in.admin import AdminClient
 from moldau.client.stand_in.consumer import Consumer
 from moldau.client.stand_in.producer import Producer
@@ -35,6 +37,31 @@ def test_an_invalid_address_is_refused_in_one_line(client_class: Any, address: s
 def test_an_unknown_property_is_refused_with_librdkafkas_message(client_class: Any) -> None:
     message = refusal(client_class, {"bootstrap.servers": "one:1", "transactional.id": "t"})
     assert message.startswith('No such configuration property: "transactional.id"')
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", "5"),
+        ("compression.type", "foo"),
+        ("linger.ms", "abc"),
+        ("linger.ms", "nan"),
+        ("message.timeout.ms", "-1"),
+        ("queue.buffering.max.messages", "many"),
+        ("auto.commit.interval.ms", "5s"),
+    ],
+)
+@pytest.mark.parametrize("client_class", [Producer, Consumer])
+def test_an_invalid_value_is_refused_in_librdkafkas_words(client_class: Any, name: str, value: str) -> None:
+    message = refusal(client_class, {"bootstrap.servers": "one:1", name: value})
+    assert message == f'Invalid value "{value}" for configuration property "{name}"'
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SLL", "TLS", "foo"])
+def test_a_misspelt_protocol_is_not_taken_for_one_without_tls(protocol: str) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+    with pytest.raises(UnusableProperty, match=r"security\.protocol: expected one of PLAINTEXT, SSL"):
+        security({"security.protocol": protocol, **login})
 
 
 def refusal(client_class: Any, config: dict[str, str]) -> str:

@@ -1,10 +1,15 @@
-"""Documentation of configs: Apache Kafka's is HTML, ours is text."""
+"""Documentation of configs: Apache Kafka's is HTML, ours is text. And how long a broker may take for a change."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from moldau.client.topic_admin import plain_text
+from moldau.client.cluster import Cluster
+from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.topic_admin import create_topic, delete_topic, grow_topic, plain_text
 
 
 @pytest.mark.parametrize(
@@ -22,3 +27,25 @@ from moldau.client.topic_admin import plain_text
 )
 def test_markup_is_left_out(documentation: str, text: str) -> None:
     assert plain_text(documentation) == text
+
+
+class Asked(ClusterAdmin):
+    def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
+        self.timeout_ms: int = request.timeout_ms
+        raise KeyError("the response does not matter")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda admin: create_topic(admin, "t"),
+        lambda admin: grow_topic(admin, "t", 2),
+        lambda admin: delete_topic(admin, "t"),
+    ],
+)
+def test_a_broker_answers_before_the_client_asks_again(change: Callable[[ClusterAdmin], None]) -> None:
+    """The retry of a change that was only slow would fail: the topic exists already, or no longer."""
+    admin = Asked(Cluster("localhost:1", {}, timeout_seconds=10), 10_000)
+    with pytest.raises(KeyError):
+        change(admin)
+    assert 1_000 <= admin.timeout_ms < admin.cluster.timeout_ms

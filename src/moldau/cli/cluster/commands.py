@@ -321,6 +321,8 @@ def _restart_by_foreground(directory: ClusterDirectory, node_id: int, foreground
     )
     after = last_process(directory, node_id)
     if after is None or after == before:
+        if foreground.is_alive:
+            raise CommandFailed(f"process {foreground.pid}, which runs the cluster, could not start node {node_id}")
         raise CommandFailed("the cluster was stopped in the meantime")
     return after
 

@@ -10,8 +10,8 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster import drawing, view
-from moldau.cli.cluster.view import ClusterView
+from moldau.cli.cluster import drawing, overview
+from moldau.cli.cluster.overview import ClusterOverview
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options
 from moldau.cli.output import format_option, has_colours, show
@@ -40,12 +40,12 @@ def describe(broker: Broker, names: tuple[str, ...], group_id: str | None, inter
     moldau cluster describe --topic orders --group readers
     moldau cluster describe --format json | jq '.partitions[] | select(.leader == null)'
     """
-    cluster_view = _load_view(broker, names, group_id, internal)
+    shown = _load_overview(broker, names, group_id, internal)
     signs = drawing.SYMBOLS if has_colours() else drawing.LETTERS
-    show(output_format, *drawing.tables(cluster_view, signs), data=view.as_data(cluster_view))
+    show(output_format, *drawing.tables(shown, signs), data=overview.as_data(shown))
 
 
-def _load_view(broker: Broker, names: Sequence[str], group_id: str | None, internal: bool) -> ClusterView:
+def _load_overview(broker: Broker, names: Sequence[str], group_id: str | None, internal: bool) -> ClusterOverview:
     from moldau.cli.group.connect import existing_groups, group_connection
     from moldau.client.cluster_admin import ClusterAdmin
 
@@ -55,17 +55,17 @@ def _load_view(broker: Broker, names: Sequence[str], group_id: str | None, inter
         topics = admin.topics()
         quorum, moves = _quorum(admin), _moves(admin)
         group = existing_groups(connection, [group_id])[0] if group_id else None
-    readers = view.readers_of(group)
+    readers = overview.readers_of(group)
     now_ms = time.time_ns() // 1_000_000
-    return ClusterView(
+    return ClusterOverview(
         cluster.cluster_id,
-        view.broker_rows(cluster, topics.values()),
+        overview.broker_rows(cluster, topics.values()),
         quorum,
-        view.controller_rows(quorum, now_ms) if quorum is not None else [],
-        view.partition_rows(chosen_topics(topics, names, group, internal), moves, readers),
+        overview.controller_rows(quorum, now_ms) if quorum is not None else [],
+        overview.partition_rows(chosen_topics(topics, names, group, internal), moves, readers),
         group,
-        view.idle_members(group),
-        view.health_of(topics.values()),
+        overview.idle_members(group),
+        overview.health_of(topics.values()),
     )
 
 
@@ -100,7 +100,7 @@ def chosen_topics(
         raise CommandFailed(f"no topic {', '.join(missing)}; {NEXT_STEPS['_UNKNOWN_TOPIC']}")
     selected = set(names)
     if not selected and group is not None:
-        selected = {partition.topic for partition in view.readers_of(group)}
+        selected = {partition.topic for partition in overview.readers_of(group)}
     if selected:
         return [topics[name] for name in sorted(selected) if name in topics]
     return [topic for name, topic in sorted(topics.items()) if internal or not topic.is_internal]

@@ -30,6 +30,7 @@ from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.base.secure_files import CLIENT
 from moldau.cli.connect import CommandFailed
 from moldau.local_cluster import HOST, NodeAddress, node_properties
+from moldau.platforms.durable_files import sync_directory, sync_file
 
 if TYPE_CHECKING:
     from moldau.cli.cluster.addresses import ClientHosts
@@ -215,12 +216,12 @@ class ClusterDirectory:
         return replace(description, nodes=tuple(nodes))
 
     def save(self, description: Description) -> None:
-        write_json(self.path / DESCRIPTION, asdict(description))
+        write_durably(self.path / DESCRIPTION, json.dumps(asdict(description), indent=2) + "\n")
 
     def _write_properties(self, description: Description, node: NodeAddress, security: Security | None) -> None:
         path, data = self.properties_path(node.id), str(self.data_path(node.id).absolute())
         if security is None:
-            write_text(path, properties_text(node_properties(node, description.nodes, data)))
+            write_durably(path, properties_text(node_properties(node, description.nodes, data)))
             return
         from moldau.secure_setup.directory import SecureDirectory, write_private
         from moldau.secure_setup.settings import secured_node_properties
@@ -378,6 +379,17 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text)
     temporary.replace(path)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Like `write_text`, and return when a power loss can no longer take the text away, or leave an empty file."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        sync_file(file.fileno())
+    temporary.replace(path)
+    sync_directory(str(path.parent))
 
 
 def remove(path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from moldau.cli.cluster.view import ClusterView, PartitionRow
+from moldau.cli.cluster.overview import ClusterOverview, PartitionRow
 from moldau.cli.output import Styled, Table
 
 
@@ -34,43 +34,43 @@ STATE_STYLES: Final[Mapping[str, str]] = {"up": "green", "fenced": "yellow", "un
 ROLE_STYLES: Final[Mapping[str, str]] = {"leader": "bold green", "voter": "", "observer": "dim"}
 
 
-def tables(view: ClusterView, signs: Signs) -> list[Table]:
-    shown = [_brokers(view)]
-    if view.quorum is not None:
-        shown.append(_controllers(view))
-    shown.append(_grid(view, signs))
+def tables(overview: ClusterOverview, signs: Signs) -> list[Table]:
+    shown = [_brokers(overview)]
+    if overview.quorum is not None:
+        shown.append(_controllers(overview))
+    shown.append(_grid(overview, signs))
     return shown
 
 
-def summary(view: ClusterView) -> str:
+def summary(overview: ClusterOverview) -> str:
     """Return one line: the number of brokers, the topics and partitions shown, and the troubles of all partitions,
     shown or not."""
-    up = sum(row.state == "up" for row in view.brokers)
-    brokers = counted(len(view.brokers), "broker")
+    up = sum(row.state == "up" for row in overview.brokers)
+    brokers = counted(len(overview.brokers), "broker")
     counts = ", ".join(
         (
-            brokers if up == len(view.brokers) else f"{up} of {brokers} up",
-            counted(view.topic_count, "topic"),
-            counted(len(view.partitions), "partition"),
+            brokers if up == len(overview.brokers) else f"{up} of {brokers} up",
+            counted(overview.topic_count, "topic"),
+            counted(len(overview.partitions), "partition"),
         )
     )
     troubles = []
-    if view.health.leaderless:
-        troubles.append(f"{view.health.leaderless} without a leader")
-    if view.health.under_replicated:
-        troubles.append(f"{view.health.under_replicated} under-replicated")
-    line = f"cluster {view.cluster_id}: {counts}"
+    if overview.health.leaderless:
+        troubles.append(f"{overview.health.leaderless} without a leader")
+    if overview.health.under_replicated:
+        troubles.append(f"{overview.health.under_replicated} under-replicated")
+    line = f"cluster {overview.cluster_id}: {counts}"
     if troubles:
-        return f"{line}; {'' if view.shows_all_troubles else 'in all topics: '}{', '.join(troubles)}"
-    return f"{line}; all in sync" if view.partitions else line
+        return f"{line}; {'' if overview.shows_all_troubles else 'in all topics: '}{', '.join(troubles)}"
+    return f"{line}; all in sync" if overview.partitions else line
 
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _brokers(view: ClusterView) -> Table:
-    leader = view.quorum.leader_id if view.quorum is not None else None
+def _brokers(overview: ClusterOverview) -> Table:
+    leader = overview.quorum.leader_id if overview.quorum is not None else None
     rows = [
         (
             row.id,
@@ -81,13 +81,13 @@ def _brokers(view: ClusterView) -> Table:
             row.leads,
             row.replicas,
         )
-        for row in view.brokers
+        for row in overview.brokers
     ]
-    return Table(("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER", "LEADS", "REPLICAS"), rows, summary(view))
+    return Table(("BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER", "LEADS", "REPLICAS"), rows, summary(overview))
 
 
-def _controllers(view: ClusterView) -> Table:
-    assert view.quorum is not None
+def _controllers(overview: ClusterOverview) -> Table:
+    assert overview.quorum is not None
     rows = [
         (
             row.id,
@@ -97,43 +97,43 @@ def _controllers(view: ClusterView) -> Table:
             row.lag,
             None if row.caught_up_ms_ago is None else f"{row.caught_up_ms_ago} ms ago",
         )
-        for row in view.controllers
+        for row in overview.controllers
     ]
-    title = f"metadata quorum: epoch {view.quorum.leader_epoch}, high watermark {view.quorum.high_watermark}"
+    title = f"metadata quorum: epoch {overview.quorum.leader_epoch}, high watermark {overview.quorum.high_watermark}"
     return Table(("NODE", "ROLE", "ADDRESS", "LOG END", "LAG", "CAUGHT UP"), rows, title)
 
 
-def _grid(view: ClusterView, signs: Signs) -> Table:
+def _grid(overview: ClusterOverview, signs: Signs) -> Table:
     """Return a row for each partition with a column for each broker."""
-    brokers = [row.id for row in view.brokers]
+    brokers = [row.id for row in overview.brokers]
     columns = ["TOPIC", "PARTITION", *map(str, brokers), "ISR"]
-    if view.group is not None:
+    if overview.group is not None:
         columns.append("READ BY")
-    has_notes = any(row.note for row in view.partitions)
+    has_notes = any(row.note for row in overview.partitions)
     if has_notes:
         columns.append("NOTE")
     rows = []
-    for row in view.partitions:
+    for row in overview.partitions:
         isr = f"{len(row.isr)}/{len(row.replicas)}"
         cells: list[object] = [row.topic, row.partition, *(sign(row, broker, signs) for broker in brokers)]
         cells.append(Styled(isr, "bold red" if row.is_under_replicated else "green"))
-        if view.group is not None:
+        if overview.group is not None:
             cells.append(Styled(row.reader, "cyan") if row.reader else None)
         if has_notes:
             cells.append(Styled(row.note, "yellow"))
         rows.append(tuple(cells))
     return Table(
-        tuple(columns), rows, _title(view, signs), empty="no topics to show; `moldau topic create NAME` makes one"
+        tuple(columns), rows, _title(overview, signs), empty="no topics to show; `moldau topic create NAME` makes one"
     )
 
 
-def _title(view: ClusterView, signs: Signs) -> str:
-    if view.group is None:
+def _title(overview: ClusterOverview, signs: Signs) -> str:
+    if overview.group is None:
         return signs.legend()
-    group = view.group
+    group = overview.group
     members = counted(len(group.members), "member")
     state = f"group {group.group_id}: {group.state}, {members}, coordinated by broker {group.coordinator.node_id}"
-    idle = f", reading nothing: {', '.join(view.idle)}" if view.idle else ""
+    idle = f", reading nothing: {', '.join(overview.idle)}" if overview.idle else ""
     return f"{state}{idle}\n{signs.legend()}"
 
 

@@ -107,11 +107,23 @@ class Foreground:
     def _start(self, node_id: int) -> None:
         if (ended := self._children.get(node_id)) is not None and ended.stdin is not None:
             ended.stdin.close()
-        process, child = spawn(self._directory, self._description, node_id, stops_with_us=self._is_one_broker)
         self._restarts.started(node_id, time.monotonic())
+        process, child = spawn(self._directory, self._description, node_id, stops_with_us=self._is_one_broker)
         self._processes[node_id], self._children[node_id] = process, child
         self._tails[node_id] = Tail(process.log_path, process.log_position)
         self._states[node_id] = NodeState.STARTING
+
+    def _start_again(self, node_id: int) -> None:
+        """A node that cannot be started now, because memory or disk space is short, must not stop the others."""
+        try:
+            self._start(node_id)
+        except OSError as error:
+            retry = ""
+            if self._is_one_broker:
+                retry = f"; the next attempt is in {self._restarts.ended(node_id, time.monotonic()):g} s"
+            self._print(f"node {node_id} cannot be started: {error}{retry}")
+        else:
+            self._print(f"node {node_id} is restarted")
 
     # --- polling ------------------------------------------------------------------------------------------------
 
@@ -121,8 +133,7 @@ class Foreground:
             if self._directory.restart_path(node_id).exists():
                 self._restart(node_id)
             elif self._restarts.is_due(node_id, time.monotonic()):
-                self._start(node_id)
-                self._print(f"node {node_id} is restarted")
+                self._start_again(node_id)
             self._update_state(node_id)
         self._screen.show_states(self._states)
         if not self._is_announced:
@@ -186,9 +197,8 @@ class Foreground:
             stop_one(process, self._print)
             self._children[node_id].wait()
             self._show_lines(node_id)
-        self._start(node_id)
+        self._start_again(node_id)
         remove(self._directory.restart_path(node_id))
-        self._print(f"node {node_id} is restarted")
 
     # --- printing -----------------------------------------------------------------------------------------------
 

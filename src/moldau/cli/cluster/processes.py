@@ -179,7 +179,12 @@ def spawn(
         node_id, ProcessIdentity(child.pid, PROCESSES.start_time(child.pid) or ""), log_path, position
     )
     content = {"pid": child.pid, "start_time": process.identity.start_time, "log_position": position}
-    write_json(directory.process_path(node_id), content)
+    try:
+        write_json(directory.process_path(node_id), content)
+    except OSError:
+        child.kill()  # other terminals would not find it, to stop it
+        child.wait()
+        raise
     return process, child
 
 

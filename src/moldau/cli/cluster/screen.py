@@ -98,7 +98,8 @@ class LiveScreen:
 
 
 class ClosableScreen:
-    """Shows everything on a screen until its output is closed (`| head`, a closed terminal), and nothing after that."""
+    """Shows everything on a screen until its output is closed (`| head`, a closed terminal), and nothing after that.
+    Characters that the output cannot encode are escaped: nodes log what clients call themselves."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -106,10 +107,10 @@ class ClosableScreen:
         """Why nothing can be shown any more."""
 
     def line(self, text: str) -> None:
-        self._show(lambda: self._screen.line(text))
+        self._show(lambda: self._screen.line(_encodable(text)))
 
     def node_line(self, node_id: int, text: str) -> None:
-        self._show(lambda: self._screen.node_line(node_id, text))
+        self._show(lambda: self._screen.node_line(node_id, _encodable(text)))
 
     def show_states(self, states: Mapping[int, NodeState]) -> None:
         self._show(lambda: self._screen.show_states(states))
@@ -123,6 +124,13 @@ class ClosableScreen:
             # A full disk, to which the output may go, is no reason to stop the nodes: only the line is lost.
             if error.errno in OUTPUT_CLOSED:
                 self.error = error
+        except UnicodeEncodeError:  # of the signs in the status line
+            return
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager

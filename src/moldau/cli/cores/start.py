@@ -10,7 +10,6 @@ import hashlib
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +17,11 @@ from moldau.base.ids import uuid_text
 from moldau.base.properties import render
 from moldau.base.setting_sources import SettingsError, SettingText
 from moldau.cli.cluster.directory import (
-    DESCRIPTION,
     ClusterDirectory,
     Description,
     Security,
     check_ports_are_free,
     ports_above,
-    write_json,
 )
 from moldau.cli.cluster.processes import check_not_running
 from moldau.cli.connect import CommandFailed
@@ -212,7 +209,7 @@ class CoresStart:
         for node_id, each in settings.items():
             directory.node_path(node_id).mkdir(parents=True, exist_ok=True)
             _write_private(directory.properties_path(node_id), HEADER + render(each))
-        write_json(directory.path / DESCRIPTION, asdict(description))
+        directory.save(description)
         return password
 
 

@@ -9,7 +9,6 @@ TOPICS: Final = f'{NODES},topic=~"$topic"'
 GROUPS: Final = f'{NODES},consumergroup=~"$group"'
 PIPELINES: Final = 'pipeline=~"$pipeline"'
 """Runs of pipelines are no nodes: they have a scrape job of their own, and names that nothing else has."""
-GROUP_LEGEND: Final = "{{consumergroup}}"
 QUERY_LEGEND: Final = "{{pipeline}} {{query}}"
 
 

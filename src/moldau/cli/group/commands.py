@@ -6,7 +6,7 @@ This module turns the coordinators' responses into tables; `client.groups` sends
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.client.cluster import by_topic
 from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
+from moldau.client.groups import NotAnswered
 
 
 @click.group()
@@ -62,18 +63,18 @@ def list_groups(broker: Broker, output_format: str) -> None:
 
 def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
     """Yield the rows. Each kind of request is sent once to each coordinator, for all its groups, not once for each
-    group."""
+    group. Of groups whose coordinator does not answer only what the listing says is known."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
-    described = connection.groups.described(consumers)
-    committed = connection.groups.committed(consumers)
+    described = connection.groups.each_described(consumers)
+    committed = _answered(connection.groups.each_committed(consumers))
     consumed = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
     ends = log_ends(connection.cluster, (partition for offsets in consumed for partition in offsets))
     for entry in listed:
         description = described.get(entry.group_id)
-        offsets = committed.get(entry.group_id, {})
-        if not isinstance(description, DescribedGroup):
+        if not isinstance(description, DescribedGroup) or entry.group_id not in committed:
             yield entry.group_id, entry.state or None, entry.type or None, None, None, None
             continue
+        offsets = committed[entry.group_id]
         topics = {partition.topic for partition in _partitions(description, offsets)}
         if holds_micro_batch_ids(offsets):
             yield entry.group_id, MICRO_BATCH_IDS_STATE, description.type, len(description.members), len(topics), None
@@ -82,6 +83,21 @@ def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> It
             PartitionLag(partition, position.offset, ends[partition], None) for partition, position in offsets.items()
         )
         yield entry.group_id, description.state, description.type, len(description.members), len(topics), lag
+
+
+def _answered(committed: Mapping[str, CommittedOffsets | KafkaError]) -> dict[str, CommittedOffsets]:
+    """Return the offsets of the groups whose coordinator answers, with a note about the others; raise other errors."""
+    silent = {group_id: each for group_id, each in committed.items() if isinstance(each, NotAnswered)}
+    for group_id, error in list(silent.items())[:1]:
+        more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+        click.echo(f"moldau: {kafka_failure(error, f'group {group_id}{more}').message}", err=True)
+    found: dict[str, CommittedOffsets] = {}
+    for group_id, each in committed.items():
+        if isinstance(each, KafkaError) and group_id not in silent:
+            raise each
+        if not isinstance(each, KafkaError):
+            found[group_id] = each
+    return found
 
 
 def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[TopicPartition]:

@@ -22,6 +22,8 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespon
 PARTITION_BYTES_MAX: Final = 64 << 10
 """A broker also returns a larger batch whole, but only one in each response."""
 FETCH_BYTES_MAX: Final = 16 << 20
+LEADER_MOVES_MS: Final = 3_000
+"""How long to wait for another leader: somebody looks at the screen."""
 
 
 class PartitionLag(NamedTuple):
@@ -45,12 +47,13 @@ def without_lags(committed: CommittedOffsets) -> list[PartitionLag]:
 
 
 def log_ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """Return the log end offset of each partition, or None if it has no leader now or its topic was deleted."""
+    """Return the log end offset of each partition, or None if it has no leader now or its topic was deleted. Wait for a
+    leader that moves."""
     partitions = set(partitions)
     if not partitions:
         return {}
     ends: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-    return ends | cluster.latest(partitions_with_leader(cluster, partitions))
+    return ends | cluster.retry(lambda: cluster.latest(partitions_with_leader(cluster, partitions)), LEADER_MOVES_MS)
 
 
 def partitions_with_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -137,7 +140,9 @@ def _store_timestamp_or_advance(
 
 
 def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    for node, partitions in cluster.by_leader(offsets).items():
+    """Yield what the leaders return. One that is gone meanwhile is left out: the age of its records is unknown."""
+    led, _ = cluster.led(offsets)
+    for node, partitions in led.items():
         topics = [
             FetchTopic(
                 cluster.topic(name).topic_id,
@@ -155,7 +160,11 @@ def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[
         ]
         names = {cluster.topic(name).topic_id: name for name in by_topic(partitions)}
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES_MAX, topics=topics)
-        response = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+        try:
+            response = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+        except OSError:
+            cluster.drop(node)
+            continue
         for topic in response.responses:
             name = topic.topic or names[bytes(topic.topic_id)]
             for data in topic.partitions:

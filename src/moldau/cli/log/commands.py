@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -31,6 +31,7 @@ BATCH_COLUMNS: Final = (
     "CRC",
 )  # fmt: skip
 RECORD_FORMAT: Final = "%o\\t%d{iso}\\t%k\\t%v\\t%h\\n"
+T = TypeVar("T")
 Progress = Callable[[int], None]
 
 
@@ -57,15 +58,16 @@ def dump(paths: tuple[str, ...], records: bool, record_format: str | None, verif
     moldau log dump data --verify
     """
     files = _files_of(paths)
-    batch_bytes = sum(os.path.getsize(file) for file in files if data_files.holds_batches(file))
+    existing = [file for file in files if data_files.holds_batches(file) and os.path.exists(file)]
+    batch_bytes = sum(map(os.path.getsize, existing))
     with progress_bar("reading", batch_bytes) as progress:
         if verify:
-            rows = [_verified(file, progress) for file in files]
+            rows = list(_of_each(files, lambda file: _verified(file, progress)))
         elif records or record_format is not None:
             _print_records(files, output_format, record_format, progress)
             return
         else:
-            tables = [_table(file, progress) for file in files]
+            tables = list(_of_each(files, lambda file: _table(file, progress)))
     if verify:
         _show_verified(rows, output_format)
     else:
@@ -82,10 +84,19 @@ def _files_of(paths: tuple[str, ...]) -> list[str]:
     return files
 
 
+def _of_each(files: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
+    """Yield what is read of each file. A running broker may delete some meanwhile: they are left out, with a note."""
+    for file in files:
+        try:
+            yield read(file)
+        except FileNotFoundError:
+            click.echo(f"moldau: {file}: it was deleted meanwhile", err=True)
+
+
 def _table(path: str, progress: Progress) -> Table:
     try:
         return _table_of(path, progress)
-    except MalformedData as error:
+    except (MalformedData, ValueError) as error:
         raise CommandFailed(f"{path}: {error}; `moldau log dump --verify` looks at all files") from error
 
 
@@ -229,10 +240,11 @@ def _print_records(files: list[str], output_format: str, record_format: str | No
 
 
 def _records(files: Iterable[str], progress: Progress) -> Iterator[StoredRecord]:
-    for path in files:
+    for file in _of_each(files, BatchFile):
+        path = file.path
         directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
         partition = layout.partition_of(directory) or TopicPartition(directory, 0)
-        for batch in _with_progress(BatchFile(path), progress):
+        for batch in _with_progress(file, progress):
             if batch.header.is_control:
                 continue
             try:
@@ -287,6 +299,7 @@ def _index_problem(path: str) -> str | None:
     log_path = data_files.sibling(path, layout.LOG)
     index = data_files.read_offset_index(path)
     if not os.path.exists(log_path):
+        os.stat(path)  # raises FileNotFoundError if a broker has deleted both
         return f"its segment {os.path.basename(log_path)} is missing"
     segment = BatchFile(log_path)
     for number in range(len(index)):

@@ -234,14 +234,20 @@ def _parse_start(text: str | None, option: str) -> Start | None:
     try:
         if text.startswith("{"):
             return {
-                topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+                topic: {int(partition): _offset(offset) for partition, offset in partitions.items()}
                 for topic, partitions in json.loads(text).items()
             }
         moment = offsets.parse_moment(text.removeprefix("@"), time.time_ns() // 1_000_000)
         return datetime.fromtimestamp(moment.value / 1000, UTC)
-    except (ValueError, OverflowError, AttributeError) as error:
+    except (ValueError, OverflowError, AttributeError, RecursionError) as error:
         message = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
         raise click.BadParameter(message + ' as {"topic": {"0": 12}}', param_hint=option) from error
+
+
+def _offset(value: object) -> int:
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no offset")
+    return int(value)
 
 
 def _display(metrics: str | None) -> Display:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.2
 WATCH_EVERY_S: Final = 1.0
 NEVER_RAN: Final = "never ran"
+UNKNOWN: Final = "unknown"
+"""The state of a pipeline whose status was damaged, or written by another version; `status` says more."""
 NOT_RUNNING: Final = "not running"
 SHARED_NAME: Final = "shared name"
 
@@ -229,8 +231,8 @@ def list_pipelines(folder: Path, output_format: str) -> None:
     """List the pipeline files in a folder and in the folders inside it (one level), and what their runs are doing.
 
     SINCE is when a run began, or ended. LAG is that of the query that is furthest behind. Files of the same name in one
-    folder keep their checkpoints in one place; their STATE is "shared name". Checkpoints of a name that no file has any
-    more are listed below the table.
+    folder keep their checkpoints in one place; their STATE is "shared name". It is "unknown" if the status of the last
+    run cannot be read. Checkpoints of a name that no file has any more are listed below the table.
 
     \b
     moldau pipeline list examples
@@ -298,9 +300,14 @@ def looks_like_a_pipeline(file: Path) -> bool:
 
 
 def _state(directory: StateDirectory) -> tuple[str, str | None, int | None]:
-    if directory.read_status() is None:
-        return NEVER_RAN, None, None
-    current = _current(directory)
+    from moldau.pipelines.running.state_directory import StateRefused
+
+    try:
+        if directory.read_status() is None:
+            return NEVER_RAN, None, None
+        current = _current(directory)
+    except (StateRefused, CommandFailed):
+        return UNKNOWN, None, None
     lags = [query.lag_records for query in current.queries if query.lag_records is not None]
     of_run = [query for query in current.queries if query.state != NOT_RUNNING]
     if any(query.lag_records is None and query.batch_id is None for query in of_run):

@@ -32,7 +32,8 @@ from moldau.cli.records import format_language
 from moldau.cli.records.consume_group import consume_group
 from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messages
 from moldau.cli.records.format_language import BadFormat, Formatter
-from moldau.cli.view.views import passing_view
+from moldau.cli.stop_signals import exiting_at_signals
+from moldau.cli.view.views import temporary_view
 
 GROUP_SECONDS: Final = 3.0
 VIEW_SECONDS: Final = 10.0
@@ -151,7 +152,8 @@ def consume(
     offset_range = _range(offset or "start", exit_at_end)
     with ExitStack() as views:
         if where is not None or fields is not None:
-            names = [views.enter_context(passing_view(broker, name, where, fields)) for name in names]
+            views.enter_context(exiting_at_signals())
+            names = [views.enter_context(temporary_view(broker, name, where, fields)) for name in names]
             metadata = _with_views(broker, names)
         _consume_assigned(broker, metadata, names, only, offset_range, config, printer)
 

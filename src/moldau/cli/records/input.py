@@ -15,8 +15,10 @@ import base64
 import binascii
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+PARTITION_MAX: Final = (1 << 31) - 1
+TIMESTAMP_MAX: Final = (1 << 63) - 1
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -64,49 +66,59 @@ def parse_envelope(line: bytes, headers: Headers) -> InputRecord:
         envelope = json.loads(line)
     except ValueError as error:
         raise BadRecord(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise BadRecord("too many brackets inside each other") from error
     if not isinstance(envelope, dict):
         raise BadRecord('not a JSON object like {"key": "a", "value": "b"}')
     return InputRecord(
         value=_payload(envelope, "value"),
         key=_payload(envelope, "key"),
         headers=[*headers, *_headers(envelope.get("headers"))] or None,
-        partition=_whole_number(envelope, "partition"),
-        timestamp=_whole_number(envelope, "timestamp"),
+        partition=_whole_number(envelope, "partition", PARTITION_MAX),
+        timestamp=_whole_number(envelope, "timestamp", TIMESTAMP_MAX),
     )
 
 
 def _payload(envelope: dict[str, Any], field: str) -> bytes | None:
     encoded = envelope.get(field + "_base64")
     if encoded is None:
-        return _text_bytes(envelope.get(field))
+        return _text_bytes(envelope.get(field), field)
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
         raise BadRecord(f"{field}_base64 is not base64: {error}") from error
 
 
-def _text_bytes(value: Any) -> bytes | None:
+def _text_bytes(value: Any, field: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return str(value).encode()
+    try:
+        return str(value).encode()
+    except UnicodeEncodeError as error:  # "\\ud800": JSON has it, Unicode does not
+        raise BadRecord(f"{field} has a character that is not Unicode") from error
 
 
 def _headers(headers: Any) -> Headers:
     if headers is None:
         return []
     if isinstance(headers, dict):
-        return [(name, _text_bytes(value)) for name, value in headers.items()]
+        return [(_header_name(name), _text_bytes(value, "headers")) for name, value in headers.items()]
     if isinstance(headers, list) and all(
         isinstance(header, dict) and isinstance(header.get("key"), str) for header in headers
     ):
-        return [(header["key"], _payload(header, "value")) for header in headers]
+        return [(_header_name(header["key"]), _payload(header, "value")) for header in headers]
     raise BadRecord('headers are neither {"name": "value"} nor [{"key": "name", "value": "value"}]')
 
 
-def _whole_number(envelope: dict[str, Any], field: str) -> int | None:
+def _header_name(name: str) -> str:
+    _text_bytes(name, "headers")  # librdkafka's Python module crashes at a name that it cannot encode
+    return name
+
+
+def _whole_number(envelope: dict[str, Any], field: str, largest: int) -> int | None:
     number = envelope.get(field)
-    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 0):
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= largest):
         return number
-    raise BadRecord(f"{field} is not a whole number from 0 on")
+    raise BadRecord(f"{field} is not a whole number from 0 to {largest}")

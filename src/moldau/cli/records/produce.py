@@ -80,34 +80,43 @@ class Deliveries:
 def send_lines(
     producer: Any, topic: str, lines: Iterable[bytes], parse: LineParser, partition: int, eager: bool
 ) -> Deliveries:
-    """Send every line. Stop at the first line that is not a record, or when the delivery of a record has failed.
+    """Send every line. Stop at the first line that is not a record, or when the delivery of a record has failed. The
+    lines before an error are sent in any case.
 
     `partition` is -1 if the producer chooses it by the key. An envelope's own partition counts only then. With `eager`,
     look for failures after every line, not only after many.
     """
+    from moldau.client.confluent import KafkaException
+
     deliveries = Deliveries()
     produce, report, poll = producer.produce, deliveries.report, producer.poll
     poll_every = 1 if eager else POLL_EVERY_LINES
-    for number, line in enumerate(lines, 1):
-        try:
-            value, key, headers, record_partition, timestamp = parse(line)
-        except BadRecord as error:
-            producer.flush()
-            raise CommandFailed(f"line {number}: {error} ({deliveries.summary(topic)} before it)") from error
-        target = partition if record_partition is None or partition >= 0 else record_partition
-        extra: dict[str, Any] = {"timestamp": timestamp} if timestamp is not None else {}
-        if headers:
-            extra["headers"] = headers
-        while True:
+    try:
+        for number, line in enumerate(lines, 1):
             try:
-                produce(topic, value, key, target, on_delivery=report, **extra)
-                break
-            except BufferError:
-                poll(0.1)
-        if number % poll_every == 0:
-            _serve(lambda: poll(0), deliveries)
-            if deliveries.first_error is not None:
-                break
+                value, key, headers, record_partition, timestamp = parse(line)
+            except BadRecord as error:
+                producer.flush()
+                raise CommandFailed(f"line {number}: {error} ({deliveries.summary(topic)} before it)") from error
+            target = partition if record_partition is None or partition >= 0 else record_partition
+            extra: dict[str, Any] = {"timestamp": timestamp} if timestamp is not None else {}
+            if headers:
+                extra["headers"] = headers
+            while True:
+                try:
+                    produce(topic, value, key, target, on_delivery=report, **extra)
+                    break
+                except BufferError:
+                    poll(0.1)
+            if number % poll_every == 0:
+                _serve(lambda: poll(0), deliveries)
+                if deliveries.first_error is not None:
+                    break
+    except KafkaException as error:  # of `produce`: the record is too long, or its partition does not exist
+        deliveries.report(error.args[0], None)
+    except OSError:  # of the input
+        _serve(producer.flush, deliveries)
+        raise
     _serve(producer.flush, deliveries)
     return deliveries
 
@@ -184,12 +193,12 @@ def produce(
     """
     if envelopes and (key is not None or key_separator is not None or empty_is_null):
         raise click.UsageError("with --json the key and the null are in the envelope: leave -k, -K and -Z out")
-    headers: Headers = [(name, value.encode()) for name, value in header.items()]
+    headers: Headers = [(_header_name(name), _bytes(value)) for name, value in header.items()]
     separator = _separator(key_separator)
     parse = (
         envelope_parser(headers)
         if envelopes
-        else line_parser(key.encode() if key is not None else None, separator, empty_is_null, headers)
+        else line_parser(_bytes(key) if key is not None else None, separator, empty_is_null, headers)
     )
     _check_target(broker, topic, partition)
     producer = broker.producer(_producer_config(compression, acks))
@@ -205,15 +214,33 @@ def produce(
             " administrator, allows it"
         )
     if deliveries.first_error is not None:
-        raise failure(deliveries.first_error, f"{deliveries.failed} records were not written to {topic}")
+        were = "record was" if deliveries.failed == 1 else "records were"
+        raise failure(deliveries.first_error, f"{deliveries.failed} {were} not written to {topic}")
 
 
 def _separator(text: str | None) -> bytes | None:
     if text == "":
         raise click.UsageError("-K needs at least one character", click.get_current_context())
     if text is None or "\\" not in text:
-        return None if text is None else text.encode()
-    return text.encode().decode("unicode_escape").encode("latin-1")
+        return None if text is None else _bytes(text)
+    try:
+        return _bytes(text).decode("unicode_escape").encode("latin-1")  # each byte of UTF-8 becomes itself again
+    except UnicodeError as error:
+        message = f"-K {text}: a backslash begins an escape such as \\t, \\x1f or \\\\"
+        raise click.UsageError(message, click.get_current_context()) from error
+
+
+def _bytes(argument: str) -> bytes:
+    """Return the bytes of a command line's argument, which need not be UTF-8."""
+    return argument.encode("utf-8", "surrogateescape")
+
+
+def _header_name(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"-H {name!a}: a header's name is UTF-8", click.get_current_context()) from error
+    return name
 
 
 def _check_target(broker: Broker, topic: str, partition: int | None) -> None:

@@ -142,9 +142,13 @@ def _summary(described: DescribedTransaction, now_ms: int) -> Table:
 def _partitions(connection: TransactionConnection, described: DescribedTransaction) -> Table:
     """Return a table of the offsets where the transaction begins; empty where the partition's leader knows none."""
     topics = connection.cluster.topics() if described.partitions else {}
-    # A topic may have been deleted during the transaction.
-    existing = [partition for partition in described.partitions if partition.topic in topics]
-    producers_of = connection.transactions.producers(existing)
+    # A topic may have been deleted during the transaction, and a partition without a leader may be what it waits for.
+    led = [
+        partition
+        for partition in described.partitions
+        if partition.topic in topics and topics[partition.topic].leaders.get(partition.partition, -1) >= 0
+    ]
+    producers_of = connection.transactions.producers(led)
     rows = []
     for partition in sorted(described.partitions):
         producers = producers_of.get(partition, [])

@@ -56,7 +56,9 @@ def hanging(
     """
     with transaction_connection(broker) as connection:
         partitions = existing_partitions(connection, topics, ())
-        if broker_id is not None:
+        if broker_id is None:
+            partitions = _with_leader(connection, partitions)
+        else:
             partitions = _replicas_on(connection, broker_id, partitions)
         now_ms = time.time_ns() // 1_000_000
         old = transaction_values.open_for_long(active_producers(connection, partitions, broker_id), now_ms, longer_than)
@@ -73,6 +75,16 @@ def hanging(
     ]
     columns = ("TOPIC", "PARTITION", "START", "PRODUCER", "EPOCH", "IDLE SECONDS")
     show(output_format, Table(columns, rows, HOW_TO_ABORT if rows else "", empty="no transaction hangs"))
+
+
+def _with_leader(connection: TransactionConnection, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Leave out partitions without a leader, with a note: one of them must not end the search of all others."""
+    led, without = connection.cluster.led(partitions)
+    if without:
+        first = sorted(without)[0]
+        others = f" and {len(without) - 1} more, which have" if len(without) > 1 else ", which has"
+        click.echo(f"moldau: not searched: {first.topic} partition {first.partition}{others} no leader", err=True)
+    return [partition for of_leader in led.values() for partition in of_leader]
 
 
 def _replicas_on(

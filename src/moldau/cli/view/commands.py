@@ -28,7 +28,7 @@ from moldau.cli.connect import (
     outcome,
 )
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.cli.view.views import create_view, view_configs
+from moldau.cli.view.views import create_view, readable_views, view_configs
 
 TIMEOUT_MS = 15_000
 
@@ -97,7 +97,7 @@ def list_views(broker: Broker, output_format: str) -> None:
     moldau view list
     """
     metadata = broker.metadata()
-    views = view_configs(broker, sorted(metadata.topics))
+    views = readable_views(broker, sorted(metadata.topics))
     rows = [
         (
             name,
@@ -197,7 +197,7 @@ def delete(broker: Broker, names: tuple[str, ...], made_by: str | None, yes: boo
         raise click.UsageError("say which: NAME..., or --made-by PROGRAM")
     metadata = broker.metadata()
     existing_topics(metadata, names)
-    views = view_configs(broker, names or sorted(metadata.topics))
+    views = view_configs(broker, names) if names else readable_views(broker, sorted(metadata.topics))
     if made_by is not None:
         names = tuple(
             name for name, configs in views.items() if configs.get(VIEW_MADE_BY, "").partition(" ")[0] == made_by

@@ -1,15 +1,16 @@
-"""Views by the admin client: create one, read the configs of all, and a passing one for a single command."""
+"""Views by the admin client: create one, read the configs of all, and a temporary one for a single command."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from moldau.base.view_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SELECT, VIEW_WHERE
-from moldau.cli.connect import Broker, CommandFailed, admin_api, outcome
+from moldau.cli.connect import Broker, CommandFailed, admin_api, error_name, outcome
+from moldau.cli.partition_offsets import DELETED_MEANWHILE
 
-PASSING_PREFIX = "moldau-passing-view-"
+TEMPORARY_PREFIX = "moldau-passing-view-"
 """The names of views that one command makes and deletes."""
 
 
@@ -18,15 +19,27 @@ def create_view(broker: Broker, name: str, configs: Mapping[str, str]) -> None:
     outcome(broker.admin.create_topics([new])[name], name)
 
 
-def view_configs(broker: Broker, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The configs of those of these topics that are views."""
+def readable_views(broker: Broker, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the configs of those of these topics that are views, without topics whose configs this user may not read
+    or that are deleted meanwhile."""
+    return view_configs(broker, topics, DELETED_MEANWHILE | {"TOPIC_AUTHORIZATION_FAILED"})
+
+
+def view_configs(broker: Broker, topics: Iterable[str], skipped: Collection[str] = ()) -> dict[str, dict[str, str]]:
+    """Return the configs of those of these topics that are views, without topics that fail with an error whose name is
+    in `skipped`."""
     api = admin_api()
     resources = [api.ConfigResource(api.ConfigResource.Type.TOPIC, name) for name in topics]
     if not resources:
         return {}
     found = {}
     for resource, future in broker.admin.describe_configs(resources).items():
-        entries = outcome(future, resource.name)
+        try:
+            entries = outcome(future, resource.name)
+        except CommandFailed as error:
+            if error_name(error) not in skipped:
+                raise
+            continue
         configs = {each.name: each.value for each in entries.values() if each.name.startswith(VIEW_PREFIX)}
         if configs.get(VIEW_FROM):
             found[resource.name] = configs
@@ -34,9 +47,9 @@ def view_configs(broker: Broker, topics: Iterable[str]) -> dict[str, dict[str, s
 
 
 @contextmanager
-def passing_view(broker: Broker, source: str, where: str | None, fields: str | None) -> Iterator[str]:
+def temporary_view(broker: Broker, source: str, where: str | None, fields: str | None) -> Iterator[str]:
     """Create a view for one command, and delete it afterwards."""
-    name = PASSING_PREFIX + secrets.token_hex(6)
+    name = TEMPORARY_PREFIX + secrets.token_hex(6)
     given = {VIEW_FROM: source, VIEW_WHERE: where, VIEW_SELECT: fields}
     create_view(broker, name, {key: value for key, value in given.items() if value is not None})
     try:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
+from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition as PartitionId
 from moldau.client.cluster import CONNECT_SECONDS, EARLIEST, LATEST, Cluster
 from moldau.client.groups import Groups
 from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
-from moldau.client.stand_in.settings import addresses, require_known
+from moldau.client.stand_in.settings import addresses, require_valid
 from moldau.client.stand_in.values import (
     CLIENT_ERRORS,
     IsolationLevel,
@@ -61,6 +62,9 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 REQUEST_SECONDS: Final = 30.0
+RESPONSE_SECONDS: Final = REQUEST_SECONDS + 5.0
+"""Longer than a broker may take: a request that is repeated, though it was only slow, would fail because its topic
+exists already."""
 T = TypeVar("T")
 
 
@@ -149,7 +153,7 @@ class ListedGroups(NamedTuple):
 class AdminClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._cluster = connect(config)
+        self._cluster = connect(config, RESPONSE_SECONDS)
         weakref.finalize(self, self._cluster.close)
 
     def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
@@ -215,7 +219,7 @@ class AdminClient:
                 resource: _future(
                     {each.name: _entry(each) for each in result.configs}, result.error_code, result.error_message
                 )
-                for resource, result in zip(resources, response.results, strict=True)
+                for resource, result in _with_results(resources, response.results)
             }
 
         return self._call(attempt, resources)
@@ -240,7 +244,7 @@ class AdminClient:
             )
             return {
                 resource: _future(None, result.error_code, result.error_message)
-                for resource, result in zip(resources, response.responses, strict=True)
+                for resource, result in _with_results(resources, response.responses)
             }
 
         return self._call(attempt, resources)
@@ -291,7 +295,7 @@ def connect(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS)
     """Return the cluster for librdkafka's properties; of the callbacks among them only `oauth_cb` is used."""
     properties = {name: value for name, value in config.items() if isinstance(value, str)}
     with as_kafka_exceptions():
-        require_known(config)
+        require_valid(config)
         return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds, config.get("oauth_cb"))
 
 
@@ -300,6 +304,15 @@ def call_on_new_connection(config: Mapping[str, Any], timeout: float, call: Call
     cluster = connect(config, min(timeout, CONNECT_SECONDS))
     with as_kafka_exceptions(), closing(cluster):
         return cluster.retry(lambda: call(cluster), timeout * 1000)
+
+
+def _with_results(resources: Sequence[ConfigResource], results: Iterable[Any]) -> list[tuple[ConfigResource, Any]]:
+    """Return each resource with its result. Apache Kafka puts those last that the user may not see or change."""
+    by_name = {(each.resource_type, each.resource_name): each for each in results}
+    try:
+        return [(each, by_name[each.restype, each.name]) for each in resources]
+    except KeyError as error:
+        raise MalformedData(f"the response has no result for {error}") from error
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -1,4 +1,8 @@
-"""Groups records into batches and sends them to the partition leaders, again and again until accepted or too old."""
+"""Groups records into batches and sends them to the partition leaders until they are accepted or too old.
+
+The producer's thread calls `send` in a loop (`producer.py`). Each call tries the first batch of every partition once;
+what must be sent again stays in the queues for the next call.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +57,9 @@ class Batch:
 class BatchSender:
     def __init__(self, cluster: Cluster, config: Mapping[str, Any]) -> None:
         self._cluster = cluster
-        self._acks = ACKS[str(config.get("acks", "all"))]
+        self._acks = ACKS[str(config.get("acks", "all")).lower()]
         self._codec = Compression[str(config.get("compression.type", "none")).upper()]
-        self._timeout_seconds = float(config.get("message.timeout.ms", 300_000)) / 1000
+        self._timeout_seconds = float(config.get("message.timeout.ms", 300_000)) / 1000 or math.inf
         self._is_idempotent = str(config.get("enable.idempotence", False)).lower() == "true"
         self._id_and_epoch: ProducerIdAndEpoch | None = None
         self._sequences: dict[TopicPartition, int] = {}

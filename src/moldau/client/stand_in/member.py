@@ -55,7 +55,10 @@ class GroupMember:
         self._epoch = 0
         self._coordinator: int | None = None
         self._topics: list[str] = []
-        self._sends_topics = True
+        self._sends_all = True
+        """Whether the next heartbeat has the whole state of the member: when it joins, and after one without a
+        response. A coordinator repeats an assignment only then."""
+        self._sends_topics = False
         self._sends_owned = False
         self._next_heartbeat = 0.0
         self._assigned: list[tuple[bytes, int]] | None = None
@@ -86,7 +89,7 @@ class GroupMember:
                 raise
             return
         self._epoch = response.member_epoch
-        self._sends_topics = self._sends_owned = False
+        self._sends_all = self._sends_topics = self._sends_owned = False
         self._next_heartbeat = now + response.heartbeat_interval_ms / 1000
         if response.assignment is not None:
             topics = response.assignment.topic_partitions
@@ -116,6 +119,7 @@ class GroupMember:
         self.owned = set()
         self._assigned = None
         self._epoch = 0
+        self._sends_all = True
         self.is_removed = False
         self._next_heartbeat = 0.0
 
@@ -130,7 +134,10 @@ class GroupMember:
         return {topic_partition: each.offset for topic_partition, each in offsets.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Return whether the commit was accepted; if not, the next heartbeat tells whether this is still a member."""
+        """Return whether the commit was accepted; if not, the next heartbeat tells whether this is still a member.
+
+        The offsets of a deleted topic are left out: they must not keep the member from giving up its partitions.
+        """
         topics = [
             OffsetCommitRequestTopic(
                 name=name,
@@ -145,7 +152,7 @@ class GroupMember:
         def attempt() -> None:
             response = self._request(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS)
             for code in (each.error_code for topic in response.topics for each in topic.partitions):
-                if code:
+                if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                     self._coordinator = None
                     raise KafkaError(ErrorCode(code))
 
@@ -160,15 +167,15 @@ class GroupMember:
         return True
 
     def _send_heartbeat(self) -> ConsumerGroupHeartbeatResponse:
-        joins = self._epoch == 0
         request = ConsumerGroupHeartbeatRequest(
             self._group_id,
             self._member_id,
             self._epoch,
-            rebalance_timeout_ms=REBALANCE_MS if joins else -1,
-            subscribed_topic_names=self._topics if joins or self._sends_topics else None,
-            topic_partitions=[] if joins else self._owned_by_topic() if self._sends_owned else None,
+            rebalance_timeout_ms=REBALANCE_MS if self._sends_all else -1,
+            subscribed_topic_names=self._topics if self._sends_all or self._sends_topics else None,
+            topic_partitions=self._owned_by_topic() if self._sends_all or self._sends_owned else None,
         )
+        self._sends_all = True  # until there is a response
         response = self._request(ApiKey.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), response.error_message)

@@ -1,4 +1,5 @@
-"""Chooses the partition of a record: the given one, by its key, or one partition for all records without a key.
+"""Chooses the partition of a record: the given one, by its key, or, for all records without a key that are sent
+together, one random partition.
 
 Records of an unknown topic wait without delaying those of other topics.
 """

@@ -25,6 +25,7 @@ LINGER_MS: Final = 5
 
 class Producer:
     def __init__(self, config: Mapping[str, Any]) -> None:
+        cluster = connect(config)
         self._on_delivery: DeliveryCallback | None = config.get("on_delivery")
         on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
         self._outbox = Outbox(
@@ -32,7 +33,7 @@ class Producer:
             int(config.get("queue.buffering.max.kbytes", QUEUE_KBYTES_MAX)) << 10,
             float(config.get("linger.ms", LINGER_MS)) / 1000,
         )
-        sender = BatchSender(connect(config), config)
+        sender = BatchSender(cluster, config)
         threading.Thread(target=_send_all, args=(self._outbox, sender, on_error), name="producer", daemon=True).start()
         # The thread ends with its producer: like librdkafka's, it is never closed.
         weakref.finalize(self, self._outbox.close)

@@ -1,12 +1,14 @@
-"""The librdkafka properties that the stand-in accepts, and the parsing of addresses. Others are refused by name.
+"""The librdkafka properties that the stand-in accepts, with their values, and the parsing of addresses. Others are
+refused by name.
 
 Properties that only affect speed or logging are accepted and have no effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from moldau.base.errors import UnusableProperty
 
@@ -34,11 +36,22 @@ _WITHOUT_EFFECT: Final = """
     topic.metadata.refresh.interval.ms
 """
 KNOWN: Final = frozenset((_SUPPORTED + _WITHOUT_EFFECT).split())
+_VALUES: Final = {
+    "acks": "0|1|-1|all",
+    "compression.type": "none|gzip|snappy|lz4|zstd",
+    "linger.ms": "[0-9]{1,18}([.][0-9]*)?",
+    "message.timeout.ms": "[0-9]{1,18}",
+    "queue.buffering.max.kbytes": "[0-9]{1,18}",
+    "queue.buffering.max.messages": "[0-9]{1,18}",
+    "auto.commit.interval.ms": "[0-9]{1,18}",
+}
 
 
-def require_known(names: Iterable[str]) -> None:
-    """Refuse the first unknown property, in librdkafka's words, which the tools look for."""
-    for name in names:
+def require_valid(config: Mapping[str, Any]) -> None:
+    """Refuse the first unknown property or wrong value, in librdkafka's words, which the tools look for."""
+    for name, value in config.items():
+        if name in _VALUES and not re.fullmatch(_VALUES[name], str(value), re.IGNORECASE):
+            raise UnusableProperty(f'Invalid value "{value}" for configuration property "{name}"')
         if name not in KNOWN:
             raise UnusableProperty(
                 f'No such configuration property: "{name}" in the stand-in for confluent-kafka;'

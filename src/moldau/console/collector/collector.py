@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.view import member_names
+from moldau.cli.cluster.overview import member_names
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import DescribedGroup

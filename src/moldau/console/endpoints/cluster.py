@@ -10,7 +10,7 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.cluster.view import controller_rows, note_of
+from moldau.cli.cluster.overview import controller_rows, note_of
 from moldau.cli.kafka.reassignment.proposal import chosen_racks, place_replicas
 from moldau.client.cluster_admin import ClusterAdmin, Outcomes
 from moldau.client.cluster_values import ElectionType, Reassignment, TopicReplicas

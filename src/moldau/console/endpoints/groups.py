@@ -8,7 +8,7 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import HINT_GROUPS, kafka_failure
-from moldau.cli.cluster.view import member_names
+from moldau.cli.cluster.overview import member_names
 from moldau.cli.group import moves
 from moldau.cli.group.connect import GroupConnection, existing_groups, host_of, require_no_members
 from moldau.cli.group.lag import PartitionLag, partition_lags, without_lags

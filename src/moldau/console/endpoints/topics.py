@@ -10,7 +10,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition, uuid_text
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import HINT_TOPICS, kafka_failure
-from moldau.cli.cluster.view import note_of
+from moldau.cli.cluster.overview import note_of
 from moldau.client import topic_admin
 from moldau.client.broker_admin import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster

@@ -66,7 +66,7 @@ class Health(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterOverview:
     cluster_id: str
     brokers: Sequence[BrokerRow]
     quorum: Quorum | None
@@ -193,32 +193,32 @@ def idle_members(group: DescribedGroup | None) -> list[str]:
     return sorted(names[member.member_id] for member in group.members if not member.assignment)
 
 
-def as_data(view: ClusterView) -> dict[str, Any]:
-    """Return the view for JSON and YAML."""
+def as_data(overview: ClusterOverview) -> dict[str, Any]:
+    """Return the overview for JSON and YAML."""
     data: dict[str, Any] = {
-        "cluster_id": view.cluster_id,
-        "brokers": [row._asdict() for row in view.brokers],
+        "cluster_id": overview.cluster_id,
+        "brokers": [row._asdict() for row in overview.brokers],
         "controller": None,
         "partitions": [
             {**row._asdict(), "replicas": list(row.replicas), "isr": list(row.isr), "note": row.note or None}
-            for row in view.partitions
+            for row in overview.partitions
         ],
-        "under_replicated": view.health.under_replicated,
-        "leaderless": view.health.leaderless,
+        "under_replicated": overview.health.under_replicated,
+        "leaderless": overview.health.leaderless,
     }
-    if view.quorum is not None:
+    if overview.quorum is not None:
         data["controller"] = {
-            "leader": view.quorum.leader_id,
-            "epoch": view.quorum.leader_epoch,
-            "high_watermark": view.quorum.high_watermark,
-            "nodes": [row._asdict() for row in view.controllers],
+            "leader": overview.quorum.leader_id,
+            "epoch": overview.quorum.leader_epoch,
+            "high_watermark": overview.quorum.high_watermark,
+            "nodes": [row._asdict() for row in overview.controllers],
         }
-    if view.group is not None:
+    if overview.group is not None:
         data["group"] = {
-            "name": view.group.group_id,
-            "state": view.group.state,
-            "coordinator": view.group.coordinator.node_id,
-            "members": len(view.group.members),
-            "idle": list(view.idle),
+            "name": overview.group.group_id,
+            "state": overview.group.state,
+            "coordinator": overview.group.coordinator.node_id,
+            "members": len(overview.group.members),
+            "idle": list(overview.idle),
         }
     return data
