@@ -280,6 +280,8 @@ class Partitions:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if self.views is not None:
                 self.views.on_source_closed(partition)
+            if not hosted:
+                self.traffic.forget(name.topic)
         self._delete_log(name, topic_id, now_ms)
 
     def _begin_removal(self, topic: TopicImage) -> None:

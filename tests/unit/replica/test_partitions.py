@@ -370,3 +370,15 @@ def test_a_partition_that_the_disk_refused_is_moved_to_another_broker(node: InMe
     node.partitions.on_image(image, changes, node.clock.now_ms())
     assert node.partitions.absence("b", 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert node.partitions.missing_count == 0
+
+
+def test_a_topic_whose_last_partition_moves_away_has_no_metrics_of_its_own_here(node: InMemoryNode) -> None:
+    topic_id = node.create_topic("b", partitions=2)
+    node.partitions.traffic.of("b").bytes_in += 100
+    for index in (0, 1):
+        assert "b" in node.partitions.traffic.topics
+        moved = PartitionRecord(index, topic_id, [NODE_ID + 1], [NODE_ID + 1], leader=NODE_ID + 1)
+        image, changes = apply(node.current.image, [moved], 99, 1)
+        node.partitions.on_image(image, changes, node.clock.now_ms())
+    assert "b" not in node.partitions.traffic.topics
+    assert node.partitions.traffic.gone.bytes_in == 100, "the total of the node does not decrease"

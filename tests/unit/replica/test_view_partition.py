@@ -109,9 +109,11 @@ def test_a_source_that_moves_away_is_kept_by_nobody() -> None:
     view.read(0, 1 << 20, 1, True)
     views = node.partitions.views
     assert views is not None
+    assert {"orders", "v"} <= node.partitions.traffic.topics.keys()
     image, changes = moved_away(node.current.image)
     node.partitions.on_image(image, changes, node.clock.now_ms())
     assert view.is_closed
+    assert not {"orders", "v"} & node.partitions.traffic.topics.keys()
     del view
     held = weakref.ref(source.log)
     del source
