@@ -143,6 +143,22 @@ def test_few_segments_are_read_in_a_turn_after_a_restart(
     assert known[-1] == len(segments) == 3 * per_topic
 
 
+def test_new_epochs_are_flushed_in_a_thread_while_the_log_is_cleaned(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    log = desk.log("t")
+    log.epochs.assign(log.last_epoch + 1, log.end_offset)
+    desk.wait()
+    assert len(desk.cleans.jobs) == 1
+    desk.node.flush()
+    assert not log.epochs.is_dirty
+    monkeypatch.setattr(Log, "flush", lambda _: pytest.fail("the loop must not wait for the disk"))
+    desk.settle()
+    assert (log.cleaned_up_to, desk.node.faults) == (3, [])
+
+
 def load_snapshot(log: Log) -> None:
     """Forget of the producers what a restart forgets."""
     log.producers.load(decode_snapshot(encode_snapshot(log.producers.active())), log.end_offset)

@@ -252,6 +252,8 @@ class LogCleaner:
             self._on_unreadable(dirty.partition.log, fault)
             self._look_later()
             return
+        if dirty.partition.log.epochs.is_dirty:
+            dirty.partition.request_flush()  # in a thread, meanwhile: `begin_swap` would flush them on the loop
         self._round = Round(dirty.partition, job, self._clock.monotonic_ms())
         self._watch()
         self._worker.clean(job, settings.bytes_per_second).then(self._on_cleaned)
