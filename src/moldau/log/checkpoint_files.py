@@ -22,7 +22,8 @@ class Checkpoint(NamedTuple):
 
     name: str
     offsets: Mapping[TopicPartition, int]
-    turn: int
+    number: int
+    """Its place among all writes."""
 
 
 class CheckpointFiles:
@@ -47,8 +48,8 @@ class CheckpointFiles:
         # A copy: a thread may write a file meanwhile.
         return any(partition in partitions for partitions in list(self._on_disk.values()))
 
-    def take_turn(self) -> int:
-        """Return the place of a checkpoint among all writes; its offsets are collected from then on."""
+    def take_number(self) -> int:
+        """Return the number of a checkpoint whose offsets are collected from now on."""
         return self._write_order.take()
 
     def computed(self, name: str, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
@@ -57,7 +58,7 @@ class CheckpointFiles:
     def write(self, checkpoint: Checkpoint) -> None:
         """Write the file if its content has changed. Thread-safe."""
         content = checkpoints.encode_offsets(checkpoint.offsets)
-        with self._write_order.at(checkpoint.turn) as is_current:
+        with self._write_order.at(checkpoint.number) as is_current:
             if is_current and self._written.get(checkpoint.name) != content:
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, content)
                 self._written[checkpoint.name] = content

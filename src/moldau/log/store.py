@@ -332,7 +332,7 @@ class LogStore:
         """Append the contents of the checkpoint files to `collected`, in steps, between which logs may change: a
         truncation or a new log voids what was collected before."""
         names = [layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS]
-        turns = [self._checkpoints.take_turn() for _ in range(len(names) + 1)]
+        numbers = [self._checkpoints.take_number() for _ in range(len(names) + 1)]
         self._collected = set(self._logs)
         points: dict[TopicPartition, int] = {}
         starts: dict[TopicPartition, int] = {}
@@ -351,9 +351,9 @@ class LogStore:
                 cleaned[partition] = log.cleaned_up_to
             if high_watermark is not None and (offset := high_watermark(partition)) is not None:
                 high_watermarks[partition] = offset
-        collected += map(Checkpoint, names, (points, starts, cleaned), turns)
+        collected += map(Checkpoint, names, (points, starts, cleaned), numbers)
         if high_watermark is not None:
-            collected.append(Checkpoint(layout.HIGH_WATERMARKS, high_watermarks, turns[-1]))
+            collected.append(Checkpoint(layout.HIGH_WATERMARKS, high_watermarks, numbers[-1]))
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write one checkpoint. Thread-safe."""

@@ -44,8 +44,8 @@ def records_of(rows: Rows) -> Records:
 
 
 def slots(data: Bytes, starts: Numbers, ends: Numbers) -> pa.Array:
-    """The bytes from each start to its end as the even slots of an array over the data, which is not copied. The
-    positions must increase."""
+    """The bytes from each start to its end as the even slots of an array over the data, which is not copied: in Arrow a
+    slot begins where the one before it ends, so what lies between is in the odd ones. The positions must increase."""
     count = starts.size
     edges = np.empty(2 * count + 1, np.int32)
     edges[:-1:2] = starts
