@@ -14,7 +14,8 @@ from moldau.log import checkpoints, layout
 from moldau.log.files import Files
 from moldau.log.write_order import WriteOrder
 
-ALL: Final = (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS)
+DISPENSABLE: Final = (layout.RECOVERY_POINTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS)
+"""Without these, a start takes longer, but nothing is lost."""
 
 
 class Checkpoint(NamedTuple):
@@ -68,10 +69,12 @@ class CheckpointFiles:
         """Never write checkpoints that were computed before this call."""
         self._write_order.void()
 
-    def forget(self) -> None:
-        """Delete all checkpoint files; the next write creates them again."""
+    def forget(self, log_starts: Mapping[TopicPartition, int]) -> None:
+        """Delete the checkpoint files; the next write creates them again. Only the one with the log start offsets is
+        replaced at once: after a crash without it, deleted records would be there again."""
         self.void()
-        for name in ALL:
+        self.write(self.computed(layout.LOG_STARTS, log_starts))
+        for name in DISPENSABLE:
             self._files.unlink(f"{self._directory}/{name}")
             self._written.pop(name, None)
             self._on_disk.pop(name, None)

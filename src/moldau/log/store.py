@@ -227,9 +227,10 @@ class LogStore:
     def _forget_checkpoints(self) -> None:
         """Delete the checkpoints, so that a new log does not inherit offsets of a deleted one with its name: an old
         start offset would hide records, an old high watermark would expose uncommitted ones. To be called before the
-        new log has files: the node may crash at any time. They are written again at the next interval. After a crash
-        before that, recovery reads all segments."""
-        self._checkpoints.forget()
+        new log has files: the node may crash at any time. They are written again at the next interval, the log start
+        offsets of the other logs at once. After a crash before that, recovery reads all segments."""
+        starts = {log.partition: start for log in self if (start := _checkpointed_start(log)) is not None}
+        self._checkpoints.forget(starts)
         self._collected.clear()
 
     def _may_be_checkpointed(self, partition: TopicPartition) -> bool:
@@ -343,9 +344,7 @@ class LogStore:
                 yield
             partition = log.partition
             points[partition] = log.recovery_point
-            # A start offset above the recovery point could be beyond the end of the log after a crash.
-            start_offset = min(log.start_offset, log.recovery_point)
-            if start_offset > log.segments.first.base_offset:
+            if (start_offset := _checkpointed_start(log)) is not None:
                 starts[partition] = start_offset
             if log.cleaned_up_to:
                 cleaned[partition] = log.cleaned_up_to
@@ -382,3 +381,10 @@ class LogStore:
     def abandon(self) -> None:
         """Unlock the directory without closing the logs, as a crash would; the next start recovers them."""
         self._lock.release()
+
+
+def _checkpointed_start(log: Log) -> int | None:
+    """Return the log start offset that the checkpoint has; None if the log begins with its first segment."""
+    # A start offset above the recovery point could be beyond the end of the log after a crash.
+    start_offset = min(log.start_offset, log.recovery_point)
+    return start_offset if start_offset > log.segments.first.base_offset else None
