@@ -80,6 +80,24 @@ def test_records_that_were_deleted_stay_deleted_if_a_topic_is_created_again_befo
     assert store.high_watermarks == {}
 
 
+def test_a_truncation_lowers_what_the_checkpoints_say_before_a_crash(files: MemoryFiles) -> None:
+    """After an unclean election. Else the new records would count as deleted, or as cleaned: a tombstone among them
+    could be removed before the records that it deletes."""
+    store, _ = load_store(files)
+    log = filled(store)
+    log.delete_records(4)
+    log.cleaned_up_to = 4
+    store.write_checkpoints({PARTITION: 5})
+    store.truncate(PARTITION, 2)
+    for number in range(5):
+        log.append(batch_of([b"%d" % number]), leader_epoch=3, now_ms=NOW_MS)
+    log.flush()
+    store, _ = load_store(files.crash(Random(1)))
+    found = store.get(PARTITION)
+    assert found is not None
+    assert (found.start_offset, found.cleaned_up_to, found.end_offset) == (2, 2, 7)
+
+
 def test_a_log_is_cut_again_and_again_while_checkpoints_are_written(tmp_path: Path) -> None:
     store = LogStore(DiskFiles(), str(tmp_path))
     store.load(lambda _: LogConfig(), NOW_MS)
