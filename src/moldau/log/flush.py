@@ -148,6 +148,7 @@ class Flushing:
             return None
         active = self._segments.active
         active_file = active.file  # first: it may have to be opened, and that may fail
+        active.txn_index.write()
         order = self._write_order
         work = FlushWork(order, order.take(), self._files, self._directory, end_offset, generation)
         if self._epochs.is_dirty:
