@@ -131,6 +131,28 @@ def test_with_flush_messages_1_a_follower_acknowledges_only_flushed_records(
     assert promise.done
 
 
+def test_with_flush_messages_1_what_a_full_disk_took_of_a_response_is_flushed_before_the_next_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(flush_messages="1")
+    world.run(2_000)
+    monkeypatch.setattr(World, "disk_ms", lambda _: 50)
+    follower, leader = world.nodes[2].partition(), world.nodes[1].partition()
+    append(world)
+    size = leader.log.size_bytes
+    append(world)
+    world.nodes[2].files.bytes_left = size + 20  # enough for a checkpoint, and not for the second batch
+    durable_and_acknowledged = []
+    for _ in range(3_000):
+        world.run(1)
+        assert leader.leadership is not None
+        acknowledged = leader.leadership.followers[2].end_offset
+        durable_and_acknowledged.append((follower.log.recovery_point, acknowledged))
+    assert follower.log.end_offset == 1, "only the first batch fits"
+    assert all(acknowledged <= durable for durable, acknowledged in durable_and_acknowledged)
+    assert durable_and_acknowledged[-1] == (1, 1)
+
+
 def test_a_new_partition_does_not_wait_for_a_waiting_fetch() -> None:
     """A follower has one fetch at a leader. While it waits there for data, new partitions must still be fetched."""
     world = World(fetch_settings={"wait_max_ms": 5_000})

@@ -166,8 +166,13 @@ class ReplicaFetcher:
 
     def _resume_partition(self, followed: Followed) -> None:
         followed.timer = None
-        if self._is_throttled(followed.partition):
+        partition = followed.partition
+        if self._is_throttled(partition):
             self._pause_partition(followed, THROTTLED_PAUSE_MS)
+        elif partition.durable_offset < partition.log.end_offset and partition.log.fault is None:
+            # A full disk ended an append after some batches: the next fetch would acknowledge them.
+            partition.request_flush()
+            self._pause_partition(followed, self._parts.settings.backoff_ms)
         else:
             self._set_position(followed)
             self._schedule()
