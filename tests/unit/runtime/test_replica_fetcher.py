@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from in_memory_node import batch
 from replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
@@ -363,6 +364,19 @@ def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.Mo
     monkeypatch.undo()
     world.run(1_100)
     assert world.nodes[2].partition(0).log.end_offset == 1
+
+
+def test_a_log_that_refuses_writes_and_is_not_flushed_does_not_stop_others() -> None:
+    """A truncation lacked space, and the next fetch completes it. Nobody flushes the log until then."""
+    world = World(partitions=4, flush_messages="1")
+    world.run(2_000)
+    fetcher, partition = world.nodes[2].fetchers._fetchers[1], world.nodes[2].partition(0)
+    partition.log.fault = StorageFault("a-0", OSError(errno.ENOSPC, "no space"))
+    fetcher._waiting_for_disk[partition] = None
+    promise = append(world, index=3)
+    assert promise is not None
+    world.run(1_000)
+    assert promise.done
 
 
 def test_an_unreachable_leader_is_asked_less_and_less_often_and_others_as_before(
