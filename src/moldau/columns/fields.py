@@ -20,6 +20,7 @@ class Fields(NamedTuple):
     is_null: Mask
 
     def every_second(self, first: int) -> Fields:
+        """Return every second field from row `first` on: names and values of headers alternate."""
         return Fields(self.starts[first::2], self.ends[first::2], self.is_null[first::2])
 
 

@@ -14,7 +14,8 @@ from moldau.log import checkpoints, layout
 from moldau.log.files import Files
 from moldau.log.write_order import WriteOrder
 
-ALL: Final = (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS)
+DISPENSABLE: Final = (layout.RECOVERY_POINTS, layout.CLEANER_OFFSETS, layout.HIGH_WATERMARKS)
+"""Without these, a start takes longer, but nothing is lost."""
 
 
 class Checkpoint(NamedTuple):
@@ -22,7 +23,8 @@ class Checkpoint(NamedTuple):
 
     name: str
     offsets: Mapping[TopicPartition, int]
-    turn: int
+    number: int
+    """Its place among all writes."""
 
 
 class CheckpointFiles:
@@ -47,8 +49,8 @@ class CheckpointFiles:
         # A copy: a thread may write a file meanwhile.
         return any(partition in partitions for partitions in list(self._on_disk.values()))
 
-    def take_turn(self) -> int:
-        """Return the place of a checkpoint among all writes; its offsets are collected from then on."""
+    def take_number(self) -> int:
+        """Return the number of a checkpoint whose offsets are collected from now on."""
         return self._write_order.take()
 
     def computed(self, name: str, offsets: Mapping[TopicPartition, int]) -> Checkpoint:
@@ -57,7 +59,7 @@ class CheckpointFiles:
     def write(self, checkpoint: Checkpoint) -> None:
         """Write the file if its content has changed. Thread-safe."""
         content = checkpoints.encode_offsets(checkpoint.offsets)
-        with self._write_order.at(checkpoint.turn) as is_current:
+        with self._write_order.at(checkpoint.number) as is_current:
             if is_current and self._written.get(checkpoint.name) != content:
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, content)
                 self._written[checkpoint.name] = content
@@ -67,10 +69,12 @@ class CheckpointFiles:
         """Never write checkpoints that were computed before this call."""
         self._write_order.void()
 
-    def forget(self) -> None:
-        """Delete all checkpoint files; the next write creates them again."""
+    def forget(self, log_starts: Mapping[TopicPartition, int]) -> None:
+        """Delete the checkpoint files; the next write creates them again. Only the one with the log start offsets is
+        replaced at once: after a crash without it, deleted records would be there again."""
         self.void()
-        for name in ALL:
+        self.write(self.computed(layout.LOG_STARTS, log_starts))
+        for name in DISPENSABLE:
             self._files.unlink(f"{self._directory}/{name}")
             self._written.pop(name, None)
             self._on_disk.pop(name, None)

@@ -7,6 +7,7 @@ is cleaned in runtime/cleaning.
 from __future__ import annotations
 
 from moldau.base.limits import DECOMPRESSED_BYTES_MAX
+from moldau.base.steps import Steps, finish
 from moldau.log import layout
 from moldau.log.cleaning import swap
 from moldau.log.cleaning.job import CleanedGroup, CleaningJob, CleaningResult, LastProducerBatches, SourceSegment
@@ -27,11 +28,12 @@ def cleaning_job(
     may_remove_expired: bool = True,
 ) -> CleaningJob:
     """Return the job of a round over everything below `up_to`, where a segment begins and no transaction is open any
-    more."""
+    more. `recall_producers` should have run before: what it has left is done here at once."""
     old = [segment for segment in log.segments if segment.base_offset < up_to]
     assert up_to <= log.segments.active.base_offset, "the active segment is never cleaned"
     aborted = [txn for segment in log.segments for txn in segment.txn_index.overlapping(0, up_to)]
-    producers = {entry.producer_id: _last_producer_batches(log, entry) for entry in log.producers.active()}
+    finish(recall_producers(log))
+    producers = {entry.producer_id: _last_producer_batches(entry) for entry in log.producers.active()}
     config = log.config
     # If the setting is lowered, the log may still have batches that were accepted before, at least with the default.
     decompressed_bytes_max = max(config.moldau_max_decompressed_bytes, DECOMPRESSED_BYTES_MAX)
@@ -43,13 +45,22 @@ def cleaning_job(
     )  # fmt: skip
 
 
-def _last_producer_batches(log: Log, entry: ProducerEntry) -> LastProducerBatches:
-    """Return the last batches of a producer. Read those that the producer state lost in a restart from the log first:
-    compaction may remove them."""
-    if entry.is_from_snapshot and entry.batches:
-        first_offset = entry.batches[0].first_offset
-        earlier = batches_before(log.segments, entry.producer_id, entry.epoch, first_offset)
-        log.producers.recall(entry.producer_id, earlier)
+def recall_producers(log: Log) -> Steps[None]:
+    """Read the last batches of each producer that the producer state lost in a restart: compaction may remove them. A
+    step ends after each producer, because thousands of batches may be read for it; the log may change between steps."""
+    for producer_id in [entry.producer_id for entry in log.producers.active() if _lacks_batches(entry)]:
+        entry = log.producers.find(producer_id)
+        if entry is not None and _lacks_batches(entry):
+            earlier = batches_before(log.segments, producer_id, entry.epoch, entry.batches[0].first_offset)
+            log.producers.recall(producer_id, earlier)
+            yield
+
+
+def _lacks_batches(entry: ProducerEntry) -> bool:
+    return entry.is_from_snapshot and bool(entry.batches)
+
+
+def _last_producer_batches(entry: ProducerEntry) -> LastProducerBatches:
     offsets = [batch.last_offset for batch in entry.batches]
     return LastProducerBatches(offsets[-1] if offsets else -1, entry.epoch, tuple(offsets[:-1]))
 

@@ -95,7 +95,7 @@ class LogConfig:
 
 
 def _property_name(field_name: str) -> str:
-    """`message_timestamp_before_max_ms` -> `message.timestamp.before.max.ms`; Kafka has no other scheme."""
+    """`message_timestamp_before_max_ms` -> `message.timestamp.before.max.ms`: all of Kafka's names are like this."""
     return field_name.replace("_", ".")
 
 

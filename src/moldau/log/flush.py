@@ -24,9 +24,9 @@ from moldau.log.write_order import WriteOrder
 @dataclass(slots=True)
 class FlushWork:
     order: WriteOrder
-    turn: int
-    """The number of this flush in `order`. A truncation, a cleaning or a close does not wait for a flush in a thread,
-    but flushes everything itself. The thread then finds that its number is outdated, and does nothing."""
+    number: int
+    """In `order`. A truncation, a cleaning or a close does not wait for a flush in a thread, but flushes everything
+    itself. The thread then finds that its number is outdated, and does nothing."""
     files_layer: Files
     directory: str
     up_to: int
@@ -49,7 +49,7 @@ class FlushWork:
 
     def sync(self) -> None:
         """Sync everything; may run in a thread. Raise StorageFault; the log reads `fault` the next time it is used."""
-        with self.order.at(self.turn) as is_due:
+        with self.order.at(self.number) as is_due:
             if is_due:
                 try:
                     self._sync()
@@ -59,7 +59,7 @@ class FlushWork:
                     else:
                         self.fault = fault
                     raise
-                self.order.done(self.turn)
+                self.order.done(self.number)
         self.is_done = True
         self.active = None
 
@@ -148,6 +148,7 @@ class Flushing:
             return None
         active = self._segments.active
         active_file = active.file  # first: it may have to be opened, and that may fail
+        active.txn_index.write()
         order = self._write_order
         work = FlushWork(order, order.take(), self._files, self._directory, end_offset, generation)
         if self._epochs.is_dirty:

@@ -1,7 +1,8 @@
-"""Which bytes of segments are in the page cache for sure, because this process has written them lately.
+"""Which bytes of segments are most likely in the page cache, because this process has written them lately.
 
-Whoever sends them need not ask the kernel. There is one budget for all logs: the bytes that were written last, to
-whichever logs. A budget for each log would claim more memory than any machine has, with a thousand logs.
+Whoever sends them does not ask the kernel whether they are. There is one budget for all logs: the bytes that were
+written last, to whichever logs. A budget for each log would claim more memory than any machine has, with a thousand
+logs.
 """
 
 from __future__ import annotations

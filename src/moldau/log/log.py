@@ -197,16 +197,18 @@ class Log:
             self.epochs.assign(leader_epoch, base_offset)
 
     def _index_aborted(self, completed: CompletedTxn | None) -> None:
-        """Add an aborted transaction to the index. Its marker is already in the log: if the index cannot be written,
-        the log refuses writes from now on, and recovery rebuilds the index."""
+        """Add an aborted transaction to the index. Its marker is already in the log. If the index cannot be written for
+        lack of space or file descriptors, the next flush or roll writes it. If the disk fails, the log refuses writes
+        from now on, and recovery rebuilds the index."""
         if completed is None or not completed.aborted:
             return
         self._has_aborted = True
         try:
             self.segments.active.txn_index.append(aborted_txn(self.producers, completed))
         except StorageFault as fault:
-            self.fault = fault
-            raise
+            if not fault.is_shortage:
+                self.fault = fault
+                raise
 
     def _change(
         self, batch: memoryview, fields: HeaderFields, now_ms: int, origin: Origin
@@ -390,6 +392,7 @@ class Log:
             return self._move_empty_segment(old, base_offset, now_ms)
         snapshot = write_snapshot(self.files, self.directory, self.end_offset, self.producers)
         indexes = old.seal()
+        old.txn_index.write()
         segment = Segment.create(self.files, self.directory, base_offset, now_ms)
         self.segments.add(segment)
         self.end_offset = base_offset

@@ -125,7 +125,7 @@ def _format(
 
 
 def refuse_unformatted_data(files: Files, log_dir: str) -> None:
-    """Raise ForeignDirectory if the directory, which is not formatted, holds files that are not of a broker."""
+    """Raise ForeignDirectory if the directory, which is not formatted, holds anything that may be data."""
     data_names = sorted(set(files.names(log_dir)) - _IGNORED_NAMES) if files.exists(log_dir) else []
     if data_names:
         raise ForeignDirectory(

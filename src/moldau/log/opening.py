@@ -2,8 +2,8 @@
 for another codec, and a header may have timestamps out of range.
 
 This takes about two microseconds for each record, and some milliseconds for a hundred kilobytes that are compressed:
-too long for the event loop, if they are many. `open_batch` uses no log, so it can run in a thread. The log appends
-what it returns with `Origin.OPENED`.
+too long for the event loop, if they are many. `open_batch` uses no log, so Produce calls it in a thread if `takes_long`
+says so. The log appends what it returns with `Origin.OPENED`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a batch means to its producer's state: whether it repeats another, may be written, and what it changes."""
+"""What a batch means to its producer's state: whether it repeats another, may be written, and what it changes. The log
+calls `repetition_of`, `check`, and `record` when the batch is written.
+"""
 
 from __future__ import annotations
 

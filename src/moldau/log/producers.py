@@ -70,6 +70,9 @@ class Producers:
     def active(self) -> list[ProducerEntry]:
         return list(self._entries.values())
 
+    def find(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
     def load(self, entries: list[ProducerEntry], offset: int = 0) -> None:
         """Replace all state by a snapshot that was taken at `offset`."""
         self._entries = {entry.producer_id: entry for entry in entries}

@@ -227,9 +227,10 @@ class LogStore:
     def _forget_checkpoints(self) -> None:
         """Delete the checkpoints, so that a new log does not inherit offsets of a deleted one with its name: an old
         start offset would hide records, an old high watermark would expose uncommitted ones. To be called before the
-        new log has files: the node may crash at any time. They are written again at the next interval. After a crash
-        before that, recovery reads all segments."""
-        self._checkpoints.forget()
+        new log has files: the node may crash at any time. They are written again at the next interval, the log start
+        offsets of the other logs at once. After a crash before that, recovery reads all segments."""
+        starts = {log.partition: start for log in self if (start := _checkpointed_start(log)) is not None}
+        self._checkpoints.forget(starts)
         self._collected.clear()
 
     def _may_be_checkpointed(self, partition: TopicPartition) -> bool:
@@ -258,24 +259,26 @@ class LogStore:
         self._deletable.append((now_ms + delay_ms, delay_ms, target))
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Truncate a log. Lower the recovery point on disk first: else recovery after a crash would not check records
-        that are appended later below the old recovery point."""
+        """Truncate a log. Lower what the checkpoints on disk say of it first: else a crash would leave records that are
+        appended later, below the old offsets, unchecked, or make them count as deleted or cleaned."""
         log = self._logs[partition]
-        self._lower_recovery_point(log, log.end_after_truncation(offset))
+        self._lower_checkpoints(log, log.end_after_truncation(offset))
         log.truncate_to(offset)
 
     def truncate_fully(self, partition: TopicPartition, offset: int) -> None:
         """Delete all records of a log and restart it at `offset`."""
         log = self._logs[partition]
-        self._lower_recovery_point(log, min(offset, log.segments.first.base_offset))
+        self._lower_checkpoints(log, min(offset, log.segments.first.base_offset))
         log.truncate_fully(offset)
 
-    def _lower_recovery_point(self, log: Log, offset: int) -> None:
-        if offset < log.recovery_point:
-            points = {each.partition: each.recovery_point for each in self}
-            points[log.partition] = offset
-            self._checkpoints.void()
-            self.write_checkpoint(self._checkpoints.computed(layout.RECOVERY_POINTS, points))
+    def _lower_checkpoints(self, log: Log, offset: int) -> None:
+        if offset >= log.recovery_point:
+            return  # the start and what is cleaned are not above it either
+        self._checkpoints.void()
+        for name, offset_in in _OFFSETS_IN.items():
+            if (offset_in(log) or 0) > offset:
+                offsets = {each.partition: value for each in self if (value := offset_in(each)) is not None}
+                self.write_checkpoint(self._checkpoints.computed(name, {**offsets, log.partition: offset}))
 
     def take_deletable(self, now_ms: int) -> Callable[[], None] | None:
         """Return a function that removes the segments and partitions whose delay is over; None if there are none."""
@@ -332,7 +335,7 @@ class LogStore:
         """Append the contents of the checkpoint files to `collected`, in steps, between which logs may change: a
         truncation or a new log voids what was collected before."""
         names = [layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.CLEANER_OFFSETS]
-        turns = [self._checkpoints.take_turn() for _ in range(len(names) + 1)]
+        numbers = [self._checkpoints.take_number() for _ in range(len(names) + 1)]
         self._collected = set(self._logs)
         points: dict[TopicPartition, int] = {}
         starts: dict[TopicPartition, int] = {}
@@ -343,17 +346,15 @@ class LogStore:
                 yield
             partition = log.partition
             points[partition] = log.recovery_point
-            # A start offset above the recovery point could be beyond the end of the log after a crash.
-            start_offset = min(log.start_offset, log.recovery_point)
-            if start_offset > log.segments.first.base_offset:
+            if (start_offset := _checkpointed_start(log)) is not None:
                 starts[partition] = start_offset
             if log.cleaned_up_to:
                 cleaned[partition] = log.cleaned_up_to
             if high_watermark is not None and (offset := high_watermark(partition)) is not None:
                 high_watermarks[partition] = offset
-        collected += map(Checkpoint, names, (points, starts, cleaned), turns)
+        collected += map(Checkpoint, names, (points, starts, cleaned), numbers)
         if high_watermark is not None:
-            collected.append(Checkpoint(layout.HIGH_WATERMARKS, high_watermarks, turns[-1]))
+            collected.append(Checkpoint(layout.HIGH_WATERMARKS, high_watermarks, numbers[-1]))
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write one checkpoint. Thread-safe."""
@@ -382,3 +383,18 @@ class LogStore:
     def abandon(self) -> None:
         """Unlock the directory without closing the logs, as a crash would; the next start recovers them."""
         self._lock.release()
+
+
+def _checkpointed_start(log: Log) -> int | None:
+    """Return the log start offset that the checkpoint has; None if the log begins with its first segment."""
+    # A start offset above the recovery point could be beyond the end of the log after a crash.
+    start_offset = min(log.start_offset, log.recovery_point)
+    return start_offset if start_offset > log.segments.first.base_offset else None
+
+
+_OFFSETS_IN: Final[Mapping[str, Callable[[Log], int | None]]] = {
+    layout.RECOVERY_POINTS: lambda log: log.recovery_point,
+    layout.LOG_STARTS: _checkpointed_start,
+    layout.CLEANER_OFFSETS: lambda log: log.cleaned_up_to or None,
+}
+"""What each checkpoint has of a log."""

@@ -31,8 +31,8 @@ BATCHES_OPENED_MAX: Final = 8
 HEADERS_A_TURN: Final = 2_000
 """Headers that are looked at in one turn of the loop; each takes two microseconds."""
 
-Open = Callable[[], TimestampOffset | None]
-TimeSearch = Generator[Open | None, TimestampOffset | None, TimestampOffset | None]
+OpenBatch = Callable[[], TimestampOffset | None]
+TimeSearch = Generator[OpenBatch | None, TimestampOffset | None, TimestampOffset | None]
 """Yields a function that opens a batch, and is sent what that returns; or None, where a turn should end."""
 
 

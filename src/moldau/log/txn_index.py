@@ -31,12 +31,14 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    __slots__ = ("_files", "_transactions", "_unsynced", "path")
+    __slots__ = ("_files", "_transactions", "_unsynced", "_written", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.path = path
         self._transactions: list[AbortedTxn] | None = None
+        self._written = 0
+        """How many of the transactions in memory are in the file."""
         self._unsynced: list[str] = []
 
     def transactions(self) -> list[AbortedTxn]:
@@ -45,15 +47,24 @@ class TxnIndex:
             content = self._files.read(self.path) or b""
             whole = len(content) - len(content) % ENTRY_BYTES
             self._transactions = [AbortedTxn(*entry[1:]) for entry in ENTRY.iter_unpack(content[:whole])]
+            self._written = len(self._transactions)
         return self._transactions
 
     def append(self, transaction: AbortedTxn) -> None:
+        """Add a transaction. If StorageFault is raised, it is added but not written: `write` tries again."""
         known = self.transactions()
         assert not known or known[-1].last_offset < transaction.last_offset, "markers come in order"
-        position = len(known) * ENTRY_BYTES
         known.append(transaction)
-        self._unsynced = [self.path]
-        write_all(self._files.open(self.path, create=True), ENTRY.pack(VERSION, *transaction), position)
+        self.write()
+
+    def write(self) -> None:
+        """Write the transactions that are not in the file yet. Called before a flush and a roll."""
+        missing = (self._transactions or [])[self._written :]
+        if missing:
+            self._unsynced = [self.path]
+            entries = b"".join(ENTRY.pack(VERSION, *transaction) for transaction in missing)
+            write_all(self._files.open(self.path, create=True), entries, self._written * ENTRY_BYTES)
+            self._written += len(missing)
 
     def take_unsynced(self) -> list[str]:
         """Return the path if the file was written since the last call, so that a flush can sync it."""
@@ -71,6 +82,7 @@ class TxnIndex:
             write_all(file, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in entries), 0)
             self._unsynced = [self.path]
         self._transactions = entries
+        self._written = len(entries)
 
     def truncate(self, offset: int) -> None:
         known = self.transactions()
@@ -96,8 +108,9 @@ class TxnIndex:
         return bool(known) and known[-1].last_stable_offset >= up_to
 
     def release(self) -> None:
-        """Drop the entries from memory. An empty list is kept, so that the file need not be looked for again."""
-        if self._transactions:
+        """Drop the entries from memory, unless some are not written. An empty list is kept, so that the file need not
+        be looked for again."""
+        if self._transactions and self._written == len(self._transactions):
             self._transactions = None
 
 

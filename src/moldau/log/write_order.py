@@ -24,14 +24,14 @@ class WriteOrder:
         return self._last
 
     @contextmanager
-    def at(self, turn: int) -> Iterator[bool]:
-        """Hold the lock and yield whether write `turn` still has to be done."""
+    def at(self, number: int) -> Iterator[bool]:
+        """Hold the lock and yield whether the write of this number still has to be done."""
         with self._lock:
-            yield turn > self._void_up_to
+            yield number > self._void_up_to
 
-    def done(self, turn: int) -> None:
-        """Void all earlier writes: write `turn`, which holds the lock, has done their work too."""
-        self._void_up_to = turn
+    def done(self, number: int) -> None:
+        """Void all earlier writes: the one of this number, which holds the lock, has done their work too."""
+        self._void_up_to = number
 
     def void(self) -> None:
         """Void every write that was prepared before this call."""

@@ -1,1 +1,5 @@
-"""Metrics in the text format of Prometheus, with the names that dashboards for Kafka expect."""
+"""Metrics in the text format of Prometheus, with the names that dashboards for Kafka expect.
+
+Each `collect…` yields pieces of the text, and the event loop has a turn after each piece. An empty piece only ends the
+turn.
+"""

@@ -56,9 +56,10 @@ class UncleanElections:
             before = self._current.image.topics.get(name)
             after = topic.partitions
             for index in indexes:
-                if after[index].leader_recovery_state == RECOVERING:
+                leader = after[index].leader
+                if after[index].leader_recovery_state == RECOVERING and leader >= 0:
                     old = before.partitions[index] if before and index < len(before.partitions) else None
-                    self.count += old is None or old.leader != after[index].leader
+                    self.count += old is None or leader not in old.isr
 
 
 def collect_controller(image: MetadataImage, is_active: bool, unclean_elections: int) -> Iterator[str]:

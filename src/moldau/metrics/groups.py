@@ -56,8 +56,7 @@ def collect(
     now_ms: int,
     per_partition: bool,
 ) -> Iterator[str]:
-    """Yield pieces of text; an empty one only lets other work run. `ends` are the high watermarks of the partitions,
-    -1 if one is unknown."""
+    """`ends` are the high watermarks of the partitions, -1 if one is unknown."""
     sums: Counter[tuple[str, str]] = Counter()
     lags: Counter[tuple[str, str]] = Counter()
     known: list[Committed] = []

@@ -1,5 +1,6 @@
 """All partitions on this node. They follow the image: they are created, led or followed, reconfigured and removed as it
-changes.
+changes. What may take long is only begun by `on_image`: `ChunkedLayout` calls it, and in the next turns of the event
+loop `update_some` and `remove_some` until nothing is left.
 
 Finding one takes two dict lookups. The first image must be no older than the one when the node went down: an older
 image may assign a partition to other brokers, and it would be deleted here.
@@ -280,6 +281,8 @@ class Partitions:
             partition.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if self.views is not None:
                 self.views.on_source_closed(partition)
+            if not hosted:
+                self.traffic.forget(name.topic)
         self._delete_log(name, topic_id, now_ms)
 
     def _begin_removal(self, topic: TopicImage) -> None:

@@ -4,10 +4,11 @@ follower sees all records, and its fetch offset tells the leader how far it is.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.log.reading import Slice
 from moldau.log.txn_index import AbortedTxn
 from moldau.metadata.image import BrokerImage
@@ -94,6 +95,7 @@ class ConsumerReads:
                 if self.is_committed:
                     aborted = () if records is None else _aborted_in(partition, records, fetch.fetch_offset, up_to)
         except KafkaError as error:
+            _report_damage(partition, error)
             return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
             partition.traffic.failed_fetches += 1
@@ -163,6 +165,7 @@ class ReplicaReads:
                 limit = min(bytes_left, fetch.partition_max_bytes)
                 records = log.read(fetch.fetch_offset, limit, log.end_offset, at_least_one=is_first)
         except KafkaError as error:
+            _report_damage(partition, error)
             return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
             partition.traffic.failed_fetches += 1
@@ -200,6 +203,14 @@ class ReplicaReads:
         partition.traffic.replication_bytes_out += size
         if self._throttled is not None and self._throttled.includes(partition.name):
             self._throttled.limit.spend(size)
+
+
+def _report_damage(partition: ReadablePartition, error: KafkaError) -> None:
+    """Report a damaged batch to the operator: clients only learn that a message is corrupt."""
+    if isinstance(error.__cause__, MalformedData):
+        partition.traffic.failed_fetches += 1
+        damage = StorageFault(str(partition.name), OSError(errno.EIO, str(error)))
+        partition.report_fault("records cannot be read", damage)
 
 
 def _aborted_in(

@@ -251,7 +251,8 @@ class SessionCache:
         they would send all of them with every fetch."""
         is_follower = replica_id != CONSUMER
         while len(self._sessions) >= self._slots_max or not (is_follower or self._has_room(partition_count)):
-            if partition_count > self._partitions_max or not self._evict(now_ms, replica_id):
+            is_too_large = not is_follower and partition_count > self._partitions_max
+            if is_too_large or not self._evict(now_ms, replica_id):
                 return FetchSession(0, uses_topic_ids, replica_id)
         while (session_id := self._rng.randint(1, 2**31 - 1)) in self._sessions:
             continue

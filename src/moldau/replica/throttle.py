@@ -86,7 +86,7 @@ class ThrottledReplicas:
         self.limit.set(rate)
 
     def _throttle(self, topic: str, throttled_replicas: str) -> None:
-        """What is no replica was accepted by another controller, and is left out."""
+        """Leave out what is no replica: our controller refuses it, but another one may have accepted it."""
         replicas = {item.strip() for item in throttled_replicas.split(",") if item.strip()}
         if replicas == {"*"}:
             self._throttled[topic] = ALL

@@ -1,7 +1,8 @@
 """Verifications under way of whether a partition is part of a producer's transaction (KIP-890).
 
-If a marker is written meanwhile, the transaction that is being verified has ended: the guard is removed, and the
-records that waited are rejected. Otherwise they would open a transaction that nobody ends.
+`TransactionGate` calls `begin` before it asks the coordinator, `check` right before the append, and `finish` after it.
+If a marker is written meanwhile, the transaction that is being verified has ended: WriteTxnMarkers removes the guard
+(`finish`), and the records that waited are rejected. Otherwise they would open a transaction that nobody ends.
 """
 
 from __future__ import annotations

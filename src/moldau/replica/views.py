@@ -102,10 +102,12 @@ class Views:
     def on_source_closed(self, source: Partition) -> None:
         """This node has the source's partition no longer: keep nothing that refers to its log."""
         index = source.name.partition
-        for partitions in self._open.values():
+        for view, partitions in self._open.items():
             partition = partitions.get(index)
             if partition is not None and partition.source is source:
                 partitions.pop(index).close()
+                if not partitions:
+                    self._traffic.forget(view)
         self._indexes.pop((source.topic_id, index), None)
 
     def _drop_indexes(self) -> None:

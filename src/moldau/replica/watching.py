@@ -1,4 +1,8 @@
-"""Fetches that wait for a partition: consumers for the high watermark, followers for the log end offset."""
+"""Who is told of changes of a partition: consumers of the high watermark, followers of the log end offset.
+
+Watchers are fetch sessions, also while no fetch of theirs waits: the next one looks only at what has changed. And a
+view's partition watches that of its source.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ Watched_contra = TypeVar("Watched_contra", contravariant=True)
 
 
 class Watcher(Protocol[Watched_contra]):
-    """A fetch that is woken by new data."""
+    """A session or a view. If a fetch waits there, new data wakes it."""
 
     def high_watermark_moved(self, partition: Watched_contra, size: int) -> None:
         """Consumers can read `size` bytes more; 0 if the number is unknown."""

@@ -204,7 +204,6 @@ COLUMNS: Final = {
 }
 """`timestamp` is in milliseconds since 1970."""
 
-COMPARISONS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
 ARITHMETIC: Final = frozenset(("+", "-", "*", "/", "%"))
 
 

@@ -15,7 +15,7 @@ from moldau.log.cleaning.rows import Rows
 from moldau.wire.batch import LOG_APPEND_TIME_BIT
 from moldau.wire.records import read_varint
 
-VIEW_WORDS: Final = 4
+STRING_VIEW_WORDS: Final = 4
 INLINE_BYTES: Final = 12
 
 
@@ -44,8 +44,8 @@ def records_of(rows: Rows) -> Records:
 
 
 def slots(data: Bytes, starts: Numbers, ends: Numbers) -> pa.Array:
-    """The bytes from each start to its end as the even slots of an array over the data, which is not copied. The
-    positions must increase."""
+    """The bytes from each start to its end as the even slots of an array over the data, which is not copied: in Arrow a
+    slot begins where the one before it ends, so what lies between is in the odd ones. The positions must increase."""
     count = starts.size
     edges = np.empty(2 * count + 1, np.int32)
     edges[:-1:2] = starts
@@ -76,11 +76,12 @@ def unchecked_texts(data: Bytes, fields: Fields, rows: Numbers, is_null: Mask) -
     """The fields of these rows as texts that still lie in the data: nothing is copied. Nobody has checked that they are
     UTF-8; for a parser of JSON that does.
 
-    A view of a text is its length and, up to 12 bytes, itself; else its first 4 bytes, a buffer and a position in it.
+    Arrow's view of a text is its length and, up to 12 bytes, itself; else its first 4 bytes, a buffer and a position
+    in it.
     """
     starts = fields.starts[rows]
     lengths = fields.ends[rows] - starts
-    views = np.zeros((rows.size, VIEW_WORDS), np.uint32)
+    views = np.zeros((rows.size, STRING_VIEW_WORDS), np.uint32)
     views[:, 0] = lengths
     words: Numbers = np.ndarray((data.size - 3,), "<u4", data, strides=(1,))
     views[:, 1] = words[np.minimum(starts, words.size - 1)]
@@ -114,7 +115,7 @@ def timestamps(piece: Piece, records: Records) -> Numbers:
 def header_column(records: Records, name: str) -> pa.Array:
     """The last header of this name of each record; null if there is none or if it is no UTF-8."""
     counts, at = read(records.data, records.values.ends)
-    require((counts >= 0) & (at <= records.ends), "a record with a negative number of headers")
+    require((counts >= 0) & (at <= records.ends), "a record without a number of headers")
     wanted = name.encode()
     found: list[str | None] = [None] * counts.size
     for row in np.flatnonzero(counts).tolist():
@@ -128,6 +129,8 @@ def _header_in(body: bytes, count: int, wanted: bytes, row: int) -> str | None:
     try:
         for _ in range(min(count, len(body))):
             length, position = read_varint(body, position)
+            if length < 0:
+                raise BadRow(row, "a header without a name")
             key, position = body[position : position + length], position + length
             length, position = read_varint(body, position)
             if length < -1 or position > len(body):

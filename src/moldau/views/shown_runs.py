@@ -26,7 +26,7 @@ class Cut(NamedTuple):
     behind: int
     """Nothing else is shown below this offset."""
     is_full: bool
-    """Whether the reader may have more batches of the run, but not so many bytes."""
+    """Whether `bytes_max` left out batches of the run that the reader may have."""
 
 
 class ShownRun:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
 
+from moldau.base.ids import TopicPartition
 from moldau.log import layout
 from moldau.log.checkpoints import read_offsets
 from moldau.log.config import LogConfig
@@ -54,6 +56,46 @@ def test_what_was_computed_of_a_log_that_is_gone_is_not_written_of_the_next_of_i
     found = store.get(PARTITION)
     assert found is not None
     assert (found.start_offset, store.high_watermarks) == (0, {})
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_records_that_were_deleted_stay_deleted_if_a_topic_is_created_again_before_a_crash(
+    files: MemoryFiles, is_prepared: bool
+) -> None:
+    store, _ = load_store(files)
+    other = TopicPartition("other", 0)
+    filled(store).delete_records(3)
+    store.create(other, TOPIC_ID, LogConfig(), NOW_MS).flush()
+    store.write_checkpoints({PARTITION: 5, other: 0})
+    store.delete(other, bytes(16), NOW_MS)
+    if is_prepared:
+        preparation = store.prepare({other: TOPIC_ID}, NOW_MS)
+        preparation.run()
+        store.adopt(preparation)
+    store.create(other, TOPIC_ID, LogConfig(), NOW_MS)
+    store, _ = load_store(files.crash(Random(1)))
+    found = store.get(PARTITION)
+    assert found is not None
+    assert (found.start_offset, found.end_offset) == (3, 5)
+    assert store.high_watermarks == {}
+
+
+def test_a_truncation_lowers_what_the_checkpoints_say_before_a_crash(files: MemoryFiles) -> None:
+    """After an unclean election. Else the new records would count as deleted, or as cleaned: a tombstone among them
+    could be removed before the records that it deletes."""
+    store, _ = load_store(files)
+    log = filled(store)
+    log.delete_records(4)
+    log.cleaned_up_to = 4
+    store.write_checkpoints({PARTITION: 5})
+    store.truncate(PARTITION, 2)
+    for number in range(5):
+        log.append(batch_of([b"%d" % number]), leader_epoch=3, now_ms=NOW_MS)
+    log.flush()
+    store, _ = load_store(files.crash(Random(1)))
+    found = store.get(PARTITION)
+    assert found is not None
+    assert (found.start_offset, found.cleaned_up_to, found.end_offset) == (2, 2, 7)
 
 
 def test_a_log_is_cut_again_and_again_while_checkpoints_are_written(tmp_path: Path) -> None:

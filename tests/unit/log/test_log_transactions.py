@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log
@@ -10,13 +12,16 @@ from reading_committed import read_committed
 from writing_producers import end, end_refused, refused, send
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.producers import EPOCH_MAX
 from moldau.log.reading import aborted_between
 from moldau.log.txn_index import AbortedTxn, TxnIndex
 from moldau.log.validate import Origin
-from moldau.testing.files import MemoryFiles
+from moldau.testing.files import MemoryFile, MemoryFiles
+
+MARKER_BYTES = 78
 
 
 def test_last_stable_offset_waits_for_markers_and_for_the_high_watermark() -> None:
@@ -325,16 +330,70 @@ def test_aborted_transactions_survive_every_kind_of_restart() -> None:
     assert closed.last_stable_offset(log.end_offset) == stable
 
 
-def test_an_abort_that_the_index_would_not_take_ends_the_log_until_recovery() -> None:
+class RefusesIndexes(MemoryFiles):
+    """Refuses to open transaction indexes with `error`, if that is set; other files are not affected."""
+
+    error = 0
+
+    def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> MemoryFile:
+        if self.error and path.endswith(layout.TXN_INDEX):
+            raise StorageFault(path, OSError(self.error, "refused"))
+        return super().open(path, create=create, stays_open=stays_open)
+
+
+def test_an_abort_that_a_broken_disk_does_not_index_ends_the_log_until_recovery() -> None:
+    files = RefusesIndexes()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    send(log, 0, is_transactional=True)
+    files.error = errno.EIO
+    with pytest.raises(StorageFault):
+        end(log, commit=False)
+    assert log.fault is not None
+    recovered = load_store(files.restart())[0].get(PARTITION)
+    assert recovered is not None
+    assert aborted_between(recovered.segments, 0, 9) == [(7, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("index_bytes", [0, 10])
+def test_an_abort_that_a_full_disk_does_not_index_is_indexed_later(index_bytes: int) -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
     send(log, 0, is_transactional=True)
-    files.bytes_left = 78 + 10
-    with pytest.raises(StorageFault):
+    files.bytes_left = MARKER_BYTES + index_bytes
+    end(log, commit=False)
+    assert log.fault is None
+    for left in (0, None):
+        files.bytes_left = left
+        with pytest.raises(StorageFault) if left == 0 else nullcontext():
+            log.flush()
+    assert TxnIndex(files, log.segments.active.txn_index.path).transactions() == [(7, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+def test_a_shortage_delays_only_the_index_of_aborted_transactions(error: int) -> None:
+    files = RefusesIndexes()
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    files.error = error
+    for sequence in (0, 1):
+        send(log, sequence, is_transactional=True)
         end(log, commit=False)
-    assert log.fault is not None
-    files = files.restart()
-    recovered = load_store(files)[0].get(PARTITION)
-    assert recovered is not None
-    assert aborted_between(recovered.segments, 0, 9) == [(7, 0, 1, 2)]
+    with pytest.raises(StorageFault):
+        log.flush()
+    with pytest.raises(StorageFault):
+        log.roll(NOW_MS)
+    assert (log.end_offset, len(log.segments), log.fault) == (4, 1, None)
+    log.segments.active.txn_index.release()
+    aborted = [(7, 0, 1, 2), (7, 2, 3, 4)]
+    assert log.aborted_between(0, 4) == aborted
+    files.error = 0
+    log.roll(NOW_MS)
+    send(log, 2)
+    log.segments.first.release()
+    assert log.aborted_between(0, 4) == aborted
+    store.close()
+    loaded = load_store(files)[0].get(PARTITION)
+    assert loaded is not None
+    assert loaded.aborted_between(0, 4) == aborted

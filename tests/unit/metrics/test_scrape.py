@@ -21,7 +21,7 @@ from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
 from moldau.metrics.cluster import UncleanElections
 from moldau.metrics.groups import committed_offsets
 from moldau.prometheus.text import PIECE_SERIES
@@ -221,6 +221,21 @@ def test_unclean_elections_are_counted_by_the_active_controller() -> None:
     is_active = False
     elections.on_image(image(1, RECOVERING), changes)
     assert elections.count == 1
+
+
+def test_a_leader_in_recovery_that_goes_and_comes_back_is_no_unclean_election() -> None:
+    current = CurrentImage()
+    elections = UncleanElections(current, lambda: True)
+    changes = Changes(topics={"t": {0}})
+    counted = []
+    for epoch, (leader, isr) in enumerate(((1, 1), (2, 2), (-1, 2), (2, 2), (-1, 2), (1, 1)), 1):
+        recovery_state = RECOVERING if epoch > 1 else RECOVERED
+        state = PartitionState((1, 2), (isr,), leader, epoch, epoch, leader_recovery_state=recovery_state)
+        image = MetadataImage(topics=PersistentMap({"t": TopicImage("t", bytes(16), (state,))}))
+        elections.on_image(image, changes)
+        current.publish(image, changes)
+        counted.append(elections.count)
+    assert counted == [0, 1, 1, 1, 1, 2], "only the elections of 2 and in the end of 1 were unclean"
 
 
 def test_unclean_elections_are_counted_once_however_many_views_a_topic_has() -> None:

@@ -15,10 +15,13 @@ from moldau.base.ids import TopicPartition
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, PartitionRecord, TopicRecord
+from moldau.replica.partition import Partition
+from moldau.replica.reading import ConsumerReads, ReplicaReads
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.wire.messages.fetch import FetchPartition
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -370,3 +373,32 @@ def test_a_partition_that_the_disk_refused_is_moved_to_another_broker(node: InMe
     node.partitions.on_image(image, changes, node.clock.now_ms())
     assert node.partitions.absence("b", 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert node.partitions.missing_count == 0
+
+
+def test_a_topic_whose_last_partition_moves_away_has_no_metrics_of_its_own_here(node: InMemoryNode) -> None:
+    topic_id = node.create_topic("b", partitions=2)
+    node.partitions.traffic.of("b").bytes_in += 100
+    for index in (0, 1):
+        assert "b" in node.partitions.traffic.topics
+        moved = PartitionRecord(index, topic_id, [NODE_ID + 1], [NODE_ID + 1], leader=NODE_ID + 1)
+        image, changes = apply(node.current.image, [moved], 99, 1)
+        node.partitions.on_image(image, changes, node.clock.now_ms())
+    assert "b" not in node.partitions.traffic.topics
+    assert node.partitions.traffic.gone.bytes_in == 100, "the total of the node does not decrease"
+
+
+@pytest.mark.parametrize("is_follower", [False, True])
+def test_a_damaged_batch_is_reported_to_the_operator_too(
+    node: InMemoryNode, caplog: pytest.LogCaptureFixture, is_follower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.create_topic("t")
+    node.append("t")
+    node.flush()
+    partition = node.partition("t")
+    partition.log.segments.active.file.pwrite(bytes(20), 0)
+    monkeypatch.setattr(Partition, "check_replica", lambda *_: None)
+    reads = ReplicaReads(2, 1, None) if is_follower else ConsumerReads(False, False)
+    data, _ = reads.read(partition, 0, FetchPartition(0, fetch_offset=0, partition_max_bytes=1), 1, True)
+    assert (data.error_code, partition.traffic.failed_fetches) == (ErrorCode.CORRUPT_MESSAGE, 1)
+    assert "records cannot be read: t-0: " in caplog.text
+    assert "no batch at 0" in caplog.text

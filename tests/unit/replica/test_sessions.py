@@ -280,3 +280,10 @@ def test_a_session_drops_a_deleted_partition() -> None:
     node.timers.run_soon()
     gc.collect()
     assert gone() is None
+
+
+def test_a_follower_of_more_partitions_than_all_sessions_may_have_gets_the_slot_of_a_consumer() -> None:
+    cache = SessionCache(1, 1_000, Random(1), partitions_max=10)
+    assert cache.create(True, 0, partition_count=1).id
+    assert cache.create(True, 0, replica_id=2, partition_count=11).id
+    assert len(cache) == 1

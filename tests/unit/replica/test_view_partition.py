@@ -21,12 +21,13 @@ from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import PartitionChangeRecord
 from moldau.replica.partition import Partition
-from moldau.replica.view_partition import ViewPartition
+from moldau.replica.view_partition import SKIPS_A_READ, ViewPartition
 from moldau.server.handlers.describe_producers import DescribeProducers
 from moldau.server.router import Caller
 from moldau.views.definition import view_definition
-from moldau.views.field_ranges import RUN_BYTES_MIN, FieldKey, RunIndex
+from moldau.views.field_ranges import RUN_BYTES_MIN, FieldKey, IndexedRun, RunIndex
 from moldau.views.jobs import Evaluated
+from moldau.views.shown_runs import ShownRecords
 from moldau.wire.batch import split_batches
 from moldau.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -109,9 +110,11 @@ def test_a_source_that_moves_away_is_kept_by_nobody() -> None:
     view.read(0, 1 << 20, 1, True)
     views = node.partitions.views
     assert views is not None
+    assert {"orders", "v"} <= node.partitions.traffic.topics.keys()
     image, changes = moved_away(node.current.image)
     node.partitions.on_image(image, changes, node.clock.now_ms())
     assert view.is_closed
+    assert not {"orders", "v"} & node.partitions.traffic.topics.keys()
     del view
     held = weakref.ref(source.log)
     del source
@@ -165,6 +168,24 @@ def test_short_runs_are_not_indexed(batches: int) -> None:
     ranges = ((FieldKey(("a",), False), (0.0, 1.0)),)
     world.answer(Evaluated(0, batches, b"batch", (0,), (batches - 1,), batches, 1, 0, True, ranges=ranges))
     assert (world.view.index.find(0) is not None) == (batches * BATCH_BYTES >= RUN_BYTES_MIN)
+
+
+def test_few_runs_are_skipped_in_a_turn() -> None:
+    runs = 2 * SKIPS_A_READ + 5
+    world = ViewWorld(runs, view_definition({VIEW_WHERE: "a > 1"}))
+    world.view.index.check_version((1, 0, 0))
+    for offset in range(runs):
+        world.view.index.add(IndexedRun(offset, offset + 1, {FieldKey(("a",), False): (0.0, 1.0)}, 0, False))
+    skipped = []
+    while not skipped or world.timers:
+        if skipped:
+            world.run_timer()
+        shown = world.read()
+        skipped.append(world.counts.skipped_runs)
+    assert skipped == [SKIPS_A_READ, 2 * SKIPS_A_READ, runs]
+    assert world.wakes == 2, "a fetch that waits goes on skipping"
+    assert isinstance(shown, ShownRecords)
+    assert (shown.end_offset, shown.length, world.asked) == (runs, 0, [])
 
 
 @pytest.mark.parametrize(("kept_bytes", "asked"), [(64 << 20, [0, 5]), (0, [0])])

@@ -50,7 +50,10 @@ class ViewWorld:
             log=self.log, watchers=Watchers(), state=SimpleNamespace(leader_epoch=1), is_closed=False
         )
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
-        timers: Any = SimpleNamespace(after_ms=lambda delay, call: self.timers.append((self.now_ms + delay, call)))
+        timers: Any = SimpleNamespace(
+            after_ms=lambda delay, call: self.timers.append((self.now_ms + delay, call)),
+            soon=lambda call: self.timers.append((self.now_ms, call)),
+        )
         unused: Any = None
         self.counts = ViewCounts(self.reports.append)
         self.view = ViewPartition(

@@ -18,6 +18,7 @@ from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.log import checkpoints, compaction, layout
 from moldau.log.log import Log
+from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
 from moldau.runtime.cleaning import cleaner
 from moldau.runtime.cleaning.cleaner import SEGMENTS_READ_A_TURN
 from moldau.runtime.cleaning.ports import CleaningFailed
@@ -140,6 +141,66 @@ def test_few_segments_are_read_in_a_turn_after_a_restart(
         known.append(sum(each._largest_timestamp is not None or each._first_timestamp is not None for each in segments))
     assert max(after - before for before, after in pairwise(known)) == SEGMENTS_READ_A_TURN
     assert known[-1] == len(segments) == 3 * per_topic
+
+
+def test_new_epochs_are_flushed_in_a_thread_while_the_log_is_cleaned(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.create_topic("t")
+    two_dirty_segments(desk)
+    log = desk.log("t")
+    log.epochs.assign(log.last_epoch + 1, log.end_offset)
+    desk.wait()
+    assert len(desk.cleans.jobs) == 1
+    desk.node.flush()
+    assert not log.epochs.is_dirty
+    monkeypatch.setattr(Log, "flush", lambda _: pytest.fail("the loop must not wait for the disk"))
+    desk.settle()
+    assert (log.cleaned_up_to, desk.node.faults) == (3, [])
+
+
+def load_snapshot(log: Log) -> None:
+    """Forget of the producers what a restart forgets."""
+    log.producers.load(decode_snapshot(encode_snapshot(log.producers.active())), log.end_offset)
+
+
+def test_the_batches_of_one_producer_are_searched_in_a_turn_after_a_restart(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.create_topic("t")
+    for producer_id in range(5):
+        for sequence in (0, 1):
+            desk.write("t", {"a": "x"}, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    load_snapshot(desk.log("t"))
+    turns: list[Callable[[], None]] = []
+    monkeypatch.setattr(desk.cleaner, "_soon", turns.append)
+    searched: list[int] = [0]
+    turns.append(desk.cleaner._look)
+    while turns:
+        turns.pop()()
+        searched.append(sum(not each.is_from_snapshot for each in desk.log("t").producers.active()))
+    assert max(after - before for before, after in pairwise(searched)) == 1
+    (job,) = desk.cleans.jobs
+    kept = {number: (*last.earlier_offsets, last.last_data_offset) for number, last in job.producers.items()}
+    assert kept == {number: (2 * number, 2 * number + 1) for number in range(5)}
+
+
+def test_a_topic_deleted_while_batches_of_its_producers_are_searched(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.create_topic("t")
+    for producer_id in range(3):
+        desk.write("t", {"a": "x"}, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    load_snapshot(desk.log("t"))
+    turns: list[Callable[[], None]] = []
+    monkeypatch.setattr(desk.cleaner, "_soon", turns.append)
+    desk.cleaner._look()
+    desk.node.delete_topic("t")
+    while turns:
+        turns.pop()()
+    assert (desk.cleans.jobs, desk.cleaner.uncleanable, desk.node.faults) == ([], [], [])
+    assert not [each for each in caplog.records if each.name == "moldau.cleaner"]
+    assert desk.cleaner._timer is not None, "other logs are looked at later"
 
 
 def test_an_open_transaction_stops_the_cleaner(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from in_memory_node import batch
 from replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
@@ -129,6 +130,28 @@ def test_with_flush_messages_1_a_follower_acknowledges_only_flushed_records(
     assert not promise.done
     world.run(10)
     assert promise.done
+
+
+def test_with_flush_messages_1_what_a_full_disk_took_of_a_response_is_flushed_before_the_next_fetch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(flush_messages="1")
+    world.run(2_000)
+    monkeypatch.setattr(World, "disk_ms", lambda _: 50)
+    follower, leader = world.nodes[2].partition(), world.nodes[1].partition()
+    append(world)
+    size = leader.log.size_bytes
+    append(world)
+    world.nodes[2].files.bytes_left = size + 20  # enough for a checkpoint, and not for the second batch
+    durable_and_acknowledged = []
+    for _ in range(3_000):
+        world.run(1)
+        assert leader.leadership is not None
+        acknowledged = leader.leadership.followers[2].end_offset
+        durable_and_acknowledged.append((follower.log.recovery_point, acknowledged))
+    assert follower.log.end_offset == 1, "only the first batch fits"
+    assert all(acknowledged <= durable for durable, acknowledged in durable_and_acknowledged)
+    assert durable_and_acknowledged[-1] == (1, 1)
 
 
 def test_a_new_partition_does_not_wait_for_a_waiting_fetch() -> None:
@@ -341,6 +364,19 @@ def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.Mo
     monkeypatch.undo()
     world.run(1_100)
     assert world.nodes[2].partition(0).log.end_offset == 1
+
+
+def test_a_log_that_refuses_writes_and_is_not_flushed_does_not_stop_others() -> None:
+    """A truncation lacked space, and the next fetch completes it. Nobody flushes the log until then."""
+    world = World(partitions=4, flush_messages="1")
+    world.run(2_000)
+    fetcher, partition = world.nodes[2].fetchers._fetchers[1], world.nodes[2].partition(0)
+    partition.log.fault = StorageFault("a-0", OSError(errno.ENOSPC, "no space"))
+    fetcher._waiting_for_disk[partition] = None
+    promise = append(world, index=3)
+    assert promise is not None
+    world.run(1_000)
+    assert promise.done
 
 
 def test_an_unreachable_leader_is_asked_less_and_less_often_and_others_as_before(

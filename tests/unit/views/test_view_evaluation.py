@@ -28,7 +28,7 @@ from moldau.views.engine import QUERIES_MAX, Engine, EngineFailed
 from moldau.views.evaluation import Evaluated, evaluate
 from moldau.views.expressions import Field, walk
 from moldau.views.prepared import PreparedQueries
-from moldau.wire.batch import has_valid_crc, read_header, split_batches
+from moldau.wire.batch import has_valid_crc, read_header, split_batches, stamp_crc
 from moldau.wire.compression import Compression
 from moldau.wire.records import EndTxnMarker, Record, build_batch, decode_records, end_txn_batch
 
@@ -214,6 +214,16 @@ def test_masking_of_keys_and_headers() -> None:
 def test_headers_can_be_asked_for() -> None:
     assert values_shown({VIEW_WHERE: "header('trace') = 7"}, b"not json at all") == [b"not json at all"]
     assert values_shown({VIEW_WHERE: "header('other') = 7"}, b"{}") == []
+
+
+def test_a_header_whose_name_has_a_negative_length_is_refused() -> None:
+    batch = build_batch([Record(0, 0, None, b"{}", (("trace", b"7"),))])
+    length_at = batch.index(b"trace") - 1
+    for length in (1, 99):  # the varints of -1 and -50
+        batch[length_at] = length
+        stamp_crc(memoryview(batch))
+        with pytest.raises(MalformedData, match="the record at offset 0: a header without a name"):
+            evaluate(ENGINE, view_definition({VIEW_WHERE: "header('trace') = 7"}), bytes(batch), 0)
 
 
 def test_csv_values() -> None:

@@ -88,11 +88,12 @@ class Piece:
         return memoryview(self.content)[start : start + int(self.sizes[index])]
 
     def check(self, path: str) -> None:
-        """Raise MalformedData if offsets do not increase. They are outside the CRC: nothing else can be checked."""
+        """Raise MalformedData if offsets do not increase, or a magic is wrong: both are outside the CRC."""
         increases = bool((self.last_offsets >= self.base_offsets).all())
         increases = increases and bool((self.base_offsets[1:] > self.last_offsets[:-1]).all())
         if not increases or (self.data[self.starts + MAGIC_POSITION] != MAGIC).any():
-            raise MalformedData(f"{path}: offsets of the batches from {int(self.base_offsets[0])} on do not increase")
+            first = int(self.base_offsets[0])
+            raise MalformedData(f"{path}: offsets of the batches from {first} on do not increase, or magic is not 2")
 
     def check_crcs(self, indexes: Numbers) -> None:
         view = memoryview(self.content)

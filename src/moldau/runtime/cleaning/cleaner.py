@@ -19,6 +19,7 @@ from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.ports import RunInThread
+from moldau.base.steps import Steps
 from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
@@ -43,6 +44,7 @@ WATCH_MS: Final = 1_000
 """How often the cleaner checks whether the log that is being cleaned still needs it."""
 MIB: Final = 1 << 20
 LOG_CHANGED: Final = "the log changed while it was being cleaned"
+_DONE: Final = object()
 
 
 class Round(NamedTuple):
@@ -186,12 +188,10 @@ class LogCleaner:
                 self._soon(partial(self._look_at_some, rest, dirtiest))
                 return
         self._purge()
-        if dirtiest is not None:  # the log may have changed since it was looked at
-            dirtiest, _ = self._if_due(dirtiest.partition, now_ms, SEGMENTS_READ_A_TURN)
         if dirtiest is None:
             self._look_later()
         else:
-            self._begin(dirtiest, now_ms)
+            self._recall_producers(dirtiest.partition, compaction.recall_producers(dirtiest.partition.log))
 
     def _if_due(self, partition: Partition, now_ms: int, reads_max: int) -> tuple[DirtyLog | None, int]:
         """Return the log if it must be cleaned, and how many segments were read: after `reads_max` it is not known yet.
@@ -217,6 +217,25 @@ class LogCleaner:
 
     # --- cleaning ---------------------------------------------------------------------------------------------------
 
+    def _recall_producers(self, partition: Partition, steps: Steps[None]) -> None:
+        """Read what the state of the log's producers lost in a restart, for one producer in each turn of the loop. Then
+        begin the round, if the log is still due: it may have changed since it was looked at."""
+        try:
+            is_left = _is_compacted(partition) and next(steps, _DONE) is not _DONE
+        except (StorageFault, MalformedData) as fault:
+            self._on_unreadable(partition.log, fault)
+            self._look_later()
+            return
+        if is_left:
+            self._soon(partial(self._recall_producers, partition, steps))
+            return
+        now_ms = self._clock.now_ms()
+        dirty, _ = self._if_due(partition, now_ms, SEGMENTS_READ_A_TURN)
+        if dirty is None:
+            self._look_later()
+        else:
+            self._begin(dirty, now_ms)
+
     def _begin(self, dirty: DirtyLog, now_ms: int) -> None:
         settings = self._settings
         try:
@@ -233,6 +252,8 @@ class LogCleaner:
             self._on_unreadable(dirty.partition.log, fault)
             self._look_later()
             return
+        if dirty.partition.log.epochs.is_dirty:
+            dirty.partition.request_flush()  # in a thread, meanwhile: `begin_swap` would flush them on the loop
         self._round = Round(dirty.partition, job, self._clock.monotonic_ms())
         self._watch()
         self._worker.clean(job, settings.bytes_per_second).then(self._on_cleaned)

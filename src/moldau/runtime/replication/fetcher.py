@@ -166,8 +166,13 @@ class ReplicaFetcher:
 
     def _resume_partition(self, followed: Followed) -> None:
         followed.timer = None
-        if self._is_throttled(followed.partition):
+        partition = followed.partition
+        if self._is_throttled(partition):
             self._pause_partition(followed, THROTTLED_PAUSE_MS)
+        elif partition.durable_offset < partition.log.end_offset and partition.log.fault is None:
+            # A full disk ended an append after some batches: the next fetch would acknowledge them.
+            partition.request_flush()
+            self._pause_partition(followed, self._parts.settings.backoff_ms)
         else:
             self._set_position(followed)
             self._schedule()
@@ -189,7 +194,7 @@ class ReplicaFetcher:
 
     def _send_next(self) -> None:
         self._is_scheduled = False
-        if self._is_request_pending or self._is_closed or self._pause is not None or self._waiting_for_disk:
+        if self._is_request_pending or self._is_closed or self._pause is not None or self._waits_for_disk:
             return
         if not self._session and not self._out_of_range:
             return
@@ -307,6 +312,12 @@ class ReplicaFetcher:
         throttled = self._parts.throttled
         is_in_sync = self._parts.node_id in partition.state.isr
         return throttled is not None and not is_in_sync and throttled.is_throttled(partition.name)
+
+    @property
+    def _waits_for_disk(self) -> bool:
+        """Whether records must be flushed before the next fetch. A log that refuses writes is not flushed: the next
+        fetch may complete the truncation that it lacks."""
+        return any(partition.log.fault is None for partition in self._waiting_for_disk)
 
     def _await_disk(self, partition: Partition) -> None:
         if partition.durable_offset < partition.log.end_offset:
