@@ -148,7 +148,7 @@ def _measure(
     if _is_wanted(arguments, *STARTED):
         findings.beside += start_up(clusters, partial(_starts, arguments), progress)
     else:
-        _start_anew(clusters)
+        _start_fresh(clusters)
     if _is_wanted(arguments, IDLE, IDLE_CPU):
         findings.beside += idle(clusters, progress)
     beside.tell(progress, findings.beside)
@@ -161,7 +161,7 @@ def _measure(
         beside.tell(progress, [lost])
     size_quantities = [*map(agreed, arguments.grow), *map(in_sync, arguments.grow), CHANGE, *RESTARTS_OF_MANY]
     if _is_wanted(arguments, *size_quantities):
-        _start_anew(clusters)
+        _start_fresh(clusters)
         _sizes(arguments, clusters, findings, progress)
 
 
@@ -199,9 +199,9 @@ def _sizes(arguments: argparse.Namespace, clusters: Sequence[Cluster], findings:
         beside.tell(progress, findings.restarts)
 
 
-def _start_anew(clusters: Sequence[Cluster]) -> None:
+def _start_fresh(clusters: Sequence[Cluster]) -> None:
     for cluster in clusters:
-        cluster.start_anew()
+        cluster.start_fresh()
     for cluster in clusters:
         cluster.await_ready()
 

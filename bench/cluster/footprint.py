@@ -29,7 +29,7 @@ def start_up(clusters: Sequence[Cluster], repeats: Callable[[Cluster], int], pro
     for cluster in clusters:
         for turn in range(repeats(cluster)):
             progress.say(f"start: {cluster.name} {turn + 1} of {repeats(cluster)}")
-            began = cluster.start_anew()
+            began = cluster.start_fresh()
             cluster.await_ready()
             ready.samples[cluster.name].values.append(time.perf_counter() - began)
             led_by(cluster, 1)

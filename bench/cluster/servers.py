@@ -67,7 +67,7 @@ class Cluster(ABC):
         self.kill_all()
 
     @abstractmethod
-    def start_anew(self) -> float:
+    def start_fresh(self) -> float:
         """Start all nodes on empty directories and return at once; return the time at which they were started."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class MoldauCluster(Cluster):
         await_true(are_known, f"{self.name}: the addresses of metrics are known")
         return found
 
-    def start_anew(self) -> float:
+    def start_fresh(self) -> float:
         self.kill_all()
         shutil.rmtree(self._directory / "data", ignore_errors=True)
         self._base_port = free_ports()
@@ -231,7 +231,7 @@ class KafkaCluster(Cluster):
             self._run_script("stop")
             raise
 
-    def start_anew(self) -> float:
+    def start_fresh(self) -> float:
         self.kill_all()
         for command in self._commands.values():
             for directory in _log_dirs(command):

@@ -250,7 +250,7 @@ def three_nodes(bench: Bench, scale: float, cleanup: ExitStack) -> None:
     if not bench.is_wanted(killed, back):
         return
     cluster = cleanup.enter_context(MoldauCluster([f"{name}={value}" for name, value in SETTINGS.items()]))
-    cluster.start_anew()
+    cluster.start_fresh()
     cluster.await_whole()
     name = new_name()
     admin = admin_of(cluster.bootstrap)

@@ -157,7 +157,7 @@ def _with_three_nodes(arguments: argparse.Namespace, plan: Plan, findings: Findi
             clusters.append(house.enter_context(KafkaCluster(arguments.peers, arguments.peers_address)))
         progress.say("starting three nodes each")
         for cluster in clusters:
-            cluster.start_anew()
+            cluster.start_fresh()
         for cluster in clusters:
             cluster.await_ready()
         servers = [cluster.server for cluster in clusters]

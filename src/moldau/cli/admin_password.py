@@ -34,5 +34,5 @@ def renew_admin_password(address: str, properties: Mapping[str, str], directory:
         ):
             Users(ClusterAdmin(cluster, REQUEST_TIMEOUT_MS)).set_password(ADMIN, password)
     except (OSError, MalformedData, KafkaError, UnusableProperty) as error:
-        raise SetupFailed(f"{directory.client_file} is missing and cannot be made anew: {error}") from error
+        raise SetupFailed(f"{directory.client_file} is missing and cannot be made again: {error}") from error
     return password

@@ -118,7 +118,7 @@ class SecureStart:
         self._password = None
 
     def _watch(self, listener: Listener, metrics: Listener | None) -> None:
-        """Make client.properties anew if it is missing, then look hourly whether the certificate must be renewed. The
+        """Make client.properties again if it is missing, then look hourly whether the certificate must be renewed. The
         node itself notices the new certificate."""
         if self._recovery is not None:
             self._renew_password(self._recovery, listener.address)

@@ -125,7 +125,7 @@ class Cluster:
         return int(self._timeout_seconds * 1000)
 
     def close(self) -> None:
-        """Close all connections and discard the metadata; the next call starts anew."""
+        """Close all connections and discard the metadata; the next call starts again."""
         for node_id in list(self._channels):
             self.drop(node_id)
         self.forget()

@@ -90,7 +90,7 @@ def apply_in_steps(
             yield
         overlay.replace_topic(name)
     if number >= RECORDS_A_TURN:
-        yield  # large maps are distributed anew in the last step
+        yield  # large maps are distributed again in the last step
     return overlay.image(offset, epoch), overlay.changes
 
 

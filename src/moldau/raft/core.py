@@ -291,7 +291,7 @@ class Core:
         return self._timeout_at_ms() if self.may_stand else NEVER_MS
 
     def _next_election_at_ms(self) -> int:
-        """When to start the next election: a role that waited already keeps its deadline instead of starting anew."""
+        """When to start the next election: a role that waited already keeps its deadline instead of starting again."""
         match self.role:
             case _ if not self.may_stand:
                 return NEVER_MS

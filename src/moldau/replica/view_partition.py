@@ -153,7 +153,7 @@ class ViewPartition:
         """Only followers learn that."""
 
     def close(self) -> None:
-        """The view or its source was removed, or the source's partition was opened anew."""
+        """The view or its source was removed, or the source's partition was opened again."""
         self._is_removed = True
         for work in self._pending.values():
             self._evaluator.withdraw(self.name.topic, work)

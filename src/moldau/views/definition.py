@@ -54,7 +54,7 @@ class ViewDefinition:
 
     @property
     def changes_records(self) -> bool:
-        """Whether records are written anew, and not only left out."""
+        """Whether records are rewritten, and not only left out."""
         return self.select is not None or self.key != "keep" or not self.keeps_headers
 
 

@@ -211,6 +211,6 @@ def test_fresh_begins_anew_beside_damaged_files(
 def test_a_damaged_status_is_replaced(start: Start) -> None:
     start.directory.path.mkdir()
     (start.directory.path / "status.json").write_text("{")
-    run_command._refuse_namesake(Chosen(start.pipeline.file, {}, None, start.directory.path))
+    run_command._refuse_same_name(Chosen(start.pipeline.file, {}, None, start.directory.path))
     start.run()
     assert start.last_status().state == "stopped"

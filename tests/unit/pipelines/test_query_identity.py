@@ -175,7 +175,7 @@ def test_steps_that_changed_without_harm_are_reported(directory: StateDirectory)
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 2"), ()) == []
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 3"), ()) == [
         "sink counts: step b changed since the last run; what was written before stays as it is,"
-        " `--fresh counts` writes it anew"
+        " `--fresh counts` writes it again"
     ]
     assert identity.resumes_with_changed_steps(directory, query(a="select 0"), ["counts"]) == []
     assert identity.resumes_with_changed_steps(directory, query(a="select 0"), None) == [], "all are forgotten"

@@ -222,5 +222,5 @@ def test_no_password_is_set_if_its_client_file_cannot_be_written(
 
     monkeypatch.setattr(directory, "sync_file", fail)
     monkeypatch.setattr(Users, "set_password", lambda *_: pytest.fail("the password was set"))
-    with pytest.raises(SetupFailed, match=r"client.properties is missing and cannot be made anew: .*No space left"):
+    with pytest.raises(SetupFailed, match=r"client.properties is missing and cannot be made again: .*No space left"):
         renew_admin_password("localhost:1", {}, secured)

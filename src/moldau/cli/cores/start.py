@@ -1,7 +1,7 @@
 """`moldau start --cores N`: plans the nodes, checks the data directory, writes their settings, and runs them.
 
 The data directory is laid out like that of `moldau cluster start`, so `moldau cluster status` and `stop` work with it.
-The difference: server.properties is written anew at each start, from the options, the file and the variables.
+The difference: server.properties is written again at each start, from the options, the file and the variables.
 """
 
 from __future__ import annotations

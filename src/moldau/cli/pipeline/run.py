@@ -113,11 +113,11 @@ def run(
     if any(name.endswith(SUFFIXES) for name in fresh):
         raise click.UsageError("--fresh takes the name of a sink; write the file in front of it", ctx)
     if batch and fresh:
-        raise click.UsageError("a --batch has no checkpoints: there is nothing to begin anew with --fresh", ctx)
+        raise click.UsageError("a --batch has no checkpoints: there is nothing to start from scratch with --fresh", ctx)
     if existing and not fresh:
-        raise click.UsageError("--existing says what becomes of the output of sinks that begin anew: --fresh", ctx)
+        raise click.UsageError("--existing needs --fresh: it says what becomes of the output written before", ctx)
     pipeline = chosen.pipeline
-    _refuse_namesake(chosen)
+    _refuse_same_name(chosen)
     if deploy_mode == "cluster":
         ctx.exit(submit_pipeline(chosen, master, conf, _driver_arguments(ctx)))
     from moldau.pipelines.planning.compiling import Mode, Range
@@ -181,7 +181,7 @@ def _driver_arguments(ctx: click.Context) -> list[str]:
     return words
 
 
-def _refuse_namesake(chosen: Chosen) -> None:
+def _refuse_same_name(chosen: Chosen) -> None:
     """Refuse a file whose state directory belongs to another existing file with the same pipeline name."""
     from moldau.pipelines.problems import InvalidPipeline
     from moldau.pipelines.running.state_directory import StateRefused

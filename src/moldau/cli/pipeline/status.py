@@ -53,13 +53,13 @@ def status(target: str, watch: bool, output_format: str, state: Path | None) -> 
         _watch(directory)
         return
     while True:
-        _show(_with_namesake_note(_current(directory), Path(target)), output_format)
+        _show(_with_same_name_note(_current(directory), Path(target)), output_format)
         if not watch:
             return
         threading.Event().wait(WATCH_EVERY_S)
 
 
-def _with_namesake_note(current: RunStatus, file: Path) -> RunStatus:
+def _with_same_name_note(current: RunStatus, file: Path) -> RunStatus:
     """Add a note if the state is that of another file: two files with one pipeline name share a state directory."""
     last_file = Path(current.file or "")
     if not (file.is_file() and last_file.is_file()) or file.samefile(last_file):

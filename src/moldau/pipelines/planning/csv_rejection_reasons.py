@@ -68,7 +68,7 @@ def csv_rejection(value: bytes, schema: StructType, options: Mapping[str, str]) 
         return f"{len(lines)} lines; a record is one line of CSV"
     if len(lines[0]) != len(schema.fields):
         return f"{_with_noun(len(lines[0]), 'field')}, and the schema has {len(schema.fields)}"
-    return _misfit_of_fields(lines[0], schema, lower) or syntax.doubled_quote(lines[0])
+    return _mismatch_of_fields(lines[0], schema, lower) or syntax.doubled_quote(lines[0])
 
 
 def _not_parsed(text: str, options: Mapping[str, str]) -> str | None:
@@ -85,7 +85,7 @@ def _not_parsed(text: str, options: Mapping[str, str]) -> str | None:
     return None
 
 
-def _misfit_of_fields(texts: Sequence[str], schema: StructType, options: Mapping[str, str]) -> str | None:
+def _mismatch_of_fields(texts: Sequence[str], schema: StructType, options: Mapping[str, str]) -> str | None:
     null, checks, length_max = options.get("nullvalue", ""), scalar_checks(options), field_length_max(options)
     for text, field in zip(texts, schema.fields, strict=True):
         if length_max is not None and len(text) > length_max:
@@ -93,7 +93,7 @@ def _misfit_of_fields(texts: Sequence[str], schema: StructType, options: Mapping
         if text == null:
             if not field.nullable:
                 return f"field {field.name} is missing"
-        elif (reason := _misfit(text, field.dataType, checks)) is not None:
+        elif (reason := _mismatch(text, field.dataType, checks)) is not None:
             return f"field {field.name}: {quote(text)} {reason}"
     return None
 
@@ -160,7 +160,7 @@ class _Syntax:
         return re.compile(rf"{quote_char}({content}){quote_char}(?={separator}|[\r\n]|\Z)", re.DOTALL)
 
 
-def _misfit(text: str, data_type: DataType, checks: Checks) -> str | None:
+def _mismatch(text: str, data_type: DataType, checks: Checks) -> str | None:
     """Return why Spark does not read the text as this type, or None if it does."""
     if isinstance(data_type, NumericType) and _is_number_only_in_python(text, data_type):
         return is_not(data_type)

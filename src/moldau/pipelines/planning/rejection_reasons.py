@@ -120,7 +120,7 @@ def json_rejection(value: bytes, schema: StructType, options: Mapping[str, str])
         return f"not JSON: {error}"
     if not isinstance(content, Pairs):
         return f"not a JSON object but {_kind(content)}"
-    return next(_object_misfits(content, schema, "", scalar_checks(options)), None)
+    return next(_object_mismatches(content, schema, "", scalar_checks(options)), None)
 
 
 def _is_strict_json(options: Mapping[str, str]) -> bool:
@@ -141,34 +141,34 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _object_misfits(pairs: Pairs, schema: StructType, path: str, checks: Checks) -> Iterator[str]:
+def _object_mismatches(pairs: Pairs, schema: StructType, path: str, checks: Checks) -> Iterator[str]:
     types = {field.name: field.dataType for field in schema.fields}
     for name, value in pairs:
         if name in types and value is not None:
-            yield from _json_misfits(value, types[name], _join_path(path, name), checks)
+            yield from _json_mismatches(value, types[name], _join_path(path, name), checks)
     last = dict(pairs)
     for field in schema.fields:
         if not field.nullable and last.get(field.name) is None:
             yield f"field {_join_path(path, field.name)} is {'null' if field.name in last else 'missing'}"
 
 
-def _json_misfits(value: Any, data_type: DataType, path: str, checks: Checks) -> Iterator[str]:
+def _json_mismatches(value: Any, data_type: DataType, path: str, checks: Checks) -> Iterator[str]:
     """Yield the reasons why a value does not fit its type, if any; `value` is not None."""
     if isinstance(data_type, StructType) and isinstance(value, Pairs):
-        yield from _object_misfits(value, data_type, path, checks)
+        yield from _object_mismatches(value, data_type, path, checks)
     elif isinstance(data_type, ArrayType) and type(value) is list:
         for index, element in enumerate(value):
             if element is not None:
-                yield from _json_misfits(element, data_type.elementType, f"{path}[{index}]", checks)
+                yield from _json_mismatches(element, data_type.elementType, f"{path}[{index}]", checks)
     elif isinstance(data_type, MapType) and isinstance(value, Pairs):
         for name, each in value:
             if each is not None:
-                yield from _json_misfits(each, data_type.valueType, f"{path}[{quote(name)}]", checks)
-    elif (reason := _json_scalar_misfit(value, data_type, checks)) is not None:
+                yield from _json_mismatches(each, data_type.valueType, f"{path}[{quote(name)}]", checks)
+    elif (reason := _json_scalar_mismatch(value, data_type, checks)) is not None:
         yield f"field {path}: {quote(value)} {reason}"
 
 
-def _json_scalar_misfit(value: Any, data_type: DataType, checks: Checks) -> str | None:
+def _json_scalar_mismatch(value: Any, data_type: DataType, checks: Checks) -> str | None:
     if isinstance(data_type, (StructType, ArrayType, MapType)):
         return is_not(data_type)
     check = checks.get(type(data_type))

@@ -82,7 +82,7 @@ class Outputs:
         for name, (kind, target) in appended_by(pipeline).items():
             if name in kept and target in (self.topics if kind == TOPIC else self.tables):
                 raise PipelineError(
-                    f"{kind} {target} is also written by {name}, which does not begin anew: name it too"
+                    f"{kind} {target} is also written by {name}, which does not start from scratch: name it too"
                     f" (--fresh {name}), or run with --existing keep"
                 )
         if self.topics:

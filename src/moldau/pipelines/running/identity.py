@@ -218,7 +218,7 @@ def resumes_with_changed_steps(
     recorded = _recorded_queries(directory)
     return [
         f"sink {name}: step{'s' if len(changed) > 1 else ''} {', '.join(changed)} changed since the last run; what was"
-        f" written before stays as it is, `--fresh {name}` writes it anew"
+        f" written before stays as it is, `--fresh {name}` writes it again"
         for name, query in queries.items()
         if name in recorded and name not in forgotten and directory.has_progress(name)
         if (changed := _changed_steps(query, recorded[name]))

@@ -201,7 +201,9 @@ def write_json(path: Path, content: Mapping[str, Any], sync: bool = True) -> Non
             sync_directory(str(path.parent))
 
 
-def read_json(path: Path, keys: Collection[str] = (), remedy: str = "`--fresh` begins anew") -> dict[str, Any] | None:
+def read_json(
+    path: Path, keys: Collection[str] = (), remedy: str = "`--fresh` starts from scratch"
+) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if there is no file. Raise StateRefused, with what to do about it, if it
     holds anything else or lacks one of the keys."""
     try:
