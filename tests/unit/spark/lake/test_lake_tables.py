@@ -432,3 +432,15 @@ def test_a_directory_that_may_not_be_written_names_the_table(tmp_path: Path, kin
     path = str(tmp_path / "file" / "events")
     with pytest.raises((StorageFault, LakeError), match=path):
         append(path, kind, numbers(1))
+
+
+@pytest.mark.parametrize("partition_by", [(), ("day",)])
+def test_years_that_python_lacks_are_stored(tmp_path: Path, kind: str, partition_by: tuple[str, ...]) -> None:
+    """A record whose microseconds were taken for milliseconds is in the year 11476."""
+    path = tmp_path / "events"
+    moments = pa.array([300_000_000_000_000_000, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    days = pa.array([0, 1], pa.int32()).cast(pa.date32())
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "at": moments, "day": days})
+    assert append(str(path), kind, rows, BatchTag("q", 0), partition_by)
+    stored = own_rows(path, kind).sort_by("id")
+    assert stored["at"].cast(pa.int64()).to_pylist() == [300_000_000_000_000_000, 0]
