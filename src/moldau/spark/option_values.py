@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 SHOWN_MAX: Final = 60
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SYNONYMS: Final = {
     **dict.fromkeys(["yes", "y", "on", "1", "t"], "true"),
@@ -59,6 +61,14 @@ def positive(name: str, text: str) -> int:
     return _number(name, text, "a whole number above 0, such as 1000", lowest=1)
 
 
+def positive_int32(name: str, text: str) -> int:
+    """Parse a number that Kafka's clients take as a Java int, and that requests have as such."""
+    number = positive(name, text)
+    if number > INT32_MAX:
+        raise wrong(name, f"a whole number from 1 to {INT32_MAX}", text)
+    return number
+
+
 def integer(name: str, text: str) -> int:
     try:
         return int(text)
@@ -67,14 +77,14 @@ def integer(name: str, text: str) -> int:
 
 
 def _number(name: str, text: str, allowed: str, lowest: int) -> int:
-    if not text.strip().isdecimal() or int(text) < lowest:
+    if not text.strip().isdecimal() or not lowest <= int(text) <= INT64_MAX:
         raise wrong(name, allowed, text)
     return int(text)
 
 
 def timestamp_ms(name: str, text: str) -> int:
     """Parse a Kafka timestamp: milliseconds since the epoch."""
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or int(text) > INT64_MAX:
         raise wrong(name, "a time in milliseconds since 1970, such as 1767225600000", text, _as_milliseconds(text))
     return int(text)
 
