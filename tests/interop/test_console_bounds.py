@@ -41,7 +41,7 @@ def test_an_export_that_is_not_whole_says_so(page: Page, ten: str, monkeypatch: 
     assert last.startswith(b"stopped: the limit of 4 records")
     monkeypatch.setattr(tails, "EXPORT_SECONDS_MAX", 0.0)
     (last,) = page.get(f"/api/topics/{ten}/export").body.splitlines()
-    assert "which is the most for one export" in json.loads(last)["stopped"]["message"]
+    assert "it took 0 seconds, which is the most for one export" in json.loads(last)["stopped"]["message"]
 
 
 def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
