@@ -149,7 +149,7 @@ function compactionView(data, compact) {
     compact && h("div.row", button(compacted ? "Again" : "Write keys twice and compact", compact)),
     compacted && h("div.grid", column("Before", compacted.before, compacted.after), compacted.after
       ? column("After", compacted.after, null)
-      : h("div", h("h3", "After"), h("p.muted", { role: "status" }, "The log cleaner is at work …"))));
+      : h("div", h("h3", "After"), h("p.muted", { role: "status" }, compacted.waiting ? "The log cleaner is at work …" : "The log cleaner has removed nothing within a minute."))));
 }
 
 function column(title, rows, after) {

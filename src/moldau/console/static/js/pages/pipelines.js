@@ -23,7 +23,9 @@ export async function pipelinesPage({ root, signal, crumbs, every, may }) {
       told = now;
       replace(list, data.rows.length ? data.rows.map((row) => pipeline(row, may)) : nothing(data));
     } catch (error) {
-      if (error.name !== "AbortError") replace(list, errorNotice(error));
+      if (error.name === "AbortError") return;
+      told = ""; // the same answer must be drawn again
+      replace(list, errorNotice(error));
     }
   };
   append(root, [head("Pipelines", { about: "Spark pipelines that turn topics into topics and lake tables." }), list]);

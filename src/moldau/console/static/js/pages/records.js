@@ -28,7 +28,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
   const { topic } = params;
   topicCrumbs(crumbs, topic, ["Records"]);
   const url = path("/api/topics/{topic}/records", { topic });
-  const state = { query, next: null, stream: null, count: 0 };
+  const state = { query, next: null, stream: null, count: 0, asked: 0 };
   const list = h("section.records", { "aria-label": "Records" });
   const status = h("span", { role: "status" });
   const problem = h("div");
@@ -56,22 +56,26 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   async function search({ go_on: goOn = false } = {}) {
     stopLive();
+    const mine = (state.asked += 1);
     pause.hidden = true;
     more.disabled = true;
     replace(problem);
     if (!goOn) list.classList.add("loading");
     try {
       const answer = await get(`${url}?${queryString({ ...choiceOf(state.query), cursor: goOn ? state.next : null })}`, { signal });
+      if (mine !== state.asked) return; // another search or the live view was begun meanwhile
       if (!goOn) {
         replace(list);
         state.count = 0;
       }
       show(answer);
     } catch (error) {
-      if (error.name !== "AbortError") replace(problem, errorNotice(error));
+      if (error.name !== "AbortError" && mine === state.asked) replace(problem, errorNotice(error));
     } finally {
-      more.disabled = false;
-      list.classList.remove("loading");
+      if (mine === state.asked) {
+        more.disabled = false;
+        list.classList.remove("loading");
+      }
     }
   }
 
@@ -88,6 +92,9 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   function startLive({ fresh = false } = {}) {
     stopLive();
+    state.asked += 1;
+    list.classList.remove("loading");
+    replace(problem);
     if (fresh) replace(list, h("p.muted.live-hint", "Waiting for new records …"));
     more.hidden = true;
     pause.hidden = false;

@@ -56,8 +56,8 @@ function overview({ root, live }, data) {
     replace(numbers, figures([
       ["Records", format.count(now.records), "log end minus log start"],
       ["Rate", format.rate(now.records_per_second), "records written"],
-      ["Size", format.bytes(data.size_bytes), "all replicas"],
-      ["Partitions", format.count(data.partitions), data.replicas === null ? null : format.plural(data.replicas, "replica") + " each"],
+      ["Size", format.bytes(now.size_bytes), "all replicas"],
+      ["Partitions", format.count(now.partitions), format.plural(now.replicas, "replica") + " each"],
       ["Lag", data.readers.length ? format.count(now.lag) : format.NOTHING, data.readers.length ? (now.lag_seconds === null ? null : format.duration(now.lag_seconds)) : "no group reads it"],
     ]));
     replace(rows, partitionTable(now.partition_rows));
