@@ -1,7 +1,7 @@
 """Server-Sent Events: streams that tell a page what changed, bounded in number and in time.
 
-A feed is asked in a thread what is new. Feeds of the collector are asked after each of its rounds; feeds that read
-records block for up to a second themselves, in threads of their own.
+A feed is asked in a thread what is new. Feeds of the collector are asked after each of its rounds; those of live
+records and of the page Learn have no collector and wait for up to a second themselves, in threads of their own (tails).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moldau.console.web import Threads
 
 STREAMS_MAX: Final = 64
 TAILS_MAX: Final = 12
-"""Streams that read records: each has a thread and a connection."""
+"""Streams whose feed waits itself: each has a thread."""
 ALIVE_EVERY_SECONDS: Final = 15.0
 STREAM_SECONDS_MAX: Final = 1800.0
 EVENTS_EVERY_SECONDS: Final = 0.4

@@ -1,5 +1,8 @@
-"""HTTP around the handlers: hosts, headers, tokens, bodies, errors, the files of the pages. The only async code besides
-live.py; it never waits for Kafka or a disk itself."""
+"""HTTP around the handlers: hosts, headers, bodies, errors, the files of the pages.
+
+Of the console's modules only this one, live.py, console.py (sessions, logins, routes) and server.py have `async`. They
+never wait for Kafka or a disk themselves: handlers run in `Threads`.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -185,7 +186,7 @@ def compact(call: Call) -> dict[str, Any]:
             records = [
                 Record(NEXT_OFFSET, now_ms(), key.encode(), f"version {version}".encode()) for key in COMPACTION_KEYS
             ]
-            write(cluster, PRACTICE, 0, records)
+            cluster.retry(partial(write, cluster, PRACTICE, 0, records), ADMIN_TIMEOUT_MS)  # its leader may be new
         before = _shown(cluster)
     compaction = practice.compaction = {"before": before, "after": None, "waiting": True}
     threading.Thread(target=_watch, args=(call, practice, compaction), name="compaction", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Records: search, one record, live, produce, replay."""
+"""Records: search, one record, produce, replay. The live view and exports are in tails.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of records: the live view and downloads."""
+"""Streams of records: the live view (Server-Sent Events, `live.py` polls it) and exports (one long download)."""
 
 from __future__ import annotations
 
