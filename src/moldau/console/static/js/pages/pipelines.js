@@ -1,7 +1,7 @@
 // Pipelines: what flows where and how fast, batches, watermarks, and records that did not parse.
 
 import { get, path, post } from "../api.js";
-import { button, empty, errorNotice, figures, head, lag, notice, state, words } from "../components.js";
+import { button, empty, errorNotice, figures, head, lag, notice, state, whatIsLeft, words } from "../components.js";
 import { spark } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field } from "../dialog.js";
@@ -88,10 +88,10 @@ async function sendAgain(topic) {
       const answer = await post(path("/api/topics/{topic}/replay", { topic }), { ...body, dry_run: !sure });
       if (sure) return answer;
       planned = body.to;
-      plan.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}.`;
+      plan.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}. ${whatIsLeft(answer)}`;
       form.querySelector("button[type=submit]").textContent = "Send them";
       throw new StayOpen();
     },
   });
-  if (done) toast(`Sent ${format.plural(done.copied, "record")} again`, { kind: "ok" });
+  if (done) toast(`Sent ${format.plural(done.copied, "record")} again`, { kind: "ok", hint: whatIsLeft(done) });
 }

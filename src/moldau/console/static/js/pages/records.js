@@ -1,7 +1,7 @@
 // Records of a topic: from a place in it or live, filtered, with links, exports and replays.
 
 import { get, path, post, queryString } from "../api.js";
-import { button, empty, errorNotice } from "../components.js";
+import { button, empty, errorNotice, whatIsLeft } from "../components.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field, select } from "../dialog.js";
 import * as format from "../format.js";
@@ -245,11 +245,11 @@ async function replayDialog(topic, choice) {
       const answer = await post(path("/api/topics/{topic}/replay", { topic }), { ...body, dry_run: planned !== same });
       if (planned === same) return answer;
       planned = same;
-      words.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}.`;
+      words.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}. ${whatIsLeft(answer)}`;
       form.querySelector("button[type=submit]").textContent = `Copy ${format.plural(answer.matching, "record")}`;
       throw new StayOpen();
     },
   });
-  if (done) toast(`Copied ${format.plural(done.copied, "record")}`, { kind: "ok" });
+  if (done) toast(`Copied ${format.plural(done.copied, "record")}`, { kind: "ok", hint: whatIsLeft(done) });
 }
 
