@@ -106,6 +106,7 @@ def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
         ("PATCH", "/api/topics/{topic}", {"set": {"retention.ms": "\ud800"}}),
         ("PATCH", "/api/topics/{topic}", {"unset": ["\ud800"]}),
         ("POST", "/api/topics/{topic}/replay", {"to": "\ud800"}),
+        ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "committed": False}),
         ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "where": 'key == "\ud800'}),
         ("POST", "/api/where", {"where": 'key == "\ud800"'}),
         ("POST", "/api/groups/g/reset", {"to": "\ud800", "new": True}),
