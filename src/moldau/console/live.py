@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from moldau.console.collector.collector import Collector
+from moldau.console.daemon_pool import DaemonPool
 from moldau.console.failures import api_error, internal_error, too_many
 from moldau.console.web import Threads
 
@@ -55,7 +55,7 @@ class _EventStream(StreamingResponse):
 class Streams:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._tail_threads = ThreadPoolExecutor(TAILS_MAX, "tail")
+        self._tail_threads = DaemonPool(TAILS_MAX, "tail")
         self._open = 0
         self._tails = 0
         self._stopping = False
