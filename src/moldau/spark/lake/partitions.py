@@ -13,6 +13,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moldau.spark.lake.tables import LakeError
+
 Partition = tuple[tuple[str, str | None], ...]
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -47,8 +49,17 @@ def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partiti
         batch = batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in columns]))
     starts = [0, *_changes(batch, columns), batch.num_rows]
     for start, end in pairwise(starts):
-        values = tuple((name, text_of(batch.column(name)[start].as_py())) for name in columns)
+        values = tuple((name, text_of(_value(batch, name, start))) for name in columns)
         yield values, batch.slice(start, end - start)
+
+
+def _value(batch: pa.RecordBatch, name: str, row: int) -> object:
+    try:
+        return batch.column(name)[row].as_py()
+    except OverflowError:
+        raise LakeError(
+            f"column {name} has a date outside of the years 1 to 9999, by which no table is partitioned"
+        ) from None
 
 
 def _changes(batch: pa.RecordBatch, columns: Sequence[str]) -> list[int]:

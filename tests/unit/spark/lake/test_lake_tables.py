@@ -444,3 +444,9 @@ def test_years_that_python_lacks_are_stored(tmp_path: Path, kind: str, partition
     assert append(str(path), kind, rows, BatchTag("q", 0), partition_by)
     stored = own_rows(path, kind).sort_by("id")
     assert stored["at"].cast(pa.int64()).to_pylist() == [300_000_000_000_000_000, 0]
+
+
+def test_a_partition_of_a_year_that_no_directory_name_has_is_refused(tmp_path: Path, kind: str) -> None:
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([0, 5_000_000], pa.int32()).cast(pa.date32())})
+    with pytest.raises(LakeError, match="column day has a date outside of the years 1 to 9999"):
+        append(str(tmp_path / "events"), kind, rows, BatchTag("q", 0), ["day"])
