@@ -8,6 +8,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.cluster import Cluster
+from moldau.spark.exactly_once import wire
 from moldau.spark.exactly_once.wire import KafkaTransactionRequests
 from moldau.spark.options import write_options
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -48,3 +49,38 @@ def test_a_coordinator_that_is_not_there_yet_is_looked_up_again() -> None:
         requests_to(cluster).last_micro_batch_id()
     assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert cluster.lookups > 1
+
+
+class RefusingSending:
+    """Sends nothing: the leader refuses it."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+    def __init__(self, *arguments: Any) -> None:
+        pass
+
+    def send(self, batches: Any) -> None:
+        raise KafkaError(self.code, f"t-0: {self.code.name}")
+
+    def abandon(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, "t-0: MESSAGE_TOO_LARGE"),
+        (
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            "sink: another run of this query has taken over, or the transaction timed out: INVALID_PRODUCER_EPOCH",
+        ),
+    ],
+)
+def test_records_that_a_leader_refuses_are_said_once(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, said: str
+) -> None:
+    monkeypatch.setattr(RefusingSending, "code", code)
+    monkeypatch.setattr(wire, "Sending", RefusingSending)
+    with pytest.raises(KafkaError) as raised:
+        requests_to(RefusingCluster(ErrorCode.NONE)).write(iter(()))
+    assert str(raised.value) == said
