@@ -141,3 +141,17 @@ def test_a_record_that_is_sent_again_keeps_its_empty_key(page: Page, address: st
     with page.expect_request("**/api/topics/oddities/records") as sent:
         dialog.get_by_role("button", name="Produce").click()
     assert sent.value.post_data_json["key"] == ""
+
+
+def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
+    unknown = {"groups": None, "readers": [], "lag": None, "lag_seconds": None}
+    page.route("**/api/live/**", lambda route: route.abort())
+    change(page, "/api/topics?*", lambda data: [row.update(unknown) for row in data["rows"]])
+    change(page, "/api/topics/orders", lambda data: data.update(unknown))
+    page.goto(f"{address}/topics")
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_text("no group")).to_have_count(0)
+    page.goto(f"{address}/topics/orders")
+    expect(page.locator(".figure").filter(has_text="Lag")).to_contain_text("not read yet")
+    page.goto(f"{address}/topics/orders/groups")
+    expect(page.get_by_text("The groups are not read yet")).to_be_visible()
