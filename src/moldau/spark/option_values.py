@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 SHOWN_MAX: Final = 60
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+COMPRESSION_LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+GZIP_DEFAULT: Final = ("gzip", -1)
 UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SYNONYMS: Final = {
     **dict.fromkeys(["yes", "y", "on", "1", "t"], "true"),
@@ -74,6 +76,19 @@ def integer(name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise wrong(name, "a whole number such as 3", text) from None
+
+
+def compression_level(codec: str) -> Callable[[str, str], int]:
+    """Return the parser of a codec's level, which has the bounds that Kafka's producers have."""
+    lowest, highest = COMPRESSION_LEVELS.get(codec, (-INT32_MAX, INT32_MAX))
+
+    def parse(name: str, text: str) -> int:
+        level = integer(name, text)
+        if not lowest <= level <= highest and (codec, level) != GZIP_DEFAULT:
+            raise wrong(name, f"a whole number from {lowest} to {highest}", text)
+        return level
+
+    return parse
 
 
 def _number(name: str, text: str, allowed: str, lowest: int) -> int:

@@ -126,6 +126,15 @@ def test_a_stream_has_no_end() -> None:
         ({"kafka.compression.type": "brotli"}, "kafka.compression.type is none, gzip, snappy, lz4 or zstd, not brotli"),
         ({"kafka.compression.type": "gz"}, "not gz; did you mean gzip"),
         ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "high"}, "is a whole number such as 3"),
+        (
+            {"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "10"},
+            "is a whole number from 1 to 9, not 10",
+        ),
+        (
+            {"kafka.compression.type": "lz4", "kafka.compression.lz4.level": "-1"},
+            "is a whole number from 1 to 17, not -1",
+        ),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "23"}, "number from -131072 to 22, not 23"),
         ({"kafka.delivery.timeout.ms": "soon"}, "kafka.delivery.timeout.ms is a whole number above 0, .*, not soon"),
         ({"kafka.request.timeout.ms": str(2**31)}, "kafka.request.timeout.ms is a whole number from 1 to 2147483647"),
         ({"queryId": "q", "batchId": str(2**63)}, "batchId is a whole number of at least 0, such as 3, not 92233720"),
@@ -179,3 +188,7 @@ class TestBeforeItIsKnownWhatTheyAreFor:
 
     def test_without_a_subscription_they_may_be_a_sinks(self) -> None:
         check_options(HERE)
+
+
+def test_the_default_level_of_gzip_may_be_said() -> None:
+    assert sink({"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "-1"}).compression_level == -1
