@@ -450,3 +450,13 @@ def test_a_partition_of_a_year_that_no_directory_name_has_is_refused(tmp_path: P
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([0, 5_000_000], pa.int32()).cast(pa.date32())})
     with pytest.raises(LakeError, match="column day has a date outside of the years 1 to 9999"):
         append(str(tmp_path / "events"), kind, rows, BatchTag("q", 0), ["day"])
+
+
+def test_iceberg_tells_an_empty_text_from_null_in_a_partition(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "p": ["", None, "a"]})
+    append(str(path), "iceberg", rows, BatchTag("q", 0), ["p"])
+    table = StaticTable.from_metadata(str(path))
+    for condition, ids_found in (("p = ''", [1]), ("p is null", [2]), ("p = 'a'", [3])):
+        assert table.scan(row_filter=condition).to_arrow()["id"].to_pylist() == ids_found, condition
+    assert ids(path, "iceberg") == [1, 2, 3]
