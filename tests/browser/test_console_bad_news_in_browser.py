@@ -155,3 +155,12 @@ def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, addres
     expect(page.locator(".figure").filter(has_text="Lag")).to_contain_text("not read yet")
     page.goto(f"{address}/topics/orders/groups")
     expect(page.get_by_text("The groups are not read yet")).to_be_visible()
+
+
+def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
+    letters = {"topic": "bookstore-dead", "records": None}
+    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
+    page.goto(f"{address}/pipelines")
+    figure = page.locator(".figure").filter(has_text="Dead letters")
+    expect(figure).to_contain_text("–")
+    expect(figure).to_contain_text("not there, or not read yet")

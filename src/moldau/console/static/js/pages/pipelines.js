@@ -47,7 +47,7 @@ function pipeline(row, may) {
       ["Batch", row.batch === null || row.batch === undefined ? format.NOTHING : format.count(row.batch), !row.batch_seconds ? null : `took ${format.milliseconds(row.batch_seconds * 1000)}`],
       ["Watermark", row.watermark_ms ? format.moment(row.watermark_ms) : format.NOTHING, row.watermark_ms ? format.ago(row.watermark_ms) : "none", "text"],
       ["Lag", format.count(row.lag), "records"],
-      row.dead_letters && ["Dead letters", format.count(row.dead_letters.records ?? 0), row.dead_letters.records === null ? "the topic does not exist yet" : h("a", { href: link("topics", row.dead_letters.topic, "records") }, "Look at them")],
+      row.dead_letters && ["Dead letters", format.count(row.dead_letters.records), row.dead_letters.records === null ? "the topic is not there, or not read yet" : h("a", { href: link("topics", row.dead_letters.topic, "records") }, "Look at them")],
     ]),
     row.graph?.nodes?.length ? h("div.drawing", graph(row.graph.nodes, row.graph.edges, `Flow of ${row.name}`)) : null,
     row.queries?.length ? queries(row.queries) : null,
