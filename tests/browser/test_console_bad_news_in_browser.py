@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -109,3 +110,57 @@ def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, 
         for record in answer["records"]
     )
     assert first == again
+
+
+@pytest.mark.parametrize("path", ["/topics/orders/records", "/pipelines"])
+def test_a_replay_that_did_not_look_at_all_says_so(page: Page, address: str, shop: Shop, path: str) -> None:
+    answer = {"ok": True, "matching": 17, "copied": 17, "scanned": {"records": 17, "bytes": 1}, "stopped": "work"}
+    page.route("**/api/topics/*/replay", lambda route: route.fulfill(json=answer))
+    letters = {"topic": "orders", "records": 5}
+    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
+    page.goto(f"{address}{path}")
+    page.get_by_role("button", name=re.compile("Replay …|Send dead letters again …")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("To topic").fill("payments")
+    dialog.get_by_role("button", name="Count").click()
+    expect(dialog).to_contain_text("17 records would be copied to payments. There may be more")
+    dialog.get_by_role("button", name=re.compile("Copy 17 records|Send them")).click()
+    expect(page.locator(".toast").filter(has_text="17 records")).to_contain_text("There may be more")
+
+
+def test_a_record_that_is_sent_again_keeps_its_empty_key(page: Page, address: str, shop: Shop) -> None:
+    def change_record(data: dict[str, Any]) -> None:
+        data["record"] |= {"key": {"kind": "text", "text": "", "bytes": 0}, "headers_cut": True}
+
+    change(page, "/api/topics/oddities/records/0/0", change_record)
+    page.goto(f"{address}/topics/oddities/records/0/0")
+    page.get_by_role("button", name="Send again …").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("has more headers, which are left out")
+    page.route("**/api/topics/oddities/records", lambda route: route.fulfill(json={"partition": 0, "offset": 1}))
+    with page.expect_request("**/api/topics/oddities/records") as sent:
+        dialog.get_by_role("button", name="Produce").click()
+    assert sent.value.post_data_json["key"] == ""
+
+
+def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
+    unknown = {"groups": None, "readers": [], "lag": None, "lag_seconds": None}
+    page.route("**/api/live/**", lambda route: route.abort())
+    change(page, "/api/topics?*", lambda data: [row.update(unknown) for row in data["rows"]])
+    change(page, "/api/topics/orders", lambda data: data.update(unknown))
+    page.goto(f"{address}/topics")
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_text("no group")).to_have_count(0)
+    page.goto(f"{address}/topics/orders")
+    expect(page.locator(".figure").filter(has_text="Lag")).to_contain_text("not read yet")
+    page.goto(f"{address}/topics/orders/groups")
+    expect(page.get_by_text("The groups are not read yet")).to_be_visible()
+
+
+def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
+    letters = {"topic": "bookstore-dead", "records": None}
+    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
+    page.goto(f"{address}/pipelines")
+    figure = page.locator(".figure").filter(has_text="Dead letters")
+    expect(figure).to_contain_text("–")
+    expect(figure).to_contain_text("not there, or not read yet")

@@ -304,6 +304,20 @@ def test_learning(page: Page, address: str) -> None:
     expect(page.get_by_role("button", name="Create the topic")).to_be_visible()
 
 
+def test_learning_what_compaction_does(page: Page, address: str) -> None:
+    open_page(page, address, "/learn")
+    page.get_by_role("button", name="Create the topic").click()
+    page.get_by_role("button", name="10 without a key").click()
+    expect(page.locator(".stage .record").first).to_be_visible()
+    page.get_by_role("button", name="and compact").click()
+    expect(page.get_by_role("heading", name="Before: 9 records")).to_be_visible()
+    expect(page.get_by_role("heading", name="After: 3 records")).to_be_visible()
+    page.get_by_role("button", name="Again").click()
+    expect(page.get_by_role("heading", name=re.compile(r"Before: 1\d records"))).to_be_visible()
+    page.get_by_role("button", name="Remove the topic").click()
+    expect(page.get_by_role("button", name="Create the topic")).to_be_visible()
+
+
 def test_a_login_sees_what_its_acls_let_it(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="the extra `tls` is not installed")
     with broker(secure=True) as kafka:

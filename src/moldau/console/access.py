@@ -52,7 +52,7 @@ class Access:
         self.closers: list[Callable[[], None]] = []
         """What else ends with this access: practice consumers."""
         self.turns = asyncio.Semaphore(REQUESTS_MAX)
-        """Of the event loop."""
+        """`Console` takes a turn on the event loop, before a request gets a thread."""
         self.uses = 0
         """Sessions of this user."""
         self._lock = threading.Lock()

@@ -70,6 +70,8 @@ def api_error(error: Exception) -> ApiError | None:
         return ApiError(409, "CONFLICT", error.message)
     if isinstance(error, ToolFailed | BadOffset | UnusableProperty):
         return bad_request(str(error))
+    if isinstance(error, UnicodeEncodeError):  # JSON has such texts, and Kafka's requests do not
+        return bad_request("a text has half of a surrogate pair, which is no character")
     if isinstance(error, OSError | MalformedData):
         return ApiError(502, "CLUSTER_UNREACHABLE", f"the cluster does not answer: {error}")
     return None

@@ -1,5 +1,6 @@
-"""The practice of the page Learn: consumers in the console's process that read the practice topic as one group, and a
-compaction before and after. Nothing outside of topics that begin with `moldau-learn` is touched."""
+"""What the page Learn runs in the console's process: consumers that read the practice topic as one group, each in a
+thread, and what was seen of a compaction. `endpoints/learn` starts and stops them; all of it ends with the user's
+access. Nothing outside of topics that begin with `moldau-learn` is touched."""
 
 from __future__ import annotations
 
@@ -46,13 +47,18 @@ class Practice:
     consumers: list[PracticeConsumer] = field(default_factory=list)
     received: deque[Consumption] = field(default_factory=lambda: deque(maxlen=READ_RECENTLY))
     compaction: dict[str, Any] | None = None
+    """The records before and after, as the page gets them; another object for each compaction that is begun."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
     _number: int = 0
     _names: int = 0
 
     def set_consumers(self, count: int) -> None:
-        """Start or stop consumers until there are this many; the newest stop first."""
+        """Start or stop consumers until there are this many; the newest stop first. None start after `close`: the user
+        has logged out meanwhile."""
         with self._lock:
+            if self._closed:
+                return
             leaving = self.consumers[count:]
             del self.consumers[count:]
             while len(self.consumers) < count:
@@ -77,6 +83,7 @@ class Practice:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             leaving, self.consumers = self.consumers, []
         for consumer in leaving:
             consumer.stop()

@@ -1,7 +1,7 @@
 """Server-Sent Events: streams that tell a page what changed, bounded in number and in time.
 
-A feed is asked in a thread what is new. Feeds of the collector are asked after each of its rounds; feeds that read
-records block for up to a second themselves, in threads of their own.
+A feed is asked in a thread what is new. Feeds of the collector are asked after each of its rounds; those of live
+records and of the page Learn have no collector and wait for up to a second themselves, in threads of their own (tails).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,12 +17,13 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from moldau.console.collector.collector import Collector
+from moldau.console.daemon_pool import DaemonPool
 from moldau.console.failures import api_error, internal_error, too_many
 from moldau.console.web import Threads
 
 STREAMS_MAX: Final = 64
 TAILS_MAX: Final = 12
-"""Streams that read records: each has a thread and a connection."""
+"""Streams whose feed waits itself: each has a thread."""
 ALIVE_EVERY_SECONDS: Final = 15.0
 STREAM_SECONDS_MAX: Final = 1800.0
 EVENTS_EVERY_SECONDS: Final = 0.4
@@ -55,7 +55,7 @@ class _EventStream(StreamingResponse):
 class Streams:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._tail_threads = ThreadPoolExecutor(TAILS_MAX, "tail")
+        self._tail_threads = DaemonPool(TAILS_MAX, "tail")
         self._open = 0
         self._tails = 0
         self._stopping = False

@@ -1,11 +1,13 @@
-"""HTTP around the handlers: hosts, headers, tokens, bodies, errors, the files of the pages. The only async code besides
-live.py; it never waits for Kafka or a disk itself."""
+"""HTTP around the handlers: hosts, headers, bodies, errors, the files of the pages.
+
+Of the console's modules only this one, live.py, console.py (sessions, logins, routes) and server.py have `async`. They
+never wait for Kafka or a disk themselves: handlers run in `Threads`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -19,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from moldau.console.daemon_pool import DaemonPool
 from moldau.console.failures import ApiError, api_error, bad_request, internal_error, not_found
 from moldau.console.options import ConsoleOptions, host_of, is_allowed_host
 
@@ -48,8 +51,8 @@ class Threads:
     """Two pools: requests that wait for the cluster cannot hold up those that answer from memory."""
 
     def __init__(self) -> None:
-        self._cluster = ThreadPoolExecutor(CLUSTER_THREADS, "cluster")
-        self._memory = ThreadPoolExecutor(MEMORY_THREADS, "memory")
+        self._cluster = DaemonPool(CLUSTER_THREADS, "cluster")
+        self._memory = DaemonPool(MEMORY_THREADS, "memory")
 
     async def run(self, asks_cluster: bool, function: Any, *arguments: Any) -> Any:
         pool = self._cluster if asks_cluster else self._memory
@@ -72,8 +75,12 @@ class Guard:
                 await self._app(scope, receive, send)
             return
 
+        has_begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
@@ -88,7 +95,12 @@ class Guard:
         if scope["path"].startswith("/api/"):
             # Names are taken apart before they are decoded: a group's name may have a slash.
             scope["path"] = scope["raw_path"].partition(b"?")[0].decode("latin-1")
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except asyncio.CancelledError:  # the server stops, and waits no longer for what the cluster does not answer
+            if not has_begun:
+                stopping = ApiError(503, "STOPPING", "the console stops")
+                await error_response(stopping)(scope, receive, send_with_headers)
 
 
 def check_request(scope: Scope, options: ConsoleOptions) -> None:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 SHOWN_MAX: Final = 60
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+COMPRESSION_LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+GZIP_DEFAULT: Final = ("gzip", -1)
 UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SYNONYMS: Final = {
     **dict.fromkeys(["yes", "y", "on", "1", "t"], "true"),
@@ -59,6 +63,14 @@ def positive(name: str, text: str) -> int:
     return _number(name, text, "a whole number above 0, such as 1000", lowest=1)
 
 
+def positive_int32(name: str, text: str) -> int:
+    """Parse a number that Kafka's clients take as a Java int, and that requests have as such."""
+    number = positive(name, text)
+    if number > INT32_MAX:
+        raise wrong(name, f"a whole number from 1 to {INT32_MAX}", text)
+    return number
+
+
 def integer(name: str, text: str) -> int:
     try:
         return int(text)
@@ -66,15 +78,28 @@ def integer(name: str, text: str) -> int:
         raise wrong(name, "a whole number such as 3", text) from None
 
 
+def compression_level(codec: str) -> Callable[[str, str], int]:
+    """Return the parser of a codec's level, which has the bounds that Kafka's producers have."""
+    lowest, highest = COMPRESSION_LEVELS.get(codec, (-INT32_MAX, INT32_MAX))
+
+    def parse(name: str, text: str) -> int:
+        level = integer(name, text)
+        if not lowest <= level <= highest and (codec, level) != GZIP_DEFAULT:
+            raise wrong(name, f"a whole number from {lowest} to {highest}", text)
+        return level
+
+    return parse
+
+
 def _number(name: str, text: str, allowed: str, lowest: int) -> int:
-    if not text.strip().isdecimal() or int(text) < lowest:
+    if not text.strip().isdecimal() or not lowest <= int(text) <= INT64_MAX:
         raise wrong(name, allowed, text)
     return int(text)
 
 
 def timestamp_ms(name: str, text: str) -> int:
     """Parse a Kafka timestamp: milliseconds since the epoch."""
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or int(text) > INT64_MAX:
         raise wrong(name, "a time in milliseconds since 1970, such as 1767225600000", text, _as_milliseconds(text))
     return int(text)
 

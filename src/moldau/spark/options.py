@@ -22,11 +22,12 @@ from moldau.spark.offsets import parse_assignment, parse_offsets_option
 from moldau.spark.option_values import (
     boolean,
     choice,
+    compression_level,
     did_you_mean,
     duration_ms,
-    integer,
     natural,
     positive,
+    positive_int32,
     timestamp_ms,
     wrong,
 )
@@ -37,7 +38,6 @@ T = TypeVar("T")
 
 KAFKA: Final = "kafka."
 BOOTSTRAP: Final = "bootstrap.servers"
-OFFSETS_EXAMPLE: Final = '{"orders": {"0": 23, "1": -2}}'
 SOURCE_OPTIONS: Final = frozenset(
     [
         "assign",
@@ -205,8 +205,8 @@ def read_options(given: Mapping[str, str], is_stream: bool | None) -> ReadOption
         records_per_task_max=_value(options, "maxRecordsPerPartition", positive, None),
         include_headers=_value(options, "includeHeaders", boolean, False),
         read_committed=_isolation(kafka),
-        fetch_bytes_max=_value(kafka, "fetch.max.bytes", positive, 16 << 20, KAFKA),
-        partition_bytes_max=_value(kafka, "max.partition.fetch.bytes", positive, 4 << 20, KAFKA),
+        fetch_bytes_max=_value(kafka, "fetch.max.bytes", positive_int32, 16 << 20, KAFKA),
+        partition_bytes_max=_value(kafka, "max.partition.fetch.bytes", positive_int32, 4 << 20, KAFKA),
         delegation_token=_delegation_token(options, kafka),
     )
 
@@ -228,10 +228,10 @@ def write_options(given: Mapping[str, str], is_stream: bool = False) -> WriteOpt
         acks=-1 if acks == "all" else int(acks),
         is_idempotent=idempotent,
         compression=Compression.from_name(codec),
-        compression_level=_value(kafka, f"compression.{codec}.level", integer, None, KAFKA),
-        batch_bytes_max=_value(kafka, "max.request.size", positive, 1 << 20, KAFKA),
-        request_timeout_ms=_value(kafka, "request.timeout.ms", positive, 30_000, KAFKA),
-        delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", positive, 120_000, KAFKA),
+        compression_level=_value(kafka, f"compression.{codec}.level", compression_level(codec), None, KAFKA),
+        batch_bytes_max=_value(kafka, "max.request.size", positive_int32, 1 << 20, KAFKA),
+        request_timeout_ms=_value(kafka, "request.timeout.ms", positive_int32, 30_000, KAFKA),
+        delivery_timeout_ms=_value(kafka, "delivery.timeout.ms", positive_int32, 120_000, KAFKA),
         metadata_timeout_ms=_value(kafka, "max.block.ms", positive, 60_000, KAFKA),
         exactly_once=_exactly_once(options, kafka, is_stream, idempotent),
         delegation_token=_delegation_token(options, kafka),
@@ -263,7 +263,7 @@ def _exactly_once(
         transactional_id_prefix=options.get("transactionalidprefix", "moldau-spark"),
         staging=options.get("staginglocation") or _staging(options.get("checkpointlocation", "")),
         inline_bytes_max=_value(options, "stagingInlineBytes", natural, 1 << 20),
-        transaction_timeout_ms=_value(kafka, "transaction.timeout.ms", positive, None, KAFKA),
+        transaction_timeout_ms=_value(kafka, "transaction.timeout.ms", positive_int32, None, KAFKA),
         batch=batch,
     )
 
@@ -374,7 +374,7 @@ def _place(options: Mapping[str, str], prefix: str, default: Place) -> Place:
     if text.strip().lower() in ENDS:
         return Place(everywhere=ENDS[text.strip().lower()])
     if not text.strip().startswith("{"):
-        allowed = f"earliest, latest or offsets as JSON such as {OFFSETS_EXAMPLE} (-2 earliest, -1 latest)"
+        allowed = 'earliest, latest or offsets as JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
         raise wrong(offsets, allowed, text, did_you_mean(text, ENDS))
     return Place(offsets=_parsed(offsets, parse_offsets_option, text))
 

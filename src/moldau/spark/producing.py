@@ -10,6 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from random import Random
+from time import monotonic
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
@@ -21,6 +24,11 @@ from moldau.spark.sending import RecordBatch, Sending
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import next_sequence, read_header, stamp_producer
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+METADATA_AGE_MAX_S: Final = 300.0
+"""As metadata.max.age.ms of Kafka's clients."""
+_metadata_since: WeakKeyDictionary[Cluster, float] = WeakKeyDictionary()
+"""When a cluster's metadata was forgotten last, or first used here."""
 
 
 class Producer:
@@ -80,12 +88,22 @@ class Producer:
 
 def partition_count_of(cluster: Cluster, options: WriteOptions) -> Callable[[str], int]:
     """Return a function that counts a topic's partitions. The broker creates a missing topic if it is allowed to."""
+    _forget_old_metadata(cluster)
 
     def count(topic: str) -> int:
         metadata = cluster.retry(lambda: cluster.topic(topic, create=True), options.metadata_timeout_ms)
         return len(metadata.leaders)
 
     return count
+
+
+def _forget_old_metadata(cluster: Cluster) -> None:
+    """Let the cluster request its metadata again now and then, as Kafka's producers do. Workers run for days, and a key
+    must go to the same partition from all of them soon after partitions were added."""
+    now = monotonic()
+    if now - _metadata_since.setdefault(cluster, now) >= METADATA_AGE_MAX_S:
+        cluster.forget()
+        _metadata_since[cluster] = now
 
 
 def encoded(

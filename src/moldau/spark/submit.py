@@ -3,8 +3,8 @@
 In client mode nothing is submitted: the driver is this process, and `moldau.spark.session` connects to the master. In
 cluster mode the driver runs in the cluster, so the pipeline's file, the files beside it and Moldau are sent there.
 
-spark-submit puts every file into the driver's working directory under its base name. The program is this package's
-`__main__.py`, so that the same command runs there: `moldau pipeline run FILE …`.
+spark-submit puts every file into the driver's working directory under its base name. The program is the `__main__.py`
+of `moldau`, so that the same command runs there: `moldau pipeline run FILE …`.
 """
 
 from __future__ import annotations

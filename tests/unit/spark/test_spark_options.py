@@ -72,6 +72,9 @@ class TestPlaces:
         ({"startingOffsets": '{"t": 5'}, 'startingOffsets: {"t": 5 is not JSON such as {"orders"'),
         ({"startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp: 5 is not of the form"),
         ({"startingTimestamp": "-5"}, "startingTimestamp is a time in milliseconds since 1970, such as .*, not -5"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp is a time in milliseconds .*, not 9223372036"),
+        ({"kafka.fetch.max.bytes": str(2**31)}, "kafka.fetch.max.bytes is a whole number from 1 to 2147483647, not 21"),
+        ({"maxOffsetsPerTrigger": str(2**63)}, "maxOffsetsPerTrigger is a whole number above 0, .*, not 9223372036"),
         ({"startingTimestamp": "2026-01-01"}, "not 2026-01-01; did you mean 1767225600000"),
         ({"startingTimestamp": "2026-01-01T01:00+01:00"}, "did you mean 1767225600000"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not maybe$"),
@@ -123,7 +126,18 @@ def test_a_stream_has_no_end() -> None:
         ({"kafka.compression.type": "brotli"}, "kafka.compression.type is none, gzip, snappy, lz4 or zstd, not brotli"),
         ({"kafka.compression.type": "gz"}, "not gz; did you mean gzip"),
         ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "high"}, "is a whole number such as 3"),
+        (
+            {"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "10"},
+            "is a whole number from 1 to 9, not 10",
+        ),
+        (
+            {"kafka.compression.type": "lz4", "kafka.compression.lz4.level": "-1"},
+            "is a whole number from 1 to 17, not -1",
+        ),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "23"}, "number from -131072 to 22, not 23"),
         ({"kafka.delivery.timeout.ms": "soon"}, "kafka.delivery.timeout.ms is a whole number above 0, .*, not soon"),
+        ({"kafka.request.timeout.ms": str(2**31)}, "kafka.request.timeout.ms is a whole number from 1 to 2147483647"),
+        ({"queryId": "q", "batchId": str(2**63)}, "batchId is a whole number of at least 0, such as 3, not 92233720"),
         ({"deliveryGuarantee": "exactly once"}, "not exactly once; did you mean exactly-once"),
         ({"queryId": "q"}, "queryId and batchId go together"),
         ({"tpic": "t"}, "did you mean topic"),
@@ -174,3 +188,7 @@ class TestBeforeItIsKnownWhatTheyAreFor:
 
     def test_without_a_subscription_they_may_be_a_sinks(self) -> None:
         check_options(HERE)
+
+
+def test_the_default_level_of_gzip_may_be_said() -> None:
+    assert sink({"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "-1"}).compression_level == -1

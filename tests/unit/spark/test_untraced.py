@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.spark.errors.untraced import HIDE_TRACEBACK, RUNTIME, WORKER, untraced
 
 
@@ -22,7 +23,15 @@ def fails(error: Exception) -> None:
 
 
 @pytest.mark.usefixtures("in_worker")
-@pytest.mark.parametrize("error", [KafkaError(ErrorCode.NONE, "x"), ConnectionRefusedError("x"), ValueError("x")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(ErrorCode.NONE, "x"),
+        ConnectionRefusedError("x"),
+        StorageFault("/lake/orders", PermissionError(errno.EACCES, "Permission denied")),
+        ValueError("x"),
+    ],
+)
 def test_what_is_expected_has_none(error: Exception) -> None:
     with pytest.raises(type(error)):
         fails(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -14,7 +15,7 @@ from moldau.client.cluster_admin import ClusterAdmin
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import partition_count, partition_rows, unknown_topic
-from moldau.console.failures import bad_request
+from moldau.console.failures import ApiError, bad_request
 from moldau.console.learning import CONSUMERS_MAX, PRACTICE, Practice
 from moldau.console.live import Event, Feed
 from moldau.console.records.choosing import Choice
@@ -185,18 +186,19 @@ def compact(call: Call) -> dict[str, Any]:
             records = [
                 Record(NEXT_OFFSET, now_ms(), key.encode(), f"version {version}".encode()) for key in COMPACTION_KEYS
             ]
-            write(cluster, PRACTICE, 0, records)
+            cluster.retry(partial(write, cluster, PRACTICE, 0, records), ADMIN_TIMEOUT_MS)  # its leader may be new
         before = _shown(cluster)
-    practice.compaction = {"before": before, "after": None, "waiting": True}
-    threading.Thread(target=_watch, args=(call, practice, len(before)), name="compaction", daemon=True).start()
+    compaction = practice.compaction = {"before": before, "after": None, "waiting": True}
+    threading.Thread(target=_watch, args=(call, practice, compaction), name="compaction", daemon=True).start()
     return {"before": before, "waiting": True}
 
 
-def _watch(call: Call, practice: Practice, count: int) -> None:
-    """Write a record now and then, which closes the segment before it, until there are fewer records than before."""
+def _watch(call: Call, practice: Practice, compaction: dict[str, Any]) -> None:
+    """Write a record now and then, which closes the segment before it, until there are fewer records than before. Ends
+    if the topic is removed or another compaction is begun meanwhile."""
     deadline = time.monotonic() + COMPACTION_SECONDS
-    after = None
-    while time.monotonic() < deadline and practice.compaction is not None:
+    count, after = len(compaction["before"]), None
+    while time.monotonic() < deadline and practice.compaction is compaction:
         time.sleep(0.5)
         try:
             with call.access.cluster() as cluster:
@@ -207,14 +209,14 @@ def _watch(call: Call, practice: Practice, count: int) -> None:
                     [Record(NEXT_OFFSET, now_ms(), b"clock", b"a later record closes the segment")],
                 )
                 shown = [each for each in _shown(cluster) if each["key"] != "clock"]
-        except (KafkaError, OSError, MalformedData):
+        except (KafkaError, OSError, MalformedData, ApiError):
             continue
         if len(shown) < count:
             after = shown
             if len(shown) == len(COMPACTION_KEYS):
                 break
-    if practice.compaction is not None:
-        practice.compaction = {**practice.compaction, "after": after, "waiting": False}
+    if practice.compaction is compaction:
+        practice.compaction = {**compaction, "after": after, "waiting": False}
 
 
 def _shown(cluster: Cluster) -> list[dict[str, Any]]:

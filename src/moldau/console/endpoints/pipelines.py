@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ HOW_TO: Final = "`moldau console --pipelines DIR` shows the runs of the pipeline
 def list_pipelines(call: Call) -> dict[str, Any]:
     directories = call.options.pipelines
     state = call.access.collector.look()
-    rows = [row for directory in directories for row in _rows(Path(directory), state)][:PIPELINES_MAX]
+    rows = list(islice((row for directory in directories for row in _rows(Path(directory), state)), PIPELINES_MAX))
     empty = None
     if not rows:
         empty = (

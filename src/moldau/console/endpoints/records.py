@@ -1,4 +1,4 @@
-"""Records: search, one record, live, produce, replay."""
+"""Records: search, one record, produce, replay. The live view and exports are in tails.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEARCH: Final = ("from", "partition", "limit", "cursor", "committed", *choosing.
 REPLAY_RECORDS_MAX: Final = 10_000
 REPLAY_BYTES_MAX: Final = 64 << 20
 REPLAY_FIELDS: Final = (
-    "to", "from", "partition", "limit", "keep_partition", "dry_run", "committed", *choosing.PARAMETERS,
+    "to", "from", "partition", "limit", "keep_partition", "dry_run", *choosing.PARAMETERS,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Streams of records: the live view and downloads."""
+"""Streams of records: the live view (Server-Sent Events, `live.py` polls it) and exports (one long download)."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def export(call: Call) -> StreamingResponse:
                 yield found.records
                 positions = found.next
                 if found.stopped == "work":
-                    stopped.append(f"{work.records} records were looked at, which is the most for one export")
+                    stopped.append(f"{_bound_of(work)}, which is the most for one export")
                     return
             if positions is not None and any(at < ends[index] for index, at in positions.items()):
                 stopped.append(f"the limit of {limit} records is reached")
@@ -179,11 +179,16 @@ def export(call: Call) -> StreamingResponse:
     return _Export(lines(), FORMATS[kind], f"{name}.{kind}")
 
 
+def _bound_of(work: Work) -> str:
+    if work.records >= work.records_max:
+        return f"{work.records} records were looked at"
+    return f"it took {work.seconds_max:.0f} seconds"
+
+
 class _Export(StreamingResponse):
     def __init__(self, lines: Iterator[bytes], media_type: str, name: str) -> None:
         disposition = {"content-disposition": f'attachment; filename="{name}"'}
         super().__init__(_blocks(lines), media_type=media_type, headers=disposition)
-        self._lines = lines
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:

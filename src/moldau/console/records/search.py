@@ -138,7 +138,10 @@ class NewestFirst:
         self._starts, self._uppers = starts, dict(uppers)
 
     def search(self, choice: Choice, limit: int, work: Work, record_bytes: Mapping[int, float]) -> Found:
-        """Return up to `limit` records. `record_bytes` is about how large records are, for the size of windows."""
+        """Return up to `limit` records. `record_bytes` is about how large records are, for the size of windows.
+
+        It always gets ahead: if a bound is reached before a window is whole, one more is read without bounds.
+        """
         begin, insisted = dict(self._uppers), False
         found: list[FoundRecord] = []
         found_bytes = 0

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
+from moldau.base.errors import KafkaError, MalformedData, StorageFault, UnusableProperty
 
 EXPECTED: Final[tuple[type[Exception], ...]] = (
     KafkaError,
     MalformedData,
+    StorageFault,
     UnusableProperty,
     ConnectionError,
     TimeoutError,
 )
-"""Errors of the cluster or the network. Their messages name topic, partition or address."""
+"""Errors of the cluster, the network or a disk. Their messages name topic, partition, address or path."""
 RUNTIME: Final = "SPARK_PYTHON_RUNTIME"
 WORKER: Final = "PYTHON_WORKER"
 """The value of RUNTIME in processes that Spark starts."""

@@ -2,8 +2,8 @@
 
     <staging location>/<sink id>/<random>.staged        batches one after the other, as the index in the message says
 
-Nothing is synced: if a machine dies before the commit, Spark runs the batch again. A missing, short or damaged file
-fails the commit before a transaction is open, or aborts it.
+Nothing is synced: if a machine dies before the commit, Spark runs the batch again. Files are read while the driver
+writes its transaction; a missing, short or damaged one aborts it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ class KafkaTransactionRequests:
             sending.send(waiting)
             sending.flush()
         except KafkaError as error:
-            self._check(error.code, str(error))
+            if error.code in FENCED:
+                self._check(error.code)  # in the words for the sink, not for a partition
+            raise
         finally:
             sending.abandon()
 
@@ -205,7 +207,9 @@ class KafkaTransactionRequests:
             ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
         )
         (coordinator,) = response.coordinators
-        self._check(coordinator.error_code if coordinator.node_id in nodes else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._check(coordinator.error_code)
+        if coordinator.node_id not in nodes:
+            self._check(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # it has just started or stopped
         return coordinator.node_id
 
     def _retry(self, action: Callable[[], T], timeout_ms: int | None = None) -> T:

@@ -26,7 +26,10 @@ def stats_of(file: str) -> str:
         if any(part is None or not part.has_null_count for part in parts):
             continue
         nulls[name] = sum(part.null_count for part in parts)
-        bounds = [(part.min, part.max) for part in parts if part.has_min_max]
+        try:
+            bounds = [(part.min, part.max) for part in parts if part.has_min_max]
+        except OverflowError:  # a year before 1 or after 9999, which Python's datetime lacks
+            continue
         if bounds and len(bounds) == sum(1 for part in parts if part.num_values):
             lowest[name] = _text(min(low for low, _ in bounds))
             highest[name] = _text(max(high for _, high in bounds))
@@ -49,5 +52,6 @@ def _has_exact_bounds(kind: pa.DataType) -> bool:
 
 def _text(value: object) -> object:
     if isinstance(value, datetime.datetime):
-        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        # Not by strftime, which writes the year 1 as "1".
+        return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
     return value.isoformat() if isinstance(value, datetime.date) else value

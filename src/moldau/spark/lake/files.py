@@ -95,7 +95,8 @@ class _TaskWriter:
         self._created: list[str] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for partition, rows in cut(aligned(batch, self._target.schema), self._target.partition_by):
+        target = self._target
+        for partition, rows in cut(aligned(batch, target.schema), target.partition_by, target.keeps_partition_columns):
             stored = rows.select(self._stored)
             self._waiting.setdefault(partition, []).append(stored)
             self._waiting_bytes += stored.nbytes

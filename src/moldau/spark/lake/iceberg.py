@@ -35,9 +35,11 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file
-from pyiceberg.table import Table, Transaction
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import ValidatableTableRequirement
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from moldau.spark.lake import disk, transactions
@@ -52,6 +54,7 @@ BATCH_PROPERTY = "moldau.batch."
 EPOCH_PROPERTY = "moldau.epoch."
 LOCK_TIMEOUT_SECONDS = 30
 _METADATA_SUFFIX = ".metadata.json"
+_TIMES = (DateType, TimestampType, TimestamptzType)
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -175,7 +178,7 @@ class IcebergTable:
                     snapshot.delete_data_file(task.file)
             for file in files:
                 place = os.path.join(self.path, file.name)
-                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, place))
+                snapshot.append_data_file(_data_file(table, transaction.table_metadata, place))
 
     def _write_hint(self, table: Table) -> None:
         """Write the newest metadata's name, unless another writer wrote a newer one; the name begins with its number.
@@ -193,6 +196,21 @@ class IcebergTable:
 
     def _schema_of(self, table: Table) -> pa.Schema:
         return lake_schema(table.schema().as_arrow(), self.path)
+
+
+def _data_file(table: Table, metadata: TableMetadata, place: str) -> IcebergDataFile:
+    """Return the file's entry in the metadata, with the bounds of its columns as far as Python can hold them."""
+    try:
+        return parquet_file_to_data_file(table.io, metadata, place)
+    except OverflowError:  # a year before 1 or after 9999, which Python's datetime lacks
+        partitioned_by = {field.source_id for field in metadata.spec().fields}
+        unbounded = {
+            f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{field.name}": "counts"
+            for field in metadata.schema().fields
+            if isinstance(field.field_type, _TIMES) and field.field_id not in partitioned_by
+        }
+        properties = {**metadata.properties, **unbounded}
+        return parquet_file_to_data_file(table.io, metadata.model_copy(update={"properties": properties}), place)
 
 
 class _ChangedLastBatch(ValidationException):

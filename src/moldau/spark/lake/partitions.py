@@ -1,6 +1,8 @@
 """Partition values in directory names, as in Hive, and the division of a batch of rows by them.
 
 day=2026-01-31/country=C%3Dx/…      null and the empty text: __HIVE_DEFAULT_PARTITION__, as Spark does it
+
+Iceberg tells the two apart: there, only null has this name.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from moldau.spark.lake.tables import LakeError
 
 Partition = tuple[tuple[str, str | None], ...]
 
@@ -28,9 +32,9 @@ def _escape(text: str) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-def text_of(value: object) -> str | None:
-    """Return a partition value as Hive, Delta and Spark write it."""
-    if value is None or value == "":
+def text_of(value: object, keeps_empty: bool = False) -> str | None:
+    """Return a partition value as Hive, Delta and Spark write it: an empty text is null, unless `keeps_empty`."""
+    if value is None or (value == "" and not keeps_empty):
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -39,7 +43,9 @@ def text_of(value: object) -> str | None:
     return str(value)
 
 
-def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+def cut(
+    batch: pa.RecordBatch, columns: Sequence[str], keeps_empty: bool = False
+) -> Iterator[tuple[Partition, pa.RecordBatch]]:
     """Yield the rows of each partition: one sort per batch, then slices."""
     if batch.num_rows == 0:
         return
@@ -47,8 +53,17 @@ def cut(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partiti
         batch = batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in columns]))
     starts = [0, *_changes(batch, columns), batch.num_rows]
     for start, end in pairwise(starts):
-        values = tuple((name, text_of(batch.column(name)[start].as_py())) for name in columns)
+        values = tuple((name, text_of(_value(batch, name, start), keeps_empty)) for name in columns)
         yield values, batch.slice(start, end - start)
+
+
+def _value(batch: pa.RecordBatch, name: str, row: int) -> object:
+    try:
+        return batch.column(name)[row].as_py()
+    except OverflowError:
+        raise LakeError(
+            f"column {name} has a date outside of the years 1 to 9999, by which no table is partitioned"
+        ) from None
 
 
 def _changes(batch: pa.RecordBatch, columns: Sequence[str]) -> list[int]:

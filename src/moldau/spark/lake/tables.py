@@ -79,7 +79,8 @@ class Target:
     partition_by: tuple[str, ...] = ()
     data_folder: str = ""
     keeps_partition_columns: bool = False
-    """Iceberg stores them in the files; Parquet and Delta in directory names and in the log."""
+    """Iceberg stores them in the files; Parquet and Delta in directory names and in the log, where an empty text is
+    null."""
 
 
 @dataclass(frozen=True, slots=True)

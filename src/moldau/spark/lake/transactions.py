@@ -5,6 +5,12 @@ changes both together with the rows, by its own compare-and-swap: a batch that a
 committed again. The journal says which driver has the query, and which files a commit has put into the table's
 directory. Files of a commit of another driver are removed when it can no longer succeed, and not before: when the log
 has its batch from somebody else.
+
+    claim          in the journal: this driver has the query
+    begin          in the journal: the entry of this commit, with the names of its files
+    roll_forward   the files get these names; no reader sees them yet, because the log does not name them
+    attempt        the transaction in the log, repeated after a Conflict
+    take_back      the files of commits that did not succeed and no longer can are removed
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Complete writes of Arrow rows: prepare the table, write the files, commit them once."""
+"""The steps of a write on the driver, each with its errors in one line: `prepare`, `commit`, `abort`.
+
+Spark's sink (source.py) calls them around its tasks, which write the files. `append`, `overwrite` and `upsert` do all
+steps in this process, with Arrow rows.
+"""
 
 from __future__ import annotations
 

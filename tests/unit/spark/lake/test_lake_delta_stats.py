@@ -57,3 +57,34 @@ def test_no_filter_loses_a_row(tmp_path: Path, column: str) -> None:
             found = dataset.to_table(filter=compare(pc.field(column), value)).num_rows
             assert found == expected, (compare, value)
     assert dataset.to_table(filter=pc.field(column).is_null()).num_rows == 3
+
+
+OUT_OF_RANGE = {
+    "far": pa.array([300_000_000_000_000_000, 0], pa.int64()).cast(pa.timestamp("us", "UTC")),
+    "late_day": pa.array([5_000_000, 0], pa.int32()).cast(pa.date32()),
+    "early_day": pa.array([-5_000_000, 0], pa.int32()).cast(pa.date32()),
+}
+"""Years that Spark has and Python's datetime has not: microseconds taken for milliseconds are in the year 11476."""
+
+
+def test_a_column_with_years_that_python_lacks_has_no_bounds(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    part = pa.table({"n": pa.array([1, 2], pa.int64()), **OUT_OF_RANGE})
+    assert append(path, "delta", part)
+    dataset = DeltaTable(path).to_pyarrow_dataset()
+    assert dataset.to_table().select(part.column_names).sort_by("n").equals(part)
+    (file,) = dataset.files
+    stats = json.loads(stats_of(str(Path(path) / file)))
+    assert (stats["minValues"], stats["maxValues"]) == ({"n": 1}, {"n": 2})
+    assert stats["nullCount"] == dict.fromkeys(part.column_names, 0)
+
+
+def test_a_year_before_1000_has_four_digits(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    first = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)
+    part = pa.table({"at": pa.array([first, START], pa.timestamp("us", "UTC"))})
+    append(path, "delta", part)
+    dataset = DeltaTable(path).to_pyarrow_dataset()
+    (file,) = dataset.files
+    assert json.loads(stats_of(str(Path(path) / file)))["minValues"] == {"at": "0001-01-01T00:00:00.000000Z"}
+    assert dataset.to_table(filter=pc.field("at") == first).num_rows == 1

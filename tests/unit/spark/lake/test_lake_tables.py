@@ -432,3 +432,31 @@ def test_a_directory_that_may_not_be_written_names_the_table(tmp_path: Path, kin
     path = str(tmp_path / "file" / "events")
     with pytest.raises((StorageFault, LakeError), match=path):
         append(path, kind, numbers(1))
+
+
+@pytest.mark.parametrize("partition_by", [(), ("day",)])
+def test_years_that_python_lacks_are_stored(tmp_path: Path, kind: str, partition_by: tuple[str, ...]) -> None:
+    """A record whose microseconds were taken for milliseconds is in the year 11476."""
+    path = tmp_path / "events"
+    moments = pa.array([300_000_000_000_000_000, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    days = pa.array([0, 1], pa.int32()).cast(pa.date32())
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "at": moments, "day": days})
+    assert append(str(path), kind, rows, BatchTag("q", 0), partition_by)
+    stored = own_rows(path, kind).sort_by("id")
+    assert stored["at"].cast(pa.int64()).to_pylist() == [300_000_000_000_000_000, 0]
+
+
+def test_a_partition_of_a_year_that_no_directory_name_has_is_refused(tmp_path: Path, kind: str) -> None:
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([0, 5_000_000], pa.int32()).cast(pa.date32())})
+    with pytest.raises(LakeError, match="column day has a date outside of the years 1 to 9999"):
+        append(str(tmp_path / "events"), kind, rows, BatchTag("q", 0), ["day"])
+
+
+def test_iceberg_tells_an_empty_text_from_null_in_a_partition(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "p": ["", None, "a"]})
+    append(str(path), "iceberg", rows, BatchTag("q", 0), ["p"])
+    table = StaticTable.from_metadata(str(path))
+    for condition, ids_found in (("p = ''", [1]), ("p is null", [2]), ("p = 'a'", [3])):
+        assert table.scan(row_filter=condition).to_arrow()["id"].to_pylist() == ids_found, condition
+    assert ids(path, "iceberg") == [1, 2, 3]

@@ -85,6 +85,12 @@ export function state(name) {
   return name ? badge(name, STATES[name] ?? "") : format.NOTHING;
 }
 
+/** Why a replay may not have found all records, in words; nothing if it came to the end. */
+export function whatIsLeft({ stopped }) {
+  const why = { limit: "the limit is reached", work: "one replay reads 64 MiB at most, for 30 seconds" }[stopped];
+  return why ? `There may be more: ${why}.` : "";
+}
+
 export async function copyText(text) {
   await navigator.clipboard.writeText(text);
 }

@@ -6,7 +6,6 @@ import { freshId, h, replace, s } from "./dom.js";
 const CELL = 26;
 const LEFT = 34;
 const TOP = 20;
-const COLUMNS_MAX = 200;
 
 const WORDS = { leader: "leads", follower: "follows, in sync", behind: "out of sync", none: "" };
 
@@ -50,8 +49,7 @@ function topicMatrix(topic, href) {
     replace(picture, parts);
   }
 
-  function update(all, brokers) {
-    const partitions = all.slice(0, COLUMNS_MAX);
+  function update(partitions, brokers) {
     const now = JSON.stringify([partitions.map((each) => each.partition), brokers.map((broker) => broker.id)]);
     if (now !== shape) build(partitions, brokers);
     shape = now;

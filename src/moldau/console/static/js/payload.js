@@ -15,7 +15,7 @@ export function preview(part, length = 160) {
 /** All of it, as `view` says: json, text or hex. */
 export function body(part, view) {
   if (!part || part.kind === "null") return h("p.muted", "null: there are no bytes");
-  const cut = part.cut && h("p.muted", `The first part of ${format.bytes(part.bytes)}; open the record's own page to see all of it.`);
+  const cut = part.cut && h("p.muted", `The first part of ${format.bytes(part.bytes)}; the record's own page shows up to 4 MiB.`);
   if (view === "hex") return [cut, hexDump(part)];
   if (view === "json" && part.json !== undefined) return [cut, h("pre.json", jsonNodes(part.json, 0))];
   if (part.kind === "binary") return [cut, hexDump(part)];
@@ -53,7 +53,8 @@ const DUMP_LIMIT = 64 * 1024;
 
 /** Offset, sixteen bytes, and what of them can be printed. */
 function hexDump(part) {
-  const bytes = bytesOf(part).slice(0, DUMP_LIMIT);
+  const all = bytesOf(part);
+  const bytes = all.slice(0, DUMP_LIMIT);
   const lines = [];
   for (let at = 0; at < bytes.length; at += 16) {
     const row = [...bytes.slice(at, at + 16)];
@@ -61,7 +62,10 @@ function hexDump(part) {
     const text = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${hex}  ${text}`);
   }
-  return h("pre.hex", lines.join("\n"));
+  return [
+    bytes.length < all.length && h("p.muted", `The first ${format.bytes(DUMP_LIMIT)} of ${format.bytes(all.length)}.`),
+    h("pre.hex", lines.join("\n")),
+  ];
 }
 
 /** The record as one would write it down: for copying. */

@@ -73,6 +73,10 @@ export function serverTable({ caption, columns, load, empty, query, filterLabel 
     try {
       const answer = await load({ page: state.page, size, sort: state.sort, filter: state.filter });
       if (mine !== asked) return;
+      if (answer.page > answer.pages && answer.pages > 0) { // there are fewer rows than when this page was chosen
+        await change({ page: answer.pages });
+        return;
+      }
       last = answer;
       replace(problem);
       drawHeadings(answer.sort);

@@ -33,8 +33,18 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
     stage.update(now.partitions ?? [], now.consumers ?? []);
     readers.textContent = String(now.consumers?.length ?? 0);
     redraw(replicas, now.partitions, () => replicaTable(now));
-    redraw(compaction, [now.exists, now.compacted], () => compactionView(now, may && (() => act(() => post("/api/learn/compact", {})))));
+    redraw(compaction, [now.exists, now.compacted], () => compactionView(now, may && compact));
   }
+
+  /** Make the topic anew first, unless it is compacted already: one that is takes only messages with a key. */
+  const compact = () => act(async () => {
+    if (!data.compacted) {
+      const [{ replicas: { length: copies } }] = data.partitions;
+      await post("/api/learn/topic", { partitions: data.partitions.length, replication_factor: copies, compacted: true });
+      stage.clear();
+    }
+    return post("/api/learn/compact", {});
+  });
 
   async function act(action) {
     try {
@@ -145,11 +155,11 @@ function replicaTable(data) {
 
 function compactionView(data, compact) {
   const { compacted } = data;
-  return lesson("4", "Compaction keeps the newest of each key", "A compacted topic is a table: older values of a key go away, their offsets are never used again.",
-    compact && h("div.row", button(compacted ? "Again" : "Write keys twice and compact", compact)),
+  return lesson("4", "Compaction keeps the newest of each key", "A compacted topic is a table: older values of a key go away, their offsets are never used again. The topic is made anew for this, and then takes only messages with a key.",
+    compact && h("div.row", button(compacted ? "Again" : "Write keys three times and compact", compact)),
     compacted && h("div.grid", column("Before", compacted.before, compacted.after), compacted.after
       ? column("After", compacted.after, null)
-      : h("div", h("h3", "After"), h("p.muted", { role: "status" }, "The log cleaner is at work …"))));
+      : h("div", h("h3", "After"), h("p.muted", { role: "status" }, compacted.waiting ? "The log cleaner is at work …" : "The log cleaner has removed nothing within a minute."))));
 }
 
 function column(title, rows, after) {

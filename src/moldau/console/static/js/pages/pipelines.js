@@ -1,7 +1,7 @@
 // Pipelines: what flows where and how fast, batches, watermarks, and records that did not parse.
 
 import { get, path, post } from "../api.js";
-import { button, empty, errorNotice, figures, head, lag, notice, state, words } from "../components.js";
+import { button, empty, errorNotice, figures, head, lag, notice, state, whatIsLeft, words } from "../components.js";
 import { spark } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field } from "../dialog.js";
@@ -23,7 +23,9 @@ export async function pipelinesPage({ root, signal, crumbs, every, may }) {
       told = now;
       replace(list, data.rows.length ? data.rows.map((row) => pipeline(row, may)) : nothing(data));
     } catch (error) {
-      if (error.name !== "AbortError") replace(list, errorNotice(error));
+      if (error.name === "AbortError") return;
+      told = ""; // the same answer must be drawn again
+      replace(list, errorNotice(error));
     }
   };
   append(root, [head("Pipelines", { about: "Spark pipelines that turn topics into topics and lake tables." }), list]);
@@ -45,7 +47,7 @@ function pipeline(row, may) {
       ["Batch", row.batch === null || row.batch === undefined ? format.NOTHING : format.count(row.batch), !row.batch_seconds ? null : `took ${format.milliseconds(row.batch_seconds * 1000)}`],
       ["Watermark", row.watermark_ms ? format.moment(row.watermark_ms) : format.NOTHING, row.watermark_ms ? format.ago(row.watermark_ms) : "none", "text"],
       ["Lag", format.count(row.lag), "records"],
-      row.dead_letters && ["Dead letters", format.count(row.dead_letters.records ?? 0), row.dead_letters.records === null ? "the topic does not exist yet" : h("a", { href: link("topics", row.dead_letters.topic, "records") }, "Look at them")],
+      row.dead_letters && ["Dead letters", format.count(row.dead_letters.records), row.dead_letters.records === null ? "the topic is not there, or not read yet" : h("a", { href: link("topics", row.dead_letters.topic, "records") }, "Look at them")],
     ]),
     row.graph?.nodes?.length ? h("div.drawing", graph(row.graph.nodes, row.graph.edges, `Flow of ${row.name}`)) : null,
     row.queries?.length ? queries(row.queries) : null,
@@ -86,10 +88,10 @@ async function sendAgain(topic) {
       const answer = await post(path("/api/topics/{topic}/replay", { topic }), { ...body, dry_run: !sure });
       if (sure) return answer;
       planned = body.to;
-      plan.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}.`;
+      plan.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}. ${whatIsLeft(answer)}`;
       form.querySelector("button[type=submit]").textContent = "Send them";
       throw new StayOpen();
     },
   });
-  if (done) toast(`Sent ${format.plural(done.copied, "record")} again`, { kind: "ok" });
+  if (done) toast(`Sent ${format.plural(done.copied, "record")} again`, { kind: "ok", hint: whatIsLeft(done) });
 }

@@ -15,11 +15,12 @@ export async function produceDialog(topic, go, like = null) {
   const written = headers.filter(isWritable);
   const others = headers.filter((each) => !isWritable(each));
   const isNull = (part) => like !== null && (!part || part.kind === "null");
+  const emptyKey = like !== null && !isNull(like.key) && like.key.text === "" ? "" : null; // what an empty field means
   const done = await dialog({
     title: `Produce to ${topic}`, action: "Produce", wide: true,
     body: () => [
       h("div.fields",
-        field("Key", h("input", { name: "key", value: textOf(like?.key), spellcheck: "false", placeholder: "none" })),
+        field("Key", h("input", { name: "key", value: textOf(like?.key), spellcheck: "false", placeholder: emptyKey === null ? "none" : "empty" })),
         field("Key is", select("key_encoding", ENCODINGS, encodingOf(like?.key))),
         field("Partition", h("input", { name: "partition", type: "number", min: "0", placeholder: "by key" })),
         field("Acknowledged by", select("acks", [["all", "all in-sync replicas"], ["1", "the leader (1)"], ["0", "nobody (0)"]], "all"))),
@@ -29,9 +30,10 @@ export async function produceDialog(topic, go, like = null) {
         h("label.check", h("input", { type: "checkbox", name: "tombstone", checked: isNull(like?.value) }), "null (a tombstone: deletes the key in a compacted topic)")),
       field("Headers", h("textarea.low", { name: "headers", rows: "2", spellcheck: "false" }, written.map((each) => `${each.name}: ${textOf(each.value)}`).join("\n")), { hint: "One per line, name: value" }),
       others.length > 0 && h("label.check", h("input", { type: "checkbox", name: "others", checked: true }), `Also the headers that cannot be written as a line, as they are: ${others.map((each) => each.name).join(", ")}`),
+      like?.headers_cut && h("p.warn-text", "The record has more headers, which are left out."),
     ],
     submit: (data) => post(path("/api/topics/{topic}/records", { topic }), {
-      key: data.get("key") === "" ? null : data.get("key"), key_encoding: data.get("key_encoding"),
+      key: data.get("key") === "" ? emptyKey : data.get("key"), key_encoding: data.get("key_encoding"),
       value: data.get("tombstone") ? null : data.get("value"), value_encoding: data.get("value_encoding"),
       partition: data.get("partition") === "" ? null : Number(data.get("partition")), acks: data.get("acks"),
       headers: [...headersOf(data.get("headers")), ...(data.get("others") ? others.map(asItIs) : [])], timestamp_ms: null,

@@ -1,7 +1,7 @@
 // Records of a topic: from a place in it or live, filtered, with links, exports and replays.
 
 import { get, path, post, queryString } from "../api.js";
-import { button, empty, errorNotice } from "../components.js";
+import { button, empty, errorNotice, whatIsLeft } from "../components.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field, select } from "../dialog.js";
 import * as format from "../format.js";
@@ -28,7 +28,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
   const { topic } = params;
   topicCrumbs(crumbs, topic, ["Records"]);
   const url = path("/api/topics/{topic}/records", { topic });
-  const state = { query, next: null, stream: null, count: 0 };
+  const state = { query, next: null, stream: null, count: 0, asked: 0 };
   const list = h("section.records", { "aria-label": "Records" });
   const status = h("span", { role: "status" });
   const problem = h("div");
@@ -56,22 +56,26 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   async function search({ go_on: goOn = false } = {}) {
     stopLive();
+    const mine = (state.asked += 1);
     pause.hidden = true;
     more.disabled = true;
     replace(problem);
     if (!goOn) list.classList.add("loading");
     try {
       const answer = await get(`${url}?${queryString({ ...choiceOf(state.query), cursor: goOn ? state.next : null })}`, { signal });
+      if (mine !== state.asked) return; // another search or the live view was begun meanwhile
       if (!goOn) {
         replace(list);
         state.count = 0;
       }
       show(answer);
     } catch (error) {
-      if (error.name !== "AbortError") replace(problem, errorNotice(error));
+      if (error.name !== "AbortError" && mine === state.asked) replace(problem, errorNotice(error));
     } finally {
-      more.disabled = false;
-      list.classList.remove("loading");
+      if (mine === state.asked) {
+        more.disabled = false;
+        list.classList.remove("loading");
+      }
     }
   }
 
@@ -88,6 +92,9 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   function startLive({ fresh = false } = {}) {
     stopLive();
+    state.asked += 1;
+    list.classList.remove("loading");
+    replace(problem);
     if (fresh) replace(list, h("p.muted.live-hint", "Waiting for new records …"));
     more.hidden = true;
     pause.hidden = false;
@@ -238,11 +245,11 @@ async function replayDialog(topic, choice) {
       const answer = await post(path("/api/topics/{topic}/replay", { topic }), { ...body, dry_run: planned !== same });
       if (planned === same) return answer;
       planned = same;
-      words.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}.`;
+      words.textContent = `${format.plural(answer.matching, "record")} would be copied to ${body.to}. ${whatIsLeft(answer)}`;
       form.querySelector("button[type=submit]").textContent = `Copy ${format.plural(answer.matching, "record")}`;
       throw new StayOpen();
     },
   });
-  if (done) toast(`Copied ${format.plural(done.copied, "record")}`, { kind: "ok" });
+  if (done) toast(`Copied ${format.plural(done.copied, "record")}`, { kind: "ok", hint: whatIsLeft(done) });
 }
 

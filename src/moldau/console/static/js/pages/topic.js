@@ -56,9 +56,9 @@ function overview({ root, live }, data) {
     replace(numbers, figures([
       ["Records", format.count(now.records), "log end minus log start"],
       ["Rate", format.rate(now.records_per_second), "records written"],
-      ["Size", format.bytes(data.size_bytes), "all replicas"],
-      ["Partitions", format.count(data.partitions), data.replicas === null ? null : format.plural(data.replicas, "replica") + " each"],
-      ["Lag", data.readers.length ? format.count(now.lag) : format.NOTHING, data.readers.length ? (now.lag_seconds === null ? null : format.duration(now.lag_seconds)) : "no group reads it"],
+      ["Size", format.bytes(now.size_bytes), "all replicas"],
+      ["Partitions", format.count(now.partitions), format.plural(now.replicas, "replica") + " each"],
+      ["Lag", format.count(now.lag), lagNote(now)],
     ]));
     replace(rows, partitionTable(now.partition_rows));
     rates.update({ times: history.times_ms, series: [{ name: "records", values: history.records_per_second }] });
@@ -83,6 +83,12 @@ function overview({ root, live }, data) {
       },
     },
   });
+}
+
+function lagNote({ groups: known, lag_seconds: seconds }) {
+  if (known === null) return "the groups are not read yet";
+  if (known === 0) return "no group reads it";
+  return seconds === null ? null : format.duration(seconds);
 }
 
 const PARTITION_COLUMNS = [
@@ -115,6 +121,10 @@ async function partitions({ root, query, signal, every, may }, data) {
 }
 
 function groups({ root }, data) {
+  if (data.groups === null) {
+    root.append(empty("The groups are not read yet", h("p", "Load the page again in a moment.")));
+    return;
+  }
   if (!data.readers.length) {
     root.append(empty("No group reads this topic", h("p", "A group that commits offsets of it appears here."), h("p", h("code", `moldau consume ${data.name} --group my-group`))));
     return;

@@ -1,0 +1,48 @@
+"""The practice of the page Learn while several requests change it at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moldau.console import learning
+from moldau.console.endpoints import learn
+from moldau.console.learning import Practice
+
+
+class ModelConsumer:
+    """A consumer that only says whether it runs."""
+
+    def __init__(self, name: str, practice: Practice) -> None:
+        self.is_running = False
+
+    def start(self) -> None:
+        self.is_running = True
+
+    def stop(self) -> None:
+        self.is_running = False
+
+    def join(self, timeout_seconds: float) -> None:
+        assert not self.is_running
+
+
+def test_consumers_that_are_asked_for_during_a_logout_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "PracticeConsumer", ModelConsumer)
+    practice = Practice("localhost:1", {})
+    practice.set_consumers(2)
+    running: list[Any] = list(practice.consumers)
+    practice.close()
+    practice.set_consumers(3)
+    assert practice.consumers == []
+    assert not any(each.is_running for each in running)
+
+
+def test_a_compaction_that_was_begun_again_is_left_to_its_own_watcher() -> None:
+    practice = Practice("localhost:1", {})
+    first: dict[str, Any] = {"before": [], "after": None, "waiting": True}
+    again: dict[str, Any] = {"before": [], "after": None, "waiting": True}
+    practice.compaction = again
+    call: Any = None  # it is not used: there is nothing to watch
+    learn._watch(call, practice, first)
+    assert practice.compaction is again

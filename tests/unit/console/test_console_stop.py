@@ -1,0 +1,88 @@
+"""The console stops also while requests wait for a cluster that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S
+
+from moldau.console.daemon_pool import DaemonPool
+from moldau.console.options import ConsoleOptions
+from moldau.console.web import Guard
+
+WAITING = """
+import asyncio, threading
+from moldau.console.live import Streams
+from moldau.console.web import Threads
+
+threads = Threads()
+streams = Streams(threads)
+for pool in (threads._cluster, threads._memory, streams._tail_threads):
+    begun = threading.Event()
+    pool.submit(lambda: (begun.set(), threading.Event().wait()))
+    begun.wait()
+threads.stop()
+streams.close()
+"""
+
+
+def test_the_process_ends_although_requests_wait() -> None:
+    assert subprocess.run([sys.executable, "-c", WAITING], timeout=PATIENCE_S).returncode == 0
+
+
+def test_a_request_that_the_server_no_longer_waits_for_gets_an_answer() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("it has no body")
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def waits(scope: Any, receive: Any, send: Any) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "path": "/", "query_string": b"", "headers": headers, "method": "GET"}
+        request = asyncio.create_task(Guard(waits, ConsoleOptions("localhost:1"))(scope, receive, send))
+        await begun.wait()
+        request.cancel()
+        await request
+
+    asyncio.run(main())
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert sent[0]["status"] == 503
+
+
+def test_a_pool_has_so_many_threads_and_returns_what_functions_return_or_raise() -> None:
+    pool = DaemonPool(2, "few")
+    together = threading.Barrier(2)
+    waiting = [pool.submit(together.wait, PATIENCE_S) for _ in range(2)]
+    assert sorted(each.result(PATIENCE_S) for each in waiting) == [0, 1]
+    threads = {pool.submit(threading.get_ident).result(PATIENCE_S) for _ in range(20)}
+    assert len(threads) <= 2
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(lambda: 1 // 0).result(PATIENCE_S)
+    pool.shutdown()
+
+
+def test_a_pool_that_was_shut_down_takes_nothing_and_cancels_what_has_not_begun() -> None:
+    pool = DaemonPool(1, "one")
+    goes_on = threading.Event()
+    begun = pool.submit(goes_on.wait, PATIENCE_S)
+    waiting = pool.submit(threading.get_ident)
+    pool.shutdown(wait=False, cancel_futures=True)
+    goes_on.set()
+    assert begun.result(PATIENCE_S)
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError):
+        pool.submit(threading.get_ident)
