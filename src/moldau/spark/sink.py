@@ -7,7 +7,6 @@ delivery, tasks stage them, and the driver's commit writes them in one transacti
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from moldau.client.cluster import cluster_of
 from moldau.spark.errors.untraced import untraced
 from moldau.spark.exactly_once.committing import commit
-from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, sweep
+from moldau.spark.exactly_once.staging import Stage, Staged, StagingFault, directory_of, sweep
 from moldau.spark.options import ExactlyOnce, WriteOptions
 from moldau.spark.rows import UnusableRow, grouped, rows_of
 
@@ -77,7 +76,7 @@ def stage(options: WriteOptions, how: ExactlyOnce, sink_id: str, batches: Iterat
     partition_count = partition_count_of(cluster_of(options.bootstrap, options.properties), options)
     unstamped = ProducerStamp(0, 0, 0, is_transactional=True)
     random = Random()
-    into = Stage(os.path.join(how.staging, sink_id), how.inline_bytes_max)
+    into = Stage(directory_of(how.staging, sink_id), how.inline_bytes_max)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -129,7 +128,7 @@ def commit_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage 
 def drop_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     for sink_id in {message.sink_id for message in messages if isinstance(message, StagedRows)}:
         assert options.exactly_once is not None
-        sweep(os.path.join(options.exactly_once.staging, sink_id))
+        sweep(directory_of(options.exactly_once.staging, sink_id))
 
 
 def timeout_for(size: int) -> int:

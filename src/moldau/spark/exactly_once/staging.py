@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from typing import Final
+from urllib.parse import quote
 
 from moldau.base.ids import TopicPartition
 from moldau.spark.sending import RecordBatch
@@ -113,6 +114,12 @@ def _checked(batch: RecordBatch, origin: str) -> RecordBatch:
     if not has_valid_crc(memoryview(batch.data)):
         raise StagingFault(f"{origin}: a staged batch for {batch.partition} is damaged")
     return batch
+
+
+def directory_of(staging: str, sink_id: str) -> str:
+    """Return the directory of a sink. Its id, which users choose, is one segment of the path: `sweep` must never leave
+    the staging directory."""
+    return os.path.join(staging, quote(sink_id, safe=""))
 
 
 def sweep(directory: str) -> None:

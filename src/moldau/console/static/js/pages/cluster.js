@@ -42,7 +42,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
     head("Cluster", {
       actions: may ? [
         button("Elect preferred leaders", elect, { title: "The first replica of each partition leads again, if it is in sync" }),
-        button("Reassign …", () => reassignDialog(before)),
+        button("Reassign …", () => before && reassignDialog(before)),
       ] : [],
     }),
     health, brokers,
