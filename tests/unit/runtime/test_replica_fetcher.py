@@ -14,9 +14,12 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
+from moldau.metadata.apply import Changes
 from moldau.metadata.image import PartitionState
+from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ReplicaReads
+from moldau.runtime.replication.fetcher import PARTITIONS_A_TURN
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
@@ -573,6 +576,82 @@ def test_followers_that_have_everything_get_in_sync_without_an_append() -> None:
     world.controller.publish()
     world.run(1_000)
     assert world.controller.partitions[0].isr == (1, 2, 3), "a follower that has everything is in sync again"
+
+
+# --- long responses
+
+
+class Appends:
+    """How many partitions a follower appends to in each turn of the loop; `between` is called after the first turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World, between: Callable[[], None]) -> None:
+        self.in_turns: list[int] = []
+        self._is_over = True
+        real = FollowerLog.append_from_leader
+
+        def append_from_leader(log: FollowerLog, partition: Partition, *rest: Any) -> None:
+            if self._is_over:
+                self._is_over = False
+                self.in_turns.append(0)
+                world.timers.soon(end)
+            self.in_turns[-1] += 1
+            real(log, partition, *rest)
+
+        def end() -> None:
+            self._is_over = True
+            if len(self.in_turns) == 1:
+                between()
+
+        monkeypatch.setattr(FollowerLog, "append_from_leader", append_from_leader)
+
+
+def with_records_in_all_partitions(count: int) -> World:
+    """Return two nodes; the response with the records is under way to the follower."""
+    world = World(nodes=2)
+    world.controller.partitions += [PartitionState((1, 2), (1, 2), 1, 0, 0)] * (count - 1)
+    world.controller.publish()
+    world.run(2_000)
+    for index in range(count):
+        append(world, index=index)
+    return world
+
+
+def test_a_long_response_is_handled_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * PARTITIONS_A_TURN + 50
+    world = with_records_in_all_partitions(count)
+    tap = Tap(monkeypatch, asker=2)
+    appends = Appends(monkeypatch, world, lambda: tap.clear())
+    world.run(10)
+    assert sum(appends.in_turns) == count
+    assert max(appends.in_turns) <= PARTITIONS_A_TURN
+    assert len(spoken_of(tap.fetches(1)[0])) == count, "the next request comes after the last turn"
+    world.run(1_000)
+    assert {partition.high_watermark for partition in world.nodes[2].partitions} == {1}
+
+
+def test_the_rest_of_a_long_response_is_dropped_by_a_fetcher_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = with_records_in_all_partitions(PARTITIONS_A_TURN + 50)
+    appends = Appends(monkeypatch, world, world.nodes[2].fetchers.close)
+    world.run(1_000)
+    assert appends.in_turns == [PARTITIONS_A_TURN]
+
+
+def test_a_partition_with_a_new_leader_epoch_ignores_the_rest_of_a_long_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    last = PARTITIONS_A_TURN + 49
+    world = with_records_in_all_partitions(last + 1)
+
+    def elect() -> None:
+        world.controller.change(last, leader=1)
+        world.nodes[2].current.publish(world.controller.image(), Changes(topics={TOPIC: {last}}))
+
+    appends = Appends(monkeypatch, world, elect)
+    world.run(10)
+    assert appends.in_turns == [PARTITIONS_A_TURN, 49]
+    world.controller.publish()
+    world.run(2_000)
+    assert ends(world, last) == [1, 1]
 
 
 # --- leaders

@@ -8,9 +8,10 @@ next fetch is sent when the last response is on disk, because its offsets tell t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -30,6 +31,8 @@ PURPOSE: Final = "replication"
 FIRST_PAUSE_MS: Final = 20
 CONNECTION_PAUSE_MAX_MS: Final = 1_000
 THROTTLED_PAUSE_MS: Final = 100
+PARTITIONS_A_TURN: Final = 200
+"""Partitions of a response that are handled in one turn of the loop."""
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -222,11 +225,11 @@ class ReplicaFetcher:
         return request
 
     def _on_response(self, response: FetchResponse | KafkaError) -> None:
-        self._is_request_pending = False
         if self._is_closed:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if isinstance(response, KafkaError) or code is not ErrorCode.NONE:
+            self._is_request_pending = False
             self._session.start_over()
             if code in SESSION_ERRORS and not self._failures:
                 self._failures = 1
@@ -236,11 +239,28 @@ class ReplicaFetcher:
             return
         self._failures = 0
         self._session.on_response(response.session_id)
-        for topic in response.responses:
-            for data in topic.partitions:
-                followed = self._followed.get((topic.topic_id, data.partition_index))
+        self._handle_some(
+            ((topic.topic_id, data.partition_index), data) for topic in response.responses for data in topic.partitions
+        )
+
+    def _handle_some(self, fetched: Iterator[tuple[Key, PartitionData]]) -> None:
+        """Handle some partitions of a response, the next ones in the next turn, and send the next request at the end:
+        until then, this one is pending."""
+        if self._is_closed:
+            return
+        some = list(islice(fetched, PARTITIONS_A_TURN))
+        try:
+            for key, data in some:
+                followed = self._followed.get(key)
                 if followed is not None and self._is_current(followed):
                     self._handle(followed, data)
+        except BaseException:
+            self._is_request_pending = False  # so that the next change of a partition can send a request
+            raise
+        if len(some) == PARTITIONS_A_TURN:
+            self._parts.timers.soon(partial(self._handle_some, fetched))
+            return
+        self._is_request_pending = False
         self._send_next()
 
     def _is_current(self, followed: Followed) -> bool:
