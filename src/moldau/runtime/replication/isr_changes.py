@@ -54,7 +54,10 @@ Pending = tuple[IsrProposal, Promise[IsrDecision | KafkaError]]
 
 
 class IsrChanges:
-    """`broker_epoch` returns the epoch of this broker's last registration."""
+    """A `Partition` that leads calls `propose` when a follower has caught up or lags.
+
+    `broker_epoch` returns the epoch of this broker's last registration.
+    """
 
     def __init__(
         self, node_id: int, broker_epoch: Callable[[], int], ask_controller: AskController, timers: Timers
