@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, finish
+from moldau.base.steps import Steps
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -154,10 +155,12 @@ class Shards(Generic[M]):
                     raise
         return replies
 
-    def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
-        """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
-        topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
-        finish(self._submit_each(lambda machine: [decide(machine)]))
+    def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
+        """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the loop.
+        A machine that is still loading is left out: offsets of a topic that was deleted meanwhile stay until they
+        expire, unless the log contains their tombstones already."""
+        decided = [(shard, decide(machine)) for shard, machine in self._shards.values() if shard.is_ready]
+        self._run_turn(_submit_all(decided))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
@@ -165,30 +168,24 @@ class Shards(Generic[M]):
         outcomes of an earlier call are still submitted."""
         if self._turns is None:
             self._turns = self._submit_each(decide)
-            self._run_turn()
+            self._run_turn(self._turns)
 
-    def _run_turn(self) -> None:
-        assert self._turns is not None
+    def _run_turn(self, turns: Steps[None]) -> None:
         is_over = True
         try:
-            is_over = next(self._turns, _OVER) is _OVER
-        except Exception:  # else no later call would submit anything
+            is_over = next(turns, _OVER) is _OVER
+        except Exception:  # else no later call of `submit_in_turns` would submit anything
             INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
-        if is_over:
+        if not is_over:
+            self._timers.soon(partial(self._run_turn, turns))
+        elif turns is self._turns:
             self._turns = None
-        else:
-            self._timers.soon(self._run_turn)
 
     def _submit_each(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Steps[None]:
         # A copy, because requests that complete during `submit` run callbacks, which may open or close shards.
         for shard, machine in list(self._shards.values()):
-            for outcome in decide(machine) if shard.is_ready else ():
-                if outcome is None:
-                    yield
-                if not shard.is_ready:
-                    break  # an earlier outcome made the shard fail, or it was closed, so this machine is dropped
-                if outcome is not None:
-                    _submit_or_warn(shard, outcome)
+            if shard.is_ready:
+                yield from _submit_all([(shard, decide(machine))])
             yield
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
@@ -232,6 +229,17 @@ class Shards(Generic[M]):
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)
+
+
+def _submit_all(decided: Iterable[tuple[Shard, Iterable[Outcome[None] | None]]]) -> Steps[None]:
+    for shard, outcomes in decided:
+        for outcome in outcomes:
+            if outcome is None:
+                yield
+            if not shard.is_ready:
+                break  # an earlier outcome made the shard fail, or it was closed, so its machine is dropped
+            if outcome is not None:
+                _submit_or_warn(shard, outcome)
 
 
 def _submit_or_warn(shard: Shard, outcome: Outcome[None]) -> None:
