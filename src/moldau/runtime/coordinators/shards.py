@@ -6,6 +6,7 @@ A group or transactional id belongs to the partition that its hash selects, as i
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -70,6 +71,9 @@ class Shards(Generic[M]):
         self._found: dict[str, LocalShard[M]] = {}
         """The shards of keys that were looked up since the image or the shards changed."""
         self._found_in = topic.current.image
+        self._loading: deque[Callable[[], None]] = deque()
+        """The next step of each shard that is loading. One is made in each turn of the loop: a node that takes over
+        from another loads many shards at once."""
         self._turns: Steps[None] | None = None
         """What `submit_in_turns` has not submitted yet."""
 
@@ -214,7 +218,18 @@ class Shards(Generic[M]):
         shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
         self._found.clear()
         self._shards[index] = LocalShard(shard, machine)
-        shard.load()
+        shard.load(self._load_soon)
+
+    def _load_soon(self, load_next: Callable[[], None]) -> None:
+        self._loading.append(load_next)
+        if len(self._loading) == 1:
+            self._timers.soon(self._load_next)
+
+    def _load_next(self) -> None:
+        load_next = self._loading.popleft()
+        if self._loading:
+            self._timers.soon(self._load_next)
+        load_next()
 
     def _on_failed(self, index: int, failed: Shard) -> None:
         self._timers.after_ms(RELOAD_DELAY_MS, lambda: self._reopen(index, failed))
