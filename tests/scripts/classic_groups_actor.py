@@ -185,7 +185,10 @@ class ClassicGroupsActor:
     def _drop(self, command: Command) -> None:
         topics = dict(self._current.image.topics)
         removed = [topics.pop(name) for name in command.words]
-        self._take(self._groups.topics_changed(MetadataImage(topics=topics), Changes(removed=removed)))
+        image = MetadataImage(topics=topics)
+        for outcome in self._groups.topics_changed(image, Changes(removed=removed), TurnItems(1)):
+            if outcome is not None:
+                self._take(outcome)
 
     # --- time and the log ---------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class LogFlusher:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        on_fault: Callable[[StorageFault], None],
+        on_fault: Callable[[Exception], None],
         threads: int,
         executor: Executor | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class LogFlusher:
         return len(self._requested)
 
     async def finish(self) -> None:
-        """Wait until everything that was requested is on disk."""
+        """Wait until everything that was requested is on disk, or cannot be synced."""
         await self._idle.wait()
 
     def close(self) -> None:
@@ -98,11 +98,19 @@ class LogFlusher:
         self._unfinished = len(shares)
         self.flushes += len(works)
         for share in shares:
-            syncing = self._loop.run_in_executor(self._executor, _sync, [work for _, work in share])
+            try:
+                syncing = self._loop.run_in_executor(self._executor, _sync, [work for _, work in share])
+            except RuntimeError as no_thread:
+                self._give_up(no_thread)
+                return
             syncing.add_done_callback(lambda done: self._on_share_done(done, works))
 
     def _on_share_done(self, done: asyncio.Future[None], works: _Works) -> None:
-        done.result()
+        try:
+            done.result()
+        except Exception as fault:  # a fault of ours: those of the disk are in the works
+            self._give_up(fault)
+            return
         self._unfinished -= 1
         if not self._unfinished:
             began_s = monotonic()
@@ -126,6 +134,11 @@ class LogFlusher:
                 owner.flush_postponed(work.shortage)
             if work.shortage is None or owner.log.recovery_point >= work.up_to:
                 owner.flushed()  # by this work, or meanwhile by the log cleaner
+
+    def _give_up(self, fault: Exception) -> None:
+        """Flush nothing more, because the node stops, and let it stop without waiting for this flush."""
+        self._idle.set()
+        self._on_fault(fault)
 
     def _rest(self) -> None:
         self._is_busy = False

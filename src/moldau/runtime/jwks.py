@@ -60,20 +60,27 @@ class JwksKeys:
             return None
         done: Promise[None] = Promise()
         self._start_reading()
-        if self._waiting is None:  # the node is stopping
+        if self._waiting is None:  # the node is stopping, or has no thread
             return None
         self._waiting.append(done)
         return done
 
     def _read_later(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._loop is not None:
             self._timer = self._loop.call_later(delay_ms / 1000, self._start_reading)
 
     def _start_reading(self) -> None:
-        if self._waiting is None and self._loop is not None:
-            self._waiting = []
+        if self._waiting is not None or self._loop is None:
+            return
+        try:
             reading = self._loop.run_in_executor(None, self._read)
-            reading.add_done_callback(self._on_read)
+        except RuntimeError as no_thread:
+            self._on_failed(no_thread)
+            return
+        self._waiting = []
+        reading.add_done_callback(self._on_read)
 
     def _read(self) -> tuple[bytes, VerificationKeys]:
         """Runs in a thread: it waits for the disk or the network."""
@@ -82,21 +89,21 @@ class JwksKeys:
 
     def _on_read(self, reading: asyncio.Future[tuple[bytes, VerificationKeys]]) -> None:
         waiting, self._waiting = self._waiting or [], None
-        if self._timer is not None:
-            self._timer.cancel()
         try:
             self._use(*reading.result())
         except (RequestFailed, ValueError) as failed:
-            delay_ms = self._schedule.after_failure_ms()
-            log.warning("keys of %s: %s; the last %d keys stay in use", self._url, failed, len(self.keys))
+            self._on_failed(failed)
         except Exception:  # a fault of ours: the keys must be read again all the same
-            delay_ms = self._schedule.after_failure_ms()
             log.exception("keys of %s: internal error; the last %d keys stay in use", self._url, len(self.keys))
+            self._read_later(self._schedule.after_failure_ms())
         else:
-            delay_ms = self._schedule.after_success_ms()
-        self._read_later(delay_ms)
+            self._read_later(self._schedule.after_success_ms())
         for each in waiting:
             each.complete(None)
+
+    def _on_failed(self, failed: Exception) -> None:
+        log.warning("keys of %s: %s; the last %d keys stay in use", self._url, failed, len(self.keys))
+        self._read_later(self._schedule.after_failure_ms())
 
     def _use(self, data: bytes, keys: VerificationKeys) -> None:
         if data != self._data:

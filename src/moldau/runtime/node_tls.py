@@ -59,8 +59,13 @@ class NodeTls:
             self._timer.cancel()
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        checking = loop.run_in_executor(None, self._reload)
-        checking.add_done_callback(lambda done: self._on_checked(done, loop))
+        try:
+            checking = loop.run_in_executor(None, self._reload)
+        except RuntimeError as no_thread:
+            log.warning("certificates are not looked at now: %s", no_thread)
+            self.start(loop)
+        else:
+            checking.add_done_callback(lambda done: self._on_checked(done, loop))
 
     def _reload(self) -> None:
         """Runs in a thread: it waits for the disk."""

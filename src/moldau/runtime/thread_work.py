@@ -11,7 +11,8 @@ from moldau.base.promise import Promise
 
 
 class ThreadWork:
-    """Any fault of the work but a StorageFault is a bug: `on_fault` is called with it."""
+    """Any fault of the work but a StorageFault is a bug: `on_fault` is called with it, as it is if no thread can be
+    started."""
 
     __slots__ = ("_is_closed", "_on_fault", "_running", "_threads")
 
@@ -23,12 +24,16 @@ class ThreadWork:
         self._is_closed = False
 
     def run(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
-        """Run the work in a thread; the promise gets its StorageFault, if there is one. Once closed, run nothing: the
-        promise is never completed."""
+        """Run the work in a thread; the promise gets its StorageFault, if there is one. Once closed, or without a
+        thread, the promise is never completed."""
         done: Promise[StorageFault | None] = Promise()
         if self._is_closed:
             return done
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except RuntimeError as no_thread:
+            self._on_fault(no_thread)
+            return done
 
         def finished(future: asyncio.Future[None]) -> None:
             self._running.discard(future)

@@ -96,7 +96,10 @@ def hosts_of(pem: str) -> frozenset[str]:
     require_cryptography()
     from cryptography import x509
 
-    names = _certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        names = _certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:  # it was replaced by one that this program has not issued
+        return frozenset()
     addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
     return frozenset({*names.get_values_for_type(x509.DNSName), *addresses})
 
@@ -110,7 +113,7 @@ def as_host(text: str) -> str:
     """Return the host as a certificate has it. Raise SetupFailed if it is neither a host name nor an address."""
     bare = text.strip().strip("[]")
     try:
-        return str(ipaddress.ip_address(bare))
+        return str(ipaddress.ip_address(bare.partition("%")[0]))  # a certificate has no zone, as in fe80::1%eth0
     except ValueError:
         pass
     try:
@@ -130,6 +133,8 @@ def _loaded(authority: Authority) -> tuple[x509.Certificate, EllipticCurvePrivat
         key = load_pem_private_key(authority.key.encode(), None)
     except ValueError:
         raise SetupFailed("the authority's private key is damaged") from None
+    except TypeError:
+        raise SetupFailed("the authority's private key has a password; expected one without") from None
     if not isinstance(key, EllipticCurvePrivateKey):
         raise SetupFailed("the authority's private key is not of this program")
     return _certificate(authority.certificate), key

@@ -1,16 +1,18 @@
-"""Offsets that expire while others change the groups, and changes of metadata that remove no topic."""
+"""Offsets that expire, or whose topic is deleted, while others change the groups."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import NoReturn
 
+from moldau.base.steps import TurnItems
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import OFFSETS_A_TURN, Groups
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.coordinator.machine import CoordinatorRecord
+from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
@@ -79,6 +81,35 @@ def test_a_group_stays_if_the_removal_of_its_offsets_is_refused() -> None:
     assert sum(len(outcome.records) for outcome in groups.expire(NEVER_MS) if outcome is not None) == COUNT
 
 
+def delete_topic(groups: Groups) -> Iterator[Outcome[None] | None]:
+    current = groups.state.current
+    removed = current.image.topics["t"]
+    current.image = MetadataImage()
+    return groups.topics_changed(current.image, Changes(removed=[removed]), TurnItems(OFFSETS_A_TURN))
+
+
+def test_the_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
+    groups = groups_with_offsets()
+    removed = []
+    for outcome in delete_topic(groups):
+        removed.append(None if outcome is None else len(outcome.records))
+        if outcome is not None:
+            groups.apply_all(outcome.records)
+    assert removed == [OFFSETS_A_TURN, None, OFFSETS_A_TURN, None, 1]
+    assert not groups.state.offsets
+
+
+def test_offsets_of_a_new_topic_that_are_committed_between_two_turns_stay() -> None:
+    groups = groups_with_offsets()
+    for number, outcome in enumerate(delete_topic(groups)):
+        if outcome is not None:
+            groups.apply_all(outcome.records)
+        elif number == 1:
+            commit(groups, 0, 2)
+            commit(groups, COUNT - 1, 2)
+    assert sorted(groups.state.offsets["g"]["t"]) == [0, COUNT - 1]
+
+
 class UnreadableOffsets(dict[str, dict[str, dict[int, OffsetCommitValue]]]):
     def items(self) -> NoReturn:
         raise AssertionError("all offsets are read")
@@ -88,4 +119,4 @@ def test_a_change_that_removes_no_topic_reads_no_offsets() -> None:
     groups = groups_with_offsets()
     groups.state.offsets = UnreadableOffsets(groups.state.offsets)
     image = groups.state.current.image
-    assert list(groups.topics_changed(image, Changes({"t": {0}})).records) == []
+    assert list(groups.topics_changed(image, Changes({"t": {0}}), TurnItems(1))) == []

@@ -4,10 +4,12 @@ rate."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -54,6 +56,8 @@ while True:
         os._exit(9)
     if what == "be silent":
         time.sleep(3600)
+    if what == "send nonsense":
+        talk.send_bytes(b"nonsense")
     if what == "tell the next rate":
         talk.send(None)
         order = talk.recv()
@@ -143,6 +147,15 @@ def test_a_process_that_dies_fails_its_job_and_the_next_one_gets_another(fake_wo
     with_process(test, fake_worker)
 
 
+def test_a_result_that_cannot_be_read_fails_its_job_and_the_next_one_gets_another(fake_worker: tuple[str, ...]) -> None:
+    async def test(process: CleaningProcess) -> None:
+        failed = await outcome(process.clean(asked("send nonsense"), 1e6))
+        assert failed == CleaningFailed("its result cannot be read: UnpicklingError")
+        await pid_of(process.clean(JOB, 1e6))
+
+    with_process(test, fake_worker)
+
+
 def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
@@ -199,8 +212,36 @@ def test_a_missing_command_fails_the_job() -> None:
         failed = await outcome(process.clean(JOB, 1e6))
         assert isinstance(failed, CleaningFailed)
         assert failed.why.startswith("no process could be started")
+        assert not failed.is_shortage
 
     with_process(test, ("/no/such/python",))
+
+
+def test_a_job_without_a_thread_can_be_retried(fake_worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test(process: CleaningProcess) -> None:
+        with monkeypatch.context() as without_threads:
+            without_threads.setattr(threading.Thread, "start", refuse)
+            failed = await outcome(process.clean(JOB, 1e6))
+        assert failed == CleaningFailed("no thread could be started: can't start new thread", is_shortage=True)
+        await pid_of(process.clean(JOB, 1e6))
+
+    with_process(test, fake_worker)
+
+
+def test_a_job_without_a_process_can_be_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def test(process: CleaningProcess) -> None:
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        failed = await outcome(process.clean(JOB, 1e6))
+        assert isinstance(failed, CleaningFailed)
+        assert failed.is_shortage
+
+    with_process(test, COMMAND)
 
 
 def test_the_real_process_reports_a_storage_fault(tmp_path: Path) -> None:

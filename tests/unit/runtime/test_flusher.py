@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import ErrorCode, StorageFault
+from moldau.log.flush import FlushWork
 from moldau.replica.partition import Partition
 from moldau.runtime.flusher import LogFlusher
 
@@ -50,7 +52,7 @@ class Desk:
         for name in ("a", "b", "c"):
             self.node.create_topic(name, flush_messages="1")
         self.loop = ThreadInHand()
-        self.faults: list[StorageFault] = []
+        self.faults: list[Exception] = []
         self.flusher = LogFlusher(self.loop, self.faults.append, threads=1)  # type: ignore[arg-type]
         for partition in self.node.partitions:
             partition._flusher = self.flusher
@@ -189,6 +191,30 @@ def test_a_log_whose_sync_failed_does_not_keep_the_flusher_busy(desk: Desk) -> N
     assert len(desk.loop.works) == 1
     assert len(desk.faults) == 2
     assert desk.flusher._idle.is_set()
+
+
+def test_a_flush_without_a_thread_stops_the_node(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(desk.loop, "run_in_executor", refuse)
+    desk.append("a")
+    desk.append("b")
+    assert [str(fault) for fault in desk.faults] == ["can't start new thread"]
+    asyncio.run(desk.flusher.finish())
+    assert desk.on_disk() == {"a-0": 0, "b-0": 0, "c-0": 0}
+
+
+def test_an_unexpected_error_of_a_flush_stops_the_node(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: FlushWork) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(FlushWork, "sync", fail)
+    desk.append("a")
+    desk.loop.works[0].run()
+    assert [str(fault) for fault in desk.faults] == ["a fault of ours"]
+    asyncio.run(desk.flusher.finish())
+    assert desk.on_disk() == {"a-0": 0, "b-0": 0, "c-0": 0}
 
 
 def test_a_flush_without_disk_space_is_postponed_and_retried(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -143,6 +144,21 @@ def test_a_failed_request_is_retried(failure: AlterPartitionResponse | KafkaErro
     assert room.requested_partitions == [[(A, 0)]] * 2
     room.agree()
     assert promise.value() == IsrDecision(5, 4, (1,))
+
+
+def test_a_failure_that_goes_on_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room()
+    room.propose(proposal(A, 0, 1))
+    with caplog.at_level(logging.INFO, "moldau.replication"):
+        for _ in range(5):
+            room.answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+            room.timers.advance(RETRY_DELAY_MS)
+        room.agree()
+        room.propose(proposal(A, 0, 1, 2))
+        room.answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert [each.getMessage() for each in caplog.records] == [
+        "in-sync replicas: the controller did not decide 1 proposals, retrying: STALE_BROKER_EPOCH"
+    ] * 2
 
 
 def test_only_the_undecided_partition_is_retried() -> None:

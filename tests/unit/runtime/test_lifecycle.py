@@ -108,6 +108,27 @@ def test_it_registers_until_it_is_accepted() -> None:
     assert [api for api, _, _ in life.requests] == [ApiKey.BROKER_REGISTRATION] * 3
 
 
+def test_it_does_not_register_after_it_was_closed() -> None:
+    life = Life()
+    life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    life.lifecycle.close()
+    life.timers.advance(1_000)
+    assert len(life.requests) == 1
+
+
+def test_a_new_controller_while_it_waits_to_register_again_causes_no_second_registration() -> None:
+    life = Life().unfenced()
+    life.timers.advance(BEAT_MS)
+    life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    life.lifecycle.beat_now()
+    before = len(life.requests)
+    life.timers.advance(1_000)
+    assert len(life.requests) == before
+    life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert life.requests[-1][0] is ApiKey.BROKER_REGISTRATION
+
+
 def test_a_heartbeat_carries_the_metadata_offset() -> None:
     life = Life().unfenced()
     life.publish(40, fenced=False)

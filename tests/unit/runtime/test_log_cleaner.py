@@ -493,8 +493,8 @@ def test_too_many_open_files_when_a_log_is_chosen_delay_its_cleaning(
         patch.setattr(*step, shortage)
         desk.settle(4)
     assert [each.getMessage() for each in caplog.records] == [
-        "t-0: not cleaned for lack of disk space or open files, retried later: data/t-0: too many open files; "
-        "raise the limit of open files (`ulimit -n`)"
+        "t-0: not cleaned for lack of disk space, open files or processes, retried later: data/t-0: "
+        "too many open files; raise the limit of open files (`ulimit -n`)"
     ] * 4
     assert not desk.cleaner.uncleanable
     desk.settle(1)

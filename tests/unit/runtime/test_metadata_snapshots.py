@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
+from typing import cast
 
 import pytest
 from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
-from moldau.metadata.apply import RECORDS_A_TURN
+from moldau.metadata.apply import RECORDS_A_TURN, Changes
+from moldau.metadata.image import MetadataImage
 from moldau.raft.snapshots import SnapshotId
+from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import SnapshotWork
+from moldau.runtime.quorum.snapshots import MetadataSnapshots
+from moldau.testing.ports import at_once
 
 LIMIT = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
 
@@ -70,3 +76,23 @@ def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch)
     assert len(node.current.image.topics) == 30
     grown(node, 30, first=30)
     assert names(node, ".checkpoint")
+
+
+class ShrinkingLog:
+    """A quorum whose log has the size that a test says. It has each snapshot that it is asked for already."""
+
+    def __init__(self) -> None:
+        self.log = self
+        self.size_bytes = 0
+        self.attempts: list[int] = []
+
+    def begin_snapshot(self, snapshot: SnapshotId, values: Iterable[bytes]) -> None:
+        self.attempts.append(self.size_bytes)
+
+
+def test_growth_counts_from_the_beginning_after_a_received_snapshot_has_replaced_the_log() -> None:
+    quorum = ShrinkingLog()
+    snapshots = MetadataSnapshots(cast(QuorumDriver, quorum), 100, at_once, lambda fault: None)
+    for quorum.size_bytes in (90, 180, 270, 10, 90, 110):
+        snapshots.on_image(MetadataImage(), Changes())
+    assert quorum.attempts == [180, 110]

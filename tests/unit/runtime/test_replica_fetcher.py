@@ -15,9 +15,12 @@ from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
+from moldau.metadata.apply import Changes
 from moldau.metadata.image import PartitionState
+from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ReplicaReads
+from moldau.runtime.replication.fetcher import PARTITIONS_A_TURN
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
@@ -609,6 +612,128 @@ def test_followers_that_have_everything_get_in_sync_without_an_append() -> None:
     world.controller.publish()
     world.run(1_000)
     assert world.controller.partitions[0].isr == (1, 2, 3), "a follower that has everything is in sync again"
+
+
+# --- long responses
+
+
+class Turns:
+    """How often a method of the followers' logs is called in each turn of the loop; `between` is called after the first
+    turn."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, world: World, method: str, between: Callable[[], None] = lambda: None
+    ) -> None:
+        self.calls: list[int] = []
+        self._is_over = True
+        real = getattr(FollowerLog, method)
+
+        def counted(log: FollowerLog, *arguments: Any) -> None:
+            if self._is_over:
+                self._is_over = False
+                self.calls.append(0)
+                world.timers.soon(end)
+            self.calls[-1] += 1
+            real(log, *arguments)
+
+        def end() -> None:
+            self._is_over = True
+            if len(self.calls) == 1:
+                between()
+
+        monkeypatch.setattr(FollowerLog, method, counted)
+
+
+def of_two_nodes(partitions: int) -> World:
+    """Return two nodes. The first leads all partitions."""
+    world = World(nodes=2)
+    world.controller.partitions += [PartitionState((1, 2), (1, 2), 1, 0, 0)] * (partitions - 1)
+    world.controller.publish()
+    world.run(2_000)
+    return world
+
+
+def with_records_in_all_partitions(count: int) -> World:
+    """Return two nodes; the response with the records is under way to the follower."""
+    world = of_two_nodes(count)
+    for index in range(count):
+        append(world, index=index)
+    return world
+
+
+def test_a_long_response_is_handled_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * PARTITIONS_A_TURN + 50
+    world = with_records_in_all_partitions(count)
+    tap = Tap(monkeypatch, asker=2)
+    appends = Turns(monkeypatch, world, "append_from_leader", tap.clear)
+    world.run(10)
+    assert sum(appends.calls) == count
+    assert max(appends.calls) <= PARTITIONS_A_TURN
+    assert len(spoken_of(tap.fetches(1)[0])) == count, "the next request comes after the last turn"
+    world.run(1_000)
+    assert {partition.high_watermark for partition in world.nodes[2].partitions} == {1}
+
+
+def test_the_rest_of_a_long_response_is_dropped_by_a_fetcher_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = with_records_in_all_partitions(PARTITIONS_A_TURN + 50)
+    appends = Turns(monkeypatch, world, "append_from_leader", world.nodes[2].fetchers.close)
+    world.run(1_000)
+    assert appends.calls == [PARTITIONS_A_TURN]
+
+
+def test_a_partition_with_a_new_leader_epoch_ignores_the_rest_of_a_long_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    last = PARTITIONS_A_TURN + 49
+    world = with_records_in_all_partitions(last + 1)
+
+    def elect() -> None:
+        world.controller.change(last, leader=1)
+        world.nodes[2].current.publish(world.controller.image(), Changes(topics={TOPIC: {last}}))
+
+    appends = Turns(monkeypatch, world, "append_from_leader", elect)
+    world.run(10)
+    assert appends.calls == [PARTITIONS_A_TURN, 49]
+    world.controller.publish()
+    world.run(2_000)
+    assert ends(world, last) == [1, 1]
+
+
+def test_each_log_that_restarts_takes_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart may write the recovery points of all logs. A broker that was away for long restarts all of its logs."""
+    world = of_two_nodes(5)
+    files = world.kill(2)
+    world.controller.fence(2)
+    world.run(100)
+    for index in range(5):
+        append(world, 3, index)
+        world.nodes[1].partition(index).delete_records(3)
+    restarts = Turns(monkeypatch, world, "restart_at")
+    world.start(2, files)
+    world.controller.publish(2)
+    world.run(500)
+    assert restarts.calls == [1] * 5
+    append(world, index=4)
+    world.run(500)
+    assert [ends(world, index) for index in range(5)] == [[3, 3]] * 4 + [[4, 4]]
+
+
+def test_each_log_that_is_truncated_takes_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = of_two_nodes(5)
+    world.cuts |= {frozenset({1, 2})}
+    world.run(1_100)
+    for index in range(5):
+        append(world, 2, index, acks=1)
+        world.controller.change(index, leader=2)
+    world.controller.publish()
+    world.run(0)
+    for index in range(5):
+        append(world, 1, index)
+    truncations = Turns(monkeypatch, world, "truncate")
+    world.cuts.clear()
+    world.run(2_000)
+    assert truncations.calls == [1] * 5
+    assert [ends(world, index) for index in range(5)] == [[1, 1]] * 5
 
 
 # --- leaders

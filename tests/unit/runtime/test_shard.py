@@ -15,13 +15,16 @@ from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log import layout
 from moldau.log.segment import Segment
+from moldau.log.validate import Origin
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
+from moldau.replica.partition import ACKS_LEADER
 from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
 from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS, replay_log
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
 from moldau.wire.messages.create_topics import CreatableTopic
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import Message
 
 TOPIC = "log-of-notes"
@@ -77,6 +80,9 @@ class Notebook:
 def shards_of(node: InMemoryNode) -> Shards[Notebook]:
     topic = CoordinatorTopic(CreatableTopic(TOPIC, 1, 1), node.current, node.assembly.channel)
     return Shards(topic, 1, node.partitions, lambda _: Notebook(), node.clock, node.timers)
+
+
+PART = LOAD_TURN_RECORDS // 4
 
 
 class World:
@@ -243,16 +249,43 @@ def test_a_new_machine_knows_what_the_old_one_responded() -> None:
     assert again.read() == list("abcde")
 
 
+def test_of_several_shards_one_loads_a_part_in_a_turn() -> None:
+    node = InMemoryNode().start()
+    node.create_topic(TOPIC, 3)
+    notes = [Record(NEXT_OFFSET, 0, str(number).encode(), None, ()) for number in range(LOAD_TURN_RECORDS)]
+    for index in (0, 1, 2) * 3:
+        node.partition(TOPIC, index).append(memoryview(build_batch(notes)), ACKS_LEADER, 0, Origin.COORDINATOR)
+    shards = shards_of(node)
+    shards.on_image(node.current.image, Changes({TOPIC: {0, 1, 2}}))
+    notebooks = list(shards.machines())
+    before = [0, 0, 0]
+    while not all(each.is_loaded for each in notebooks):
+        assert node.timers.run_one_soon()
+        now = [len(each.notes) for each in notebooks]
+        assert sum(one != other for one, other in zip(before, now, strict=True)) <= 1
+        before = now
+    assert before == [3 * LOAD_TURN_RECORDS] * 3
+
+
+def test_an_empty_shard_is_loaded_at_once() -> None:
+    node = InMemoryNode().start()
+    node.create_topic(TOPIC, 1)
+    shards = shards_of(node)
+    shards.on_image(node.current.image, Changes({TOPIC: {0}}))
+    assert next(shards.machines()).is_loaded
+
+
 def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
     world = World()
-    for start in range(0, 3 * LOAD_TURN_RECORDS, 500):
-        world.write(*(str(n) for n in range(start, start + 500)))
+    for start in range(0, 3 * LOAD_TURN_RECORDS, PART):
+        world.write(*(str(n) for n in range(start, start + PART)))
         world.node.timers.run_soon()
     node = world.node.restart()
     shards = shards_of(node)
     shards.on_image(node.current.image, Changes({TOPIC: {0}}))
     notebook = next(shards.machines())
-    assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + 500
+    node.timers.run_one_soon()
+    assert 0 < len(notebook.notes) <= LOAD_TURN_RECORDS + PART
     with pytest.raises(KafkaError) as refused:
         shards.submit("k", lambda machine: machine.read())
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -464,8 +497,8 @@ def test_a_load_in_turns_follows_segments_that_are_replaced_meanwhile() -> None:
     world = World()
     log = world.partition.log
     texts = [f"note {number}" for number in range(3 * LOAD_TURN_RECORDS)]
-    for first in range(0, len(texts), 500):
-        world.write(*texts[first : first + 500])
+    for first in range(0, len(texts), PART):
+        world.write(*texts[first : first + PART])
         world.node.timers.run_soon()
         log.roll(world.node.clock.now_ms())
     again = Notebook()

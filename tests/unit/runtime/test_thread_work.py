@@ -6,6 +6,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from moldau.base.errors import StorageFault
 from moldau.runtime.thread_work import ThreadWork
 
@@ -36,3 +38,22 @@ def test_a_disk_fault_is_returned_and_any_other_is_a_bug() -> None:
 
     asyncio.run(visit())
     assert [str(each) for each in faults] == ["a bug"]
+
+
+def test_work_without_a_thread_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller may be in the middle of something, such as the publication of an image."""
+    faults: list[Exception] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def visit() -> None:
+        work = ThreadWork(faults.append, ThreadPoolExecutor(1))
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        promise = work.run(lambda: None)
+        await work.wait()
+        assert not promise.done
+        work.close()
+
+    asyncio.run(visit())
+    assert [str(each) for each in faults] == ["can't start new thread"]

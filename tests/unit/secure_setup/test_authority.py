@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from moldau.base.setting_sources import SettingsError
@@ -81,6 +87,22 @@ def test_a_damaged_key_is_not_quoted(authority: Authority) -> None:
     with pytest.raises(SetupFailed, match=r"^the authority's private key is damaged$"):
         issue(Authority(authority.certificate, authority.key[:80]), ["a"], NOW)
     assert authority.key not in repr(authority)
+
+
+def test_a_key_that_was_encrypted_is_refused(authority: Authority) -> None:
+    key = load_pem_private_key(authority.key.encode(), None)
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")).decode()
+    with pytest.raises(SetupFailed, match=r"^the authority's private key has a password; expected one without$"):
+        issue(Authority(authority.certificate, encrypted), ["a"], NOW)
+
+
+def test_a_certificate_without_alternative_names_is_for_no_host(authority: Authority) -> None:
+    assert hosts_of(authority.certificate) == frozenset()
+
+
+def test_an_address_with_a_zone_is_found_again_in_its_certificate(authority: Authority) -> None:
+    host = as_host("fe80::1%eth0")
+    assert hosts_of(issue(authority, [host], NOW)) == {host}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from moldau.security.quotas.entities import (
     PRODUCER_BYTE_RATE,
     Quotas,
     entity,
-    find_ip_quota,
     find_quota,
     short_client_id,
 )
@@ -45,13 +44,6 @@ def test_a_key_that_a_level_lacks_is_looked_for_at_the_next() -> None:
     quotas: Quotas = {LEVELS[0][0]: {CONSUMER_BYTE_RATE: 1.0}, LEVELS[5][0]: {PRODUCER_BYTE_RATE: 2.0}}
     assert find_quota(quotas, PRODUCER_BYTE_RATE, "ann", "app") == (2.0, ("ann", None))
     assert find_quota(quotas, CONSUMER_BYTE_RATE, "bob", "app") is None
-
-
-def test_ip_quotas() -> None:
-    quotas: Quotas = {entity(ip="10.0.0.1"): {"connection_creation_rate": 5.0}}
-    assert find_ip_quota(quotas, "10.0.0.1") == 5.0
-    assert find_ip_quota(quotas, "10.0.0.2") is None
-    assert find_ip_quota({**quotas, entity(ip=None): {"connection_creation_rate": 1.0}}, "10.0.0.2") == 1.0
 
 
 def test_a_first_burst_is_spread_over_ten_seconds() -> None:

@@ -17,6 +17,7 @@ from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.log.log import Log
+from moldau.metadata.apply import Changes
 from moldau.server.conversation import LongReply
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -348,3 +349,19 @@ def test_offsets_expire_in_turns() -> None:
     groups.expire_offsets()
     node.run_until_idle()
     assert (committed(node), [*groups.shards.ready_machines()[0].state.groups]) == (0, [])
+
+
+def test_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
+    node = node_with_offsets()
+    coordinator: Any = node._handlers[ApiKey.OFFSET_FETCH]
+    groups, current = coordinator._coordinator, node.in_memory.current
+    topics = dict(current.image.topics.items())
+    removed = topics.pop(PUBLIC)
+    current.image = replace(current.image, topics=PersistentMap(topics))
+    groups.on_image(current.image, Changes(removed=[removed]))
+    turns: list[int] = []
+    while node.in_memory.timers._soon:
+        turns.append(operations_of(node.in_memory.timers.run_one_soon))
+    assert max(turns) < READ_LINES_A_TURN
+    assert len(turns) > PARTITIONS // 200
+    assert committed(node) == 0

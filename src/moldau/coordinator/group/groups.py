@@ -117,10 +117,11 @@ class Groups:
         has_pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
         return state.groups.get(group_id) is group and group.is_empty and not (has_offsets or has_pending)
 
-    def topics_changed(self, image: MetadataImage, changes: Changes) -> Outcome[None]:
+    def topics_changed(self, image: MetadataImage, changes: Changes, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+        """Mark the groups that must look at their topics again, and yield the removal of the offsets of deleted topics,
+        as `expire` does."""
         self.consumer.on_image(image, changes)
-        removed = offset_removal.of_deleted_topics(self.state, changes.removed, image)
-        return Outcome(None, removed, is_divisible=True)
+        return offset_removal.of_deleted_topics(self.state, changes.removed, image, turn)
 
     def waiting(self) -> Iterator[Promise[Any]]:
         """Yield the promises of all requests that still wait, to fail them when this machine is dropped."""

@@ -122,12 +122,15 @@ def of_deleted_group(state: GroupState, group_id: str) -> list[CoordinatorRecord
 
 
 def of_deleted_topics(
-    state: GroupState, removed: Sequence[TopicImage], image: MetadataImage
-) -> list[CoordinatorRecord]:
-    """Return tombstones for the offsets of deleted topics. By now a new topic may have the same name, for example when
-    many changes are read at once: then only offsets with the old topic's id are removed."""
+    state: GroupState, removed: Sequence[TopicImage], image: MetadataImage, turn: TurnItems
+) -> Iterator[Outcome[None] | None]:
+    """Yield the removal of the offsets of deleted topics in parts, and None where a turn of the loop ends. The offsets
+    are looked up in this call: one that is committed later is for a new topic of the same name, and stays.
+
+    A new topic may have the name already, for example when many changes are read at once: then only offsets with the
+    old topic's id are removed."""
     if not removed:
-        return []
+        return iter(())
     ids: dict[str, set[Uuid]] = {}
     for topic in removed:
         ids.setdefault(topic.name, set()).add(topic.id)
@@ -135,15 +138,46 @@ def of_deleted_topics(
     def is_deleted(name: str, value: OffsetCommitValue | None) -> bool:
         return name not in image.topics or (value is not None and value.topic_id in ids[name])
 
-    removals: dict[str, dict[TopicAndPartition, None]] = {}
-    for group_id, committed in state.offsets.items():
-        for name in [name for name in committed if name in ids]:
-            deleted = [(name, index) for index, value in committed[name].items() if is_deleted(name, value)]
-            removals.setdefault(group_id, {}).update(dict.fromkeys(deleted))
-    for group_id, partition, value in state.transactional_offsets:
-        if partition[0] in ids and is_deleted(partition[0], value):
-            removals.setdefault(group_id, {})[partition] = None
-    return [tombstone for group_id, partitions in removals.items() for tombstone in _tombstones(group_id, partitions)]
+    committed = [
+        (
+            group_id,
+            name,
+            # Most often there is no new topic: a copy costs little.
+            {index: value for index, value in values.items() if is_deleted(name, value)}
+            if name in image.topics
+            else values.copy(),
+        )
+        for group_id, by_topic in state.offsets.items()
+        for name, values in by_topic.items()
+        if name in ids
+    ]
+    unstable = dict.fromkeys(
+        (group_id, partition)
+        for group_id, partition, value in state.transactional_offsets
+        if partition[0] in ids and is_deleted(partition[0], value)
+    )
+    return _removals(state, committed, unstable, turn)
+
+
+def _removals(
+    state: GroupState,
+    committed: Sequence[tuple[str, str, Mapping[int, OffsetCommitValue]]],
+    unstable: Iterable[tuple[str, TopicAndPartition]],
+    turn: TurnItems,
+) -> Iterator[Outcome[None] | None]:
+    """Yield the removal of the offsets in open transactions, then of those committed offsets, by group and topic, that
+    have not changed since they were looked up."""
+    tombstones = [tombstone for group_id, place in unstable for tombstone in _tombstones(group_id, [place])]
+    if tombstones:
+        yield Outcome(None, tombstones, is_divisible=True)
+    for group_id, topic, values in committed:
+        for some in split(list(values.items()), turn.items_a_turn):
+            present = state.offsets.get(group_id, {}).get(topic, {})
+            unchanged = [(topic, index) for index, value in some if present.get(index) is value]
+            if unchanged:
+                yield Outcome(None, _tombstones(group_id, unchanged), is_divisible=True)
+            if turn.ends_after(len(some)):
+                yield None
 
 
 def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) -> Iterator[Outcome[None] | None]:

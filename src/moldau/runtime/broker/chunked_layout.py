@@ -22,7 +22,7 @@ from moldau.runtime.internal_errors import INTERNAL_ERRORS
 
 log = logging.getLogger("moldau.layout")
 
-Partitions = dict[tuple[str, int], None]
+PartitionSet = dict[tuple[str, int], None]
 """Topics and indexes, in their order."""
 PARTITIONS_A_TURN: Final = 16
 AT_ONCE_MAX: Final = 64
@@ -66,9 +66,9 @@ class ChunkedLayout:
         self._has_unfinished = False
         self._timers = timers
         self._image = MetadataImage()
-        self._pending: Partitions = {}
-        self._new: Partitions = {}
-        self._chunk: Partitions = {}
+        self._pending: PartitionSet = {}
+        self._new: PartitionSet = {}
+        self._chunk: PartitionSet = {}
         self._being_prepared: frozenset[tuple[str, int]] = frozenset()
         self._is_scheduled = False
         self._is_stopped = False
@@ -200,7 +200,7 @@ class ChunkedLayout:
                 call()
 
 
-def _take_some(partitions: Partitions) -> Partitions:
+def _take_some(partitions: PartitionSet) -> PartitionSet:
     """Remove and return the first partitions, as many as fit in a turn."""
     some = dict.fromkeys(islice(partitions, PARTITIONS_A_TURN))
     for each in some:

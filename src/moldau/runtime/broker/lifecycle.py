@@ -52,11 +52,12 @@ class BrokerLifecycle:
         self._registration = BrokerRegistrationRequest()
         self.epoch = NO_EPOCH
         """The epoch of the current registration; fetches and ISR proposals carry it."""
-        self._last_error = ErrorCode.NONE
-        """The error of the last registration attempt, so that a repeated error is logged once."""
+        self._last_registration_error = ErrorCode.NONE
+        """The error of the last attempt, so that a repeated error is logged once."""
         self._last_heartbeat_error = ErrorCode.NONE
         self._is_request_pending = False
         self._timer: Timer | None = None
+        """For the next heartbeat, or the next attempt to register."""
         self._serving: Promise[None] = Promise()
         self._left: Promise[None] = Promise()
         self._is_leaving = self._is_closed = False
@@ -126,12 +127,13 @@ class BrokerLifecycle:
             return
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            if code is not self._last_error:
+            if code is not self._last_registration_error:
                 log.warning("broker %d: registration refused, retrying: %s", self._node_id, code.name)
-            self._last_error = code
-            self._timers.after_ms(REGISTER_RETRY_DELAY_MS, self._register)
+            self._last_registration_error = code
+            self._timer = self._timers.after_ms(REGISTER_RETRY_DELAY_MS, self._register)
             return
         assert isinstance(response, BrokerRegistrationResponse)
+        self._last_registration_error = ErrorCode.NONE
         self.epoch = response.broker_epoch
         self._on_registered(self.epoch)
         # A dead process with the same node id is fenced by this epoch; all further requests carry it.

@@ -44,6 +44,7 @@ class ProducerIds:
         return producer_id
 
     def _put_back(self, producer_id: int | KafkaError) -> KafkaError | None:
+        """Return an id to the block: it was taken only to wait for one."""
         if isinstance(producer_id, KafkaError):
             return producer_id
         self._block = range(producer_id, self._block.stop) if self._block else range(producer_id, producer_id + 1)

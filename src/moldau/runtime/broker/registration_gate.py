@@ -13,16 +13,16 @@ from moldau.metadata.image import MetadataImage
 
 
 class RegistrationGate:
-    def __init__(self, node_id: int, incarnation_id: Uuid, follower: ImageListener) -> None:
+    def __init__(self, node_id: int, incarnation_id: Uuid, listener: ImageListener) -> None:
         self._node_id = node_id
         self._incarnation_id = incarnation_id
-        self._follower = follower
+        self._listener = listener
         self._held_changes: Changes | None = Changes()
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         held = self._held_changes
         if held is None:
-            self._follower(image, changes)
+            self._listener(image, changes)
             return
         for name, indexes in changes.topics.items():
             held.topics.setdefault(name, set()).update(indexes)
@@ -33,7 +33,7 @@ class RegistrationGate:
         if broker is not None and broker.incarnation_id == self._incarnation_id:
             self._held_changes = None
             _drop_what_is_gone(held, image)
-            self._follower(image, held)
+            self._listener(image, held)
 
 
 def _drop_what_is_gone(held: Changes, image: MetadataImage) -> None:

@@ -211,7 +211,9 @@ class LogCleaner:
     def _on_unreadable(self, unreadable: Log, fault: StorageFault | MalformedData | KafkaError) -> None:
         if isinstance(fault, StorageFault) and fault.is_shortage:
             name = unreadable.partition
-            self._shortages(f"{name}: not cleaned for lack of disk space or open files, retried later", fault)
+            self._shortages(
+                f"{name}: not cleaned for lack of disk space, open files or processes, retried later", fault
+            )
         else:
             self._give_up(unreadable, str(fault))
 
@@ -362,7 +364,9 @@ class LogCleaner:
         if not ended.is_wanted:
             log.info("%s: no longer cleaned: it was deleted, truncated, or is no longer compacted", name)
         elif failed.is_shortage:
-            log.warning("%s: not cleaned for lack of disk space or open files, retried later: %s", name, failed.why)
+            log.warning(
+                "%s: not cleaned for lack of disk space, open files or processes, retried later: %s", name, failed.why
+            )
         elif failed.is_corrupt or failures >= FAILURES_MAX:
             self._give_up(ended.log, failed.why)
         else:

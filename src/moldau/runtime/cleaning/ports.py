@@ -22,7 +22,7 @@ class CleaningFailed(NamedTuple):
     is_corrupt: bool = False
     """The log is damaged: a retry would fail again."""
     is_shortage: bool = False
-    """Disk space or file descriptors ran out."""
+    """Disk space, file descriptors, memory or processes ran out: a retry may succeed later."""
 
 
 class CleaningRequest(NamedTuple):

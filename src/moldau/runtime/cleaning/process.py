@@ -8,6 +8,7 @@ job gets a new process.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import subprocess
 import sys
@@ -31,6 +32,8 @@ SILENCE_MAX_S: Final = 600.0
 END_S: Final = 1.0
 RATE_CHECK_S: Final = 0.5
 """How often the thread checks whether the rate was changed."""
+SHORTAGES: Final = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
+"""Why no process can be started now: there are too many, or memory or file descriptors ran out."""
 COMMAND: Final = (sys.executable, "-m", "moldau.runtime.cleaning.process_worker")
 
 
@@ -68,10 +71,14 @@ class CleaningProcess:
             self._idle_timer.cancel()
         try:
             process, connection = self._start_process()
+            arguments = (job, process, connection)
+            threading.Thread(target=self._run_job, args=arguments, name="log-cleaner", daemon=True).start()
         except OSError as refused:
-            self._loop.call_soon(self._on_finished, CleaningFailed(f"no process could be started: {refused}"))
-            return done
-        threading.Thread(target=self._run_job, args=(job, process, connection), name="log-cleaner", daemon=True).start()
+            failed = CleaningFailed(f"no process could be started: {refused}", is_shortage=refused.errno in SHORTAGES)
+            self._loop.call_soon(self._on_finished, failed)
+        except RuntimeError as refused:
+            failed = CleaningFailed(f"no thread could be started: {refused}", is_shortage=True)
+            self._loop.call_soon(self._on_finished, failed)
         return done
 
     def set_rate(self, bytes_per_second: float) -> None:
@@ -123,6 +130,10 @@ class CleaningProcess:
             process.wait()
         except (EOFError, OSError):
             outcome = CleaningFailed("its process died")
+            process.wait()
+        except Exception as failed:  # no memory for the result, or bytes that are none
+            outcome = CleaningFailed(f"its result cannot be read: {type(failed).__name__}")
+            process.kill()
             process.wait()
         with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
             self._loop.call_soon_threadsafe(self._on_finished, outcome)

@@ -54,7 +54,7 @@ class Admin:
         delete_enabled: bool,
         rng: Random,
         clock: Clock,
-        mutations: MutationLimits,
+        mutation_limits: MutationLimits,
         counters: Counters,
         case_insensitive_names: bool = False,
     ) -> None:
@@ -66,7 +66,7 @@ class Admin:
         self._delete_enabled = delete_enabled
         self._case_insensitive_names = case_insensitive_names
         self._clock = clock
-        self._limits = mutations
+        self._limits = mutation_limits
         self._counters = counters
         self._mutations: dict[ApiKey, DecideMutation] = {
             ApiKey.CREATE_TOPICS: lambda image, request, charge: decide_create_topics(

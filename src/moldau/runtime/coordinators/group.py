@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
@@ -28,6 +28,8 @@ GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
 SHORT_GROUP_ID = GROUP_ID_BYTES_MAX // 4
 """Characters that cannot take more bytes than that."""
+REMOVED_A_TURN: Final = 200
+"""Offsets of deleted topics that are removed in one turn of the loop."""
 LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
 
 
@@ -105,8 +107,9 @@ class GroupCoordinator:
         self.shards.on_image(image, changes)
         if changes.topics or changes.removed:
             # The machines read the current image, which is set only after all listeners were called.
+            turn = TurnItems(REMOVED_A_TURN)
             self._timers.soon(
-                lambda: self.shards.submit_to_loaded(lambda groups: groups.topics_changed(image, changes))
+                lambda: self.shards.submit_to_loaded(lambda groups: groups.topics_changed(image, changes, turn))
             )
 
     def expire_offsets(self) -> None:

@@ -62,8 +62,12 @@ class _Sending:
 
 
 class MarkerSender:
-    """`on_written` is called when all markers of a transaction are written; `is_coordinator` returns whether this node
-    is still the coordinator of a transaction."""
+    """`Transactions` calls `send` when the prepared end of a transaction is committed, and after it was loaded for each
+    prepared end that it finds.
+
+    `on_written` is called when all markers of a transaction are written; `is_coordinator` returns whether this node is
+    still the coordinator of a transaction.
+    """
 
     def __init__(
         self,

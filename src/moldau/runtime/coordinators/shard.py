@@ -288,11 +288,15 @@ class Shard:
 
     # --- loading ------------------------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Replay the log, a part in each turn of the loop."""
-        self._load_next(replay_log(self.partition, self._machine))
+    def load(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        """Replay the log, a part in each call that `soon` makes; at once if it is empty."""
+        load_next = partial(self._load_next, replay_log(self.partition, self._machine), soon)
+        if self.partition.log.end_offset == self.partition.log.segments.first.base_offset:
+            load_next()
+        else:
+            soon(load_next)
 
-    def _load_next(self, steps: Iterator[None]) -> None:
+    def _load_next(self, steps: Iterator[None], soon: Callable[[Callable[[], None]], None]) -> None:
         if self._is_closed:
             return
         try:
@@ -305,7 +309,7 @@ class Shard:
             INTERNAL_ERRORS.log(log, f"{self.partition.name}: the coordinator cannot load its state")
             self._fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         else:
-            self._timers.soon(lambda: self._load_next(steps))
+            soon(partial(self._load_next, steps, soon))
 
     def _wait_for_commit(self) -> None:
         """Accept requests only when all replayed records are committed. They may not be yet: for example, the disk was

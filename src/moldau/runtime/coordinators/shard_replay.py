@@ -18,7 +18,7 @@ from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.records import Record, decode_records, read_end_txn_marker
 
 log = logging.getLogger("moldau.coordinator")
-LOAD_TURN_RECORDS: Final = 2_000
+LOAD_TURN_RECORDS: Final = 500
 """How many records are replayed in one turn of the loop."""
 
 

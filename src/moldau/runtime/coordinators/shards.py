@@ -6,13 +6,15 @@ A group or transactional id belongs to the partition that its hash selects, as i
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, finish
+from moldau.base.steps import Steps
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -69,6 +71,9 @@ class Shards(Generic[M]):
         self._found: dict[str, LocalShard[M]] = {}
         """The shards of keys that were looked up since the image or the shards changed."""
         self._found_in = topic.current.image
+        self._loading: deque[Callable[[], None]] = deque()
+        """The next step of each shard that is loading. One is made in each turn of the loop: a node that takes over
+        from another loads many shards at once."""
         self._turns: Steps[None] | None = None
         """What `submit_in_turns` has not submitted yet."""
 
@@ -154,10 +159,12 @@ class Shards(Generic[M]):
                     raise
         return replies
 
-    def submit_to_loaded(self, decide: Callable[[M], Outcome[None]]) -> None:
-        """Submit a decision to every loaded machine. A machine that is still loading does not get it: offsets of a
-        topic that was deleted meanwhile stay until they expire, unless the log contains their tombstones already."""
-        finish(self._submit_each(lambda machine: [decide(machine)]))
+    def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
+        """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the loop.
+        A machine that is still loading is left out: offsets of a topic that was deleted meanwhile stay until they
+        expire, unless the log contains their tombstones already."""
+        decided = [(shard, decide(machine)) for shard, machine in self._shards.values() if shard.is_ready]
+        self._run_turn(_submit_all(decided))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
@@ -165,30 +172,24 @@ class Shards(Generic[M]):
         outcomes of an earlier call are still submitted."""
         if self._turns is None:
             self._turns = self._submit_each(decide)
-            self._run_turn()
+            self._run_turn(self._turns)
 
-    def _run_turn(self) -> None:
-        assert self._turns is not None
+    def _run_turn(self, turns: Steps[None]) -> None:
         is_over = True
         try:
-            is_over = next(self._turns, _OVER) is _OVER
-        except Exception:  # else no later call would submit anything
+            is_over = next(turns, _OVER) is _OVER
+        except Exception:  # else no later call of `submit_in_turns` would submit anything
             INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
-        if is_over:
+        if not is_over:
+            self._timers.soon(partial(self._run_turn, turns))
+        elif turns is self._turns:
             self._turns = None
-        else:
-            self._timers.soon(self._run_turn)
 
     def _submit_each(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Steps[None]:
         # A copy, because requests that complete during `submit` run callbacks, which may open or close shards.
         for shard, machine in list(self._shards.values()):
-            for outcome in decide(machine) if shard.is_ready else ():
-                if outcome is None:
-                    yield
-                if not shard.is_ready:
-                    break  # an earlier outcome made the shard fail, or it was closed, so this machine is dropped
-                if outcome is not None:
-                    _submit_or_warn(shard, outcome)
+            if shard.is_ready:
+                yield from _submit_all([(shard, decide(machine))])
             yield
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
@@ -217,7 +218,18 @@ class Shards(Generic[M]):
         shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
         self._found.clear()
         self._shards[index] = LocalShard(shard, machine)
-        shard.load()
+        shard.load(self._load_soon)
+
+    def _load_soon(self, load_next: Callable[[], None]) -> None:
+        self._loading.append(load_next)
+        if len(self._loading) == 1:
+            self._timers.soon(self._load_next)
+
+    def _load_next(self) -> None:
+        load_next = self._loading.popleft()
+        if self._loading:
+            self._timers.soon(self._load_next)
+        load_next()
 
     def _on_failed(self, index: int, failed: Shard) -> None:
         self._timers.after_ms(RELOAD_DELAY_MS, lambda: self._reopen(index, failed))
@@ -232,6 +244,17 @@ class Shards(Generic[M]):
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)
+
+
+def _submit_all(decided: Iterable[tuple[Shard, Iterable[Outcome[None] | None]]]) -> Steps[None]:
+    for shard, outcomes in decided:
+        for outcome in outcomes:
+            if outcome is None:
+                yield
+            if not shard.is_ready:
+                break  # an earlier outcome made the shard fail, or it was closed, so its machine is dropped
+            if outcome is not None:
+                _submit_or_warn(shard, outcome)
 
 
 def _submit_or_warn(shard: Shard, outcome: Outcome[None]) -> None:

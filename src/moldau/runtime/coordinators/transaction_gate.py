@@ -69,7 +69,11 @@ class Patience(NamedTuple):
 
 
 class TransactionGate:
-    """`verifies` returns whether partitions that clients have added beforehand are verified at all."""
+    """The handlers of Produce and TxnOffsetCommit call `verify` with all that a request writes, `check` right before
+    each append and `appended` after it.
+
+    `verifies` returns whether partitions that clients have added beforehand are verified at all.
+    """
 
     def __init__(
         self,

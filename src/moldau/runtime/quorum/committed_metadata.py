@@ -1,7 +1,8 @@
 """Applies the committed part of the metadata log to the current image.
 
-On a node that is not a controller, this listens to the quorum directly. Thousands of records take several turns of the
-loop; the image is published when all records of a batch are in it.
+On a node that is not a controller, this listens to the quorum directly. On a controller, `Controller` passes commits on
+while another node leads; while it leads itself, it publishes its own images. Thousands of records take several turns of
+the loop; the image is published when all records of a batch are in it.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class MetadataLog:
             snapshot.epoch, values, last_contained_ms=last_contained_ms, now_ms=now_ms,
             kraft_version=kraft_version, voters=voters,
         )  # fmt: skip
-        return SnapshotWork(snapshot, _Download(self, self._files, snapshot), batches)
+        return SnapshotWork(snapshot, _PartialSnapshot(self, self._files, snapshot), batches)
 
     def finish_snapshot(self, work: SnapshotWork, now_ms: int) -> bool:
         """Take over a snapshot that is on disk, then delete old snapshots and segments. Return False if a newer one was
@@ -163,8 +163,8 @@ class MetadataLog:
         latest = self.latest_snapshot()
         return latest is not None and snapshot.end_offset <= latest.end_offset
 
-    def receive_snapshot(self, snapshot: SnapshotId) -> _Download:
-        return _Download(self, self._files, snapshot)
+    def receive_snapshot(self, snapshot: SnapshotId) -> _PartialSnapshot:
+        return _PartialSnapshot(self, self._files, snapshot)
 
     def truncate_to_snapshot(self) -> None:
         latest = self.latest_snapshot()
@@ -218,8 +218,9 @@ class MetadataLog:
         return f"{self.log.directory}/{snapshot.file_name}"
 
 
-class _Download:
-    """A snapshot that is being written in chunks. The file gets its final name when it is complete and on disk."""
+class _PartialSnapshot:
+    """A snapshot that is being written, by this node or as it is received. The file gets its final name when it is
+    complete and on disk."""
 
     def __init__(self, owner: MetadataLog, files: Files, snapshot: SnapshotId) -> None:
         self._owner = owner
@@ -266,7 +267,7 @@ class SnapshotWork:
     """Writes a snapshot of this node's own. The log has it only after `MetadataLog.finish_snapshot`."""
 
     snapshot: SnapshotId
-    _file: _Download
+    _file: _PartialSnapshot
     _batches: Iterable[bytearray]
 
     def run(self) -> None:

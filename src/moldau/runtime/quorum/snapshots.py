@@ -41,8 +41,10 @@ class MetadataSnapshots:
         self._is_writing = False
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        growth = self._driver.log.size_bytes - self._log_size_at_last_attempt
-        if not self._is_writing and growth >= self._bytes_between_snapshots:
+        size = self._driver.log.size_bytes
+        # Smaller after a snapshot was received: it has replaced the log.
+        self._log_size_at_last_attempt = min(self._log_size_at_last_attempt, size)
+        if not self._is_writing and size - self._log_size_at_last_attempt >= self._bytes_between_snapshots:
             self._start(image)
 
     def _start(self, image: MetadataImage) -> None:

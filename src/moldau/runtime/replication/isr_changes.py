@@ -54,7 +54,10 @@ Pending = tuple[IsrProposal, Promise[IsrDecision | KafkaError]]
 
 
 class IsrChanges:
-    """`broker_epoch` returns the epoch of this broker's last registration."""
+    """A `Partition` that leads calls `propose` when a follower has caught up or lags.
+
+    `broker_epoch` returns the epoch of this broker's last registration.
+    """
 
     def __init__(
         self, node_id: int, broker_epoch: Callable[[], int], ask_controller: AskController, timers: Timers
@@ -65,6 +68,8 @@ class IsrChanges:
         self._timers = timers
         self._unsent: dict[Key, Pending] = {}
         self._sent: dict[Key, Pending] = {}
+        self._last_failure: ErrorCode | None = None
+        """Why proposals were not decided the last time, so that a failure which goes on is logged once."""
         self._is_sending = False
         self._is_closed = False
         self._timer: Timer | None = None
@@ -133,8 +138,11 @@ class IsrChanges:
                     if pending is not None:
                         pending[1].complete(_decision(each))
         self._unsent = {**sent, **self._unsent}
-        if sent:
+        failure = code if sent else None
+        if failure is not None and failure is not self._last_failure:
             log.info("in-sync replicas: the controller did not decide %d proposals, retrying: %s", len(sent), code.name)
+        self._last_failure = failure
+        if sent:
             self._timers.after_ms(RETRY_DELAY_MS, self._send_rest)
         else:
             self._send_rest()

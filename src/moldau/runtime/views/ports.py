@@ -1,4 +1,4 @@
-"""What a worker is told and answers, and an evaluator for simulations that needs no worker."""
+"""What a worker is asked and what it answers, and an evaluator without workers, for simulations."""
 
 from __future__ import annotations
 

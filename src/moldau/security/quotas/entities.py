@@ -64,14 +64,6 @@ def find_quota(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | N
     return None
 
 
-def find_ip_quota(quotas: Quotas, host: str) -> float | None:
-    for name in (host, None):
-        limit = quotas.get(frozenset({(IP, name)}), {}).get(CONNECTION_CREATION_RATE)
-        if limit is not None:
-            return limit
-    return None
-
-
 _BY_PRECEDENCE: Final = (
     ((USER, False), (CLIENT_ID, False)),
     ((USER, False), (CLIENT_ID, True)),

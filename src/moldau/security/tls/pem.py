@@ -47,11 +47,6 @@ def parse_blocks(text: str) -> list[Block]:
     return blocks
 
 
-def pem_of(certificate: bytes) -> str:
-    """Return a certificate in DER as PEM."""
-    return _pem(CERTIFICATE, binascii.b2a_base64(certificate, newline=False).decode())
-
-
 def der_of(block: Block) -> bytes:
     return binascii.a2b_base64("".join(block.text.splitlines()[1:-1]))
 

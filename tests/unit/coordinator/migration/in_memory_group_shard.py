@@ -13,6 +13,7 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.base.steps import TurnItems
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
@@ -159,7 +160,9 @@ class InMemoryGroupShard:
         self.current.publish(*apply(image, records, image.offset + len(records), 1))
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
-        self.execute(self.groups.topics_changed(image, changes))
+        for outcome in self.groups.topics_changed(image, changes, TurnItems(1)):
+            if outcome is not None:
+                self.execute(outcome)
 
 
 def _partition(topic_id: bytes, index: int) -> PartitionRecord:

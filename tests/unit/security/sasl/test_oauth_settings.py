@@ -221,6 +221,12 @@ def test_a_client_without_a_place_for_its_token() -> None:
             read(without(CLIENT, TOKEN))
 
 
+@pytest.mark.parametrize("text", ["--5", "9" * 5_000, "soon"])
+def test_a_client_with_a_time_that_is_no_number(text: str) -> None:
+    with pytest.raises(UnusableProperty, match=r"sasl\.login\.read\.timeout\.ms: expected a number, at least 1"):
+        access_tokens({**CLIENT, TOKEN: "file:///token", "sasl.login.read.timeout.ms": text})
+
+
 def test_urls_are_limited_for_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_OPTS", "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://other")
     with pytest.raises(UnusableProperty, match=r"allowed\.urls"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ _VALIDATORS: Final = ("DefaultJwtValidator", "BrokerJwtValidator")
 _RETRIEVERS: Final = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
 _ASSERTIONS: Final = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
 _EXTENSION: Final = "extension_"
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 TextOf = Callable[[str], str | None]
 """Returns the text of a setting, or of its default; None if there is none."""
@@ -184,7 +186,7 @@ def _check_url(key: str, url: str, error: ErrorFor, allowed: frozenset[str] | No
 
 def _number(text_of: TextOf, key: str, lowest: int, error: ErrorFor, default: int | None = None) -> int:
     text = text_of(key) or str(default)
-    if not text.lstrip("-").isdecimal() or int(text) < lowest:
+    if not _NUMBER.fullmatch(text) or int(text) < lowest:
         raise error(key, f"expected a number, at least {lowest}")
     return int(text)
 
