@@ -24,7 +24,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import run_steps
+from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -44,7 +44,7 @@ ROOM_A_TURN: Final = 1_000
 """Partitions that are described in one turn of the loop; a topic counts as five of them."""
 ROOM_OF_TOPIC: Final = 5
 NAMES_A_TURN: Final = 1_000
-"""Names of missing topics that are checked in one turn."""
+"""Names of missing topics that are checked in one turn, and refused topics that are answered in one."""
 _Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
 """A topic without its partitions, and these."""
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
@@ -78,11 +78,13 @@ class Metadata:
             )
             return run_steps(self._timers, self._steps(request, caller, described, live))
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
-            refused = [
-                MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
-                for topic in request.topics
-            ]
-            return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
+            return in_turns(
+                self._timers,
+                request.topics,
+                lambda topic: MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id),
+                lambda refused: MetadataResponse(cluster_id=self._cluster_id, topics=refused),
+                NAMES_A_TURN,
+            )
         if not (self._auto_create and request.allow_auto_topic_creation):
             return self._response_for_requested(request, caller, {})
         return run_steps(self._timers, self._creating_steps(request, caller))
