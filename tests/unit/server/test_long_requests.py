@@ -131,6 +131,11 @@ LONG: dict[str, tuple[ApiKey, int, Callable[[], Message]]] = {
         12,
         lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in _names(5_000)], False),
     ),
+    "Metadata that may create topics": (
+        ApiKey.METADATA,
+        3,
+        lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in _names(50_000)]),
+    ),
     "Metadata by ids, in a version that refuses them": (
         ApiKey.METADATA,
         11,

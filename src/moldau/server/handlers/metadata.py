@@ -44,7 +44,7 @@ ROOM_A_TURN: Final = 1_000
 """Partitions that are described in one turn of the loop; a topic counts as five of them."""
 ROOM_OF_TOPIC: Final = 5
 NAMES_A_TURN: Final = 1_000
-"""Names of missing topics that are checked in one turn, and refused topics that are answered in one."""
+"""Names of topics that are looked up, checked or refused in one turn."""
 _Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
 """A topic without its partitions, and these."""
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
@@ -108,17 +108,16 @@ class Metadata:
 
     def _missing_topics(self, request: MetadataRequest, access: Access) -> Steps[list[str]]:
         """Return the topics that the request wants to be created. A client cannot create what it may not describe."""
-        names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
-        topics = self._current.image.topics
-        absent = sorted([name for name in names if name not in topics])
-        missing: list[str] = []
-        for some in split(absent, NAMES_A_TURN):
-            if some[0] != absent[0]:
+        missing: dict[str, None] = {}
+        for part_number, some in enumerate(split(request.topics or (), NAMES_A_TURN)):
+            if part_number:
                 yield
-            missing += [
-                name for name in some if not topic_name_problem(name) and access.allows_quietly(TOPIC_DESCRIBE, name)
-            ]
-        return missing
+            topics = self._current.image.topics
+            names = [topic.name for topic in some if topic.name is not None and topic.topic_id == ZERO_UUID]
+            for name in names:
+                if name not in topics and not topic_name_problem(name) and access.allows_quietly(TOPIC_DESCRIBE, name):
+                    missing[name] = None
+        return list(missing)
 
     def _response_for_requested(
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
