@@ -211,8 +211,10 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "expected a different id for each"),
         ({"controller.quorum.voters": "a:9093"}, "'a:9093' is not a voter; expected id@host:port"),
         ({"controller.quorum.voters": "1@:9093"}, "'1@:9093' is not a voter; expected id@host:port"),
+        ({"controller.quorum.voters": "1@a:90930"}, "'1@a:90930' is not a voter; expected id@host:port"),
         ({"process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "node 1 is a voter but not a controller"),
         ({"controller.quorum.bootstrap.servers": "a"}, "'a' is not an address; expected host:port"),
+        ({"controller.quorum.bootstrap.servers": "a:90930"}, "'a:90930' is not an address; expected host:port"),
         (
             {
                 "process.roles": "broker",
