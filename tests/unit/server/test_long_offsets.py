@@ -136,6 +136,18 @@ def test_a_long_commit_is_prepared_in_turns_and_is_one_batch() -> None:
     assert committed(node) == PARTITIONS
 
 
+def test_a_commit_too_large_for_one_batch_is_refused_in_turns() -> None:
+    node = long_node()
+    request = commit()
+    request.topics = [*request.topics] * 7
+    answer = begin(node, ApiKey.OFFSET_COMMIT, request, 9)
+    turns = turns_until(node.in_memory, answer)
+    assert max(turns) < LINES_A_TURN
+    codes = {each.error_code for topic in answer.value().topics for each in topic.partitions}
+    assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert committed(node) == 0
+
+
 def test_nothing_of_a_long_commit_is_written_before_all_is_checked() -> None:
     node = long_node()
     reply = begin(node, ApiKey.OFFSET_COMMIT, replace_member(commit()), 9)
