@@ -240,6 +240,7 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "'PLAINTEXT:TELNET' is not NAME:PROTOCOL"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "'0.0.0.0' is not a host to connect to"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is not a host to connect to"),
+        ({"advertised.listeners": "PLAINTEXT://a..b:9092"}, "'a..b' is not a host to connect to"),
         ({"advertised.listeners": "SSL://a:9092"}, "SSL is not one of the listeners"),
         ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "expected a different name for each listener"),
         (
