@@ -231,3 +231,13 @@ def test_a_list_fails_if_a_shard_is_dropped_meanwhile() -> None:
     coordinator_of(node).close()
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_list_leaves_out_a_shard_that_moves_to_another_node_meanwhile() -> None:
+    node = CoordinatorNode()
+    node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
+    begin(node, ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("new", 60_000), 5)
+    reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(), 1)
+    assert not reply.done
+    coordinator_of(node).shards.close(ErrorCode.NOT_COORDINATOR)
+    assert reply.value().error_code == ErrorCode.NONE

@@ -87,9 +87,10 @@ def _list_response(
 ) -> ListTransactionsResponse:
     states: list[ListedTransaction] = []
     for part in parts:
-        if isinstance(part, KafkaError):
+        if not isinstance(part, KafkaError):
+            states += part
+        elif part.code is not ErrorCode.NOT_COORDINATOR:  # the transactions of that shard are on another node now
             return _list_error(part)
-        states += part
     return ListTransactionsResponse(unknown_state_filters=unknown_states, transaction_states=states)
 
 
