@@ -22,6 +22,7 @@ from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.wire.messages.delete_groups import DeleteGroupsRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -338,6 +339,20 @@ def test_a_deletion_too_large_for_one_batch_is_several() -> None:
 
 
 # --- expiration -------------------------------------------------------------------------------------------------
+
+
+def test_groups_with_many_offsets_are_deleted_in_turns() -> None:
+    node = long_node()
+    names = [f"g{number}" for number in range(40)]
+    for name in names:
+        request = commit()
+        request.group_id, request.topics[0].partitions = name, request.topics[0].partitions[:500]
+        node.ask_as_admin(ApiKey.OFFSET_COMMIT, request, 9)
+    answer = begin(node, ApiKey.DELETE_GROUPS, DeleteGroupsRequest(names), 2)
+    turns = turns_until(node.in_memory, answer)
+    assert max(turns) < READ_LINES_A_TURN
+    assert len(turns) > 5
+    assert [(each.group_id, each.error_code) for each in answer.value().results] == [(name, 0) for name in names]
 
 
 def test_offsets_expire_in_turns() -> None:
