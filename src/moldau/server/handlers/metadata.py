@@ -24,6 +24,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
+from moldau.server.handlers.reachable_brokers import NO_LEADER, ReachableBrokers
 from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -47,6 +48,7 @@ NAMES_A_TURN: Final = 1_000
 """Names of topics that are looked up, checked or refused in one turn."""
 _Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
 """A topic without its partitions, and these."""
+LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
 """In these versions a request must not name topics by id. Kafka refuses each topic and lists no broker."""
 
@@ -68,7 +70,6 @@ class Metadata:
     def answer(self, request: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
         if request.topics is None or (caller.version == 0 and not request.topics):
-            live = {broker.id for broker in image.live_brokers()}
             sees_all = caller.access.is_known_to_allow(TOPIC_DESCRIBE, image.topics)
             described = (
                 _topic_entry(topic, request, caller.access)
@@ -76,7 +77,7 @@ class Metadata:
                 else None
                 for topic in image.topics.values()
             )
-            return run_steps(self._timers, self._steps(request, caller, described, live))
+            return run_steps(self._timers, self._steps(request, caller, described, image))
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
             return in_turns(
                 self._timers,
@@ -123,21 +124,20 @@ class Metadata:
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
     ) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
-        live = {broker.id for broker in image.live_brokers()}
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
         described = (
             _requested_topic_entry(image, topic, request, creation_errors, caller.access)
             for topic in requested.values()
         )
-        return run_steps(self._timers, self._steps(request, caller, described, live))
+        return run_steps(self._timers, self._steps(request, caller, described, image))
 
     def _steps(
-        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described | None], live: set[int]
+        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described | None], image: MetadataImage
     ) -> Steps[MetadataResponse]:
         """Describe the partitions of all topics, some topics or some partitions of one in each turn. None is a topic
         that the client may not see."""
         entries = []
-        room = ROOM_A_TURN
+        room, version, brokers = ROOM_A_TURN, caller.version, ReachableBrokers(image, caller.listener)
         for topic in described:
             room -= ROOM_OF_TOPIC
             if room <= 0:
@@ -153,7 +153,7 @@ class Metadata:
                     yield
                     room = ROOM_A_TURN
                 some = range(len(found), min(len(found) + room, len(partitions)))
-                found += [_partition_entry(index, partitions[index], live) for index in some]
+                found += [_partition_entry(index, partitions[index], brokers, version) for index in some]
                 room -= len(some)
             if partitions:
                 entry.partitions = found
@@ -251,15 +251,21 @@ def _topic_entry(topic: TopicImage, request: MetadataRequest, access: Access) ->
     return entry, topic.partitions
 
 
-def _partition_entry(index: int, state: PartitionState, live: set[int]) -> MetadataResponsePartition:
+def _partition_entry(
+    index: int, state: PartitionState, brokers: ReachableBrokers, version: int
+) -> MetadataResponsePartition:
+    leader, code = brokers.leader(state), ErrorCode.NONE
+    if leader == NO_LEADER:
+        knows_listener = version >= LISTENER_NOT_FOUND_MIN_VERSION
+        code = brokers.missing_leader_code(state) if knows_listener else ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        code,
         index,
-        state.leader,
+        leader,
         state.leader_epoch,
         state.replicas,
         state.isr,
-        [broker for broker in state.replicas if broker not in live],
+        brokers.offline_replicas(state),
     )
 
 

@@ -1,6 +1,6 @@
 """JoinGroup and ConsumerGroupHeartbeat of a member that subscribes by a new pattern. The group's machine refuses them
-with `PatternsNotMatched`; then the pattern is matched with all topics, in turns of the loop, and the request is answered
-from the beginning.
+with `PatternsNotMatched`; then the pattern is matched with all topics, in turns of the loop, and the request is
+answered from the beginning.
 """
 
 from __future__ import annotations
