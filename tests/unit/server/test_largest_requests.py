@@ -60,3 +60,19 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
             except MalformedData:
                 continue  # refused at once
             assert max(turns) < TURN_OPERATIONS_MAX, (api.name, name, type(access).__name__, turns.index(max(turns)))
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "access"),
+    [(ApiKey.FETCH, 12, NoRights()), (ApiKey.DESCRIBE_QUORUM, 2, UNRESTRICTED)],
+    ids=["refused Fetch", "DescribeQuorum"],
+)
+def test_no_turn_of_a_controller_exceeds_its_budget(
+    cluster: AttackedCluster, api: ApiKey, version: int, access: Access
+) -> None:
+    router = cluster.routers[9101]
+    route = router.find_route(api, version)
+    assert route is not None
+    for name, frame in largest_requests(api, version, route.bytes_max, ELEMENTS_MAX):
+        turns, _ = turns_of(router, cluster.timers, frame, access=access)
+        assert max(turns) < TURN_OPERATIONS_MAX, name

@@ -22,7 +22,7 @@ from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.runtime.controller.channel import AskController
 from moldau.server.handlers.authorized_requests.authorized import Authorize
-from moldau.server.handlers.error_responses import error_response_in_steps
+from moldau.server.handlers.error_responses import error_response
 from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
@@ -81,7 +81,7 @@ class ForwardedHandler:
 
         def whole_response(response: Message | KafkaError) -> Steps[Message | Promise[Message]]:
             if isinstance(response, KafkaError):
-                response = yield from error_response_in_steps(allowed, response)
+                response = yield from error_response(allowed, response)
             return (yield from with_refused(response))
 
         reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)
