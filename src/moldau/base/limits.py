@@ -134,6 +134,9 @@ QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10
 """Largest request between controllers, and of a broker about itself (registration, heartbeat): each concerns one thing
 and has a few hundred bytes."""
 
+DESCRIBE_QUORUM_BYTES_MAX: Final = 16 << 10
+"""Largest DescribeQuorum. The quorum has one partition, and the response has an error for every other one."""
+
 CONTROLLER_REQUEST_BYTES_MAX: Final = 256 << 10
 """Largest request that the controller decides. A list element of three bytes may cost ten microseconds, and later
 requests to the controller wait until it is decided: with 8 MiB a client could hold up all others for half a minute."""

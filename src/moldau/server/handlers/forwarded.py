@@ -17,7 +17,7 @@ from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
-from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
+from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX, DESCRIBE_QUORUM_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.runtime.controller.channel import AskController
@@ -55,8 +55,6 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
 class ForwardedHandler:
     """The handler of one forwarded API."""
 
-    request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
-
     def __init__(
         self,
         api: ApiKey,
@@ -67,6 +65,8 @@ class ForwardedHandler:
     ) -> None:
         self.api = api
         self.versions = versions
+        is_description = api is ApiKey.DESCRIBE_QUORUM
+        self.request_bytes_max = DESCRIBE_QUORUM_BYTES_MAX if is_description else CONTROLLER_REQUEST_BYTES_MAX
         self._send_to_controller = send_to_controller
         self._authorize = authorize
         self._timers = timers
