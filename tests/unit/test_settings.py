@@ -211,8 +211,10 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "expected a different id for each"),
         ({"controller.quorum.voters": "a:9093"}, "'a:9093' is not a voter; expected id@host:port"),
         ({"controller.quorum.voters": "1@:9093"}, "'1@:9093' is not a voter; expected id@host:port"),
+        ({"controller.quorum.voters": "1@a:90930"}, "'1@a:90930' is not a voter; expected id@host:port"),
         ({"process.roles": "broker", "controller.quorum.voters": "1@a:1"}, "node 1 is a voter but not a controller"),
         ({"controller.quorum.bootstrap.servers": "a"}, "'a' is not an address; expected host:port"),
+        ({"controller.quorum.bootstrap.servers": "a:90930"}, "'a:90930' is not an address; expected host:port"),
         (
             {
                 "process.roles": "broker",
@@ -238,6 +240,7 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
         ({"listener.security.protocol.map": "PLAINTEXT:TELNET"}, "'PLAINTEXT:TELNET' is not NAME:PROTOCOL"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "'0.0.0.0' is not a host to connect to"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "'' is not a host to connect to"),
+        ({"advertised.listeners": "PLAINTEXT://a..b:9092"}, "'a..b' is not a host to connect to"),
         ({"advertised.listeners": "SSL://a:9092"}, "SSL is not one of the listeners"),
         ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "expected a different name for each listener"),
         (

@@ -201,7 +201,7 @@ class Assembly:
         return left
 
     def release(self) -> None:
-        """Send responses to waiting requests; no new requests will come."""
+        """Send responses to waiting requests, before a listener stops. It may be called again for the next one."""
         if self.broker_side is not None:
             self.broker_side.release()
 

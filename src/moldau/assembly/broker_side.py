@@ -377,7 +377,7 @@ class BrokerSide:
         self._boot_marker.forget()
 
     def release(self) -> None:
-        """Send responses to waiting requests; no new requests will come."""
+        """Send responses to waiting requests, before a listener stops."""
         self.parked.release_all()
         self.groups.close()
         self.transactions.close()

@@ -125,7 +125,7 @@ class ControllerSide:
         return resolved(self._driver.answer(request, version))
 
     def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, timers: Timers, audit: AuditLog) -> None:
-        quorum = quorum_handlers(self._driver)
+        quorum = quorum_handlers(self._driver, timers)
         has_authorizer = self._settings.authorizer.is_enabled
         authorize = authorize_functions(current, rng, has_authorizer)
         forwarded = audited(forwarded_handlers(self.ask, authorize, timers), audit, timers)

@@ -10,6 +10,7 @@ from moldau.base.setting_sources import Values
 
 REPLICA_SELECTORS: Final = ("LeaderSelector", "RackAwareReplicaSelector")
 """Kafka's class names, which may be set with or without a package."""
+PORT_MAX: Final = 65_535
 
 
 class VoterAddress(NamedTuple):
@@ -98,16 +99,20 @@ def read_quorum(values: Values) -> QuorumSettings:
 def _parse_voter(values: Values, voter: str) -> VoterAddress:
     voter_id, separator, address = voter.partition("@")
     host, _, port = address.rpartition(":")
-    if not separator or not voter_id.isdecimal() or not host or not port.isdecimal():
+    if not separator or not voter_id.isdecimal() or not host or not _is_port(port):
         raise values.error("controller.quorum.voters", f"{voter!r} is not a voter; expected id@host:port")
     return VoterAddress(int(voter_id), host.strip("[]"), int(port))
 
 
 def _parse_server(values: Values, server: str) -> tuple[str, int]:
     host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not _is_port(port):
         raise values.error("controller.quorum.bootstrap.servers", f"{server!r} is not an address; expected host:port")
     return host.strip("[]"), int(port)
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 5 and int(text) <= PORT_MAX
 
 
 def check_roles(

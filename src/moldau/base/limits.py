@@ -63,7 +63,7 @@ RESPONSE_BYTES_PER_SECOND_MIN: Final = 1 << 10
 minutes with the records that it has."""
 
 UNAUTHENTICATED_TRUSTED_BYTES: Final = 1 << 10
-"""The same for a client that has not authenticated yet: its buffer holds little more than it has sent."""
+"""FRAME_TRUSTED_BYTES of a client that has not authenticated yet: its buffer holds little more than it has sent."""
 
 UNAUTHENTICATED_BUDGET_BYTES: Final = 16 << 20
 """Memory of all incomplete frames of clients that have not authenticated yet, apart from that of users. A login has a
@@ -114,7 +114,7 @@ VIEW_KEPT_BYTES: Final = 64 << 20
 """Bytes of evaluated records that a broker keeps for the next reader."""
 
 SEND_FILE_BYTES: Final = 4 << 20
-"""Size of one `sendfile` call: both ends of its range are looked up in the page cache first."""
+"""Most bytes of one `sendfile` call: both ends of its range were looked up in the page cache before."""
 
 TLS_TURN_BYTES: Final = 1 << 20
 """What one TLS connection may send or receive before the others get their turn: encryption takes about a millisecond
@@ -134,9 +134,12 @@ QUORUM_REQUEST_BYTES_MAX: Final = 64 << 10
 """Largest request between controllers, and of a broker about itself (registration, heartbeat): each concerns one thing
 and has a few hundred bytes."""
 
+DESCRIBE_QUORUM_BYTES_MAX: Final = 16 << 10
+"""Largest DescribeQuorum. The quorum has one partition, and the response has an error for every other one."""
+
 CONTROLLER_REQUEST_BYTES_MAX: Final = 256 << 10
-"""Largest request that the controller decides. A list element of three bytes may cost ten microseconds, and a request
-is decided without interruption: with 8 MiB a client could block a controller until it is considered dead."""
+"""Largest request that the controller decides. A list element of three bytes may cost ten microseconds, and later
+requests to the controller wait until it is decided: with 8 MiB a client could hold up all others for half a minute."""
 
 ALTER_PARTITION_BYTES_MAX: Final = 2 << 20
 """Largest AlterPartition: when another broker fails, a leader sends all its partitions at once, up to 30,000 here."""
@@ -159,8 +162,8 @@ TOKENS_OF_REQUESTER_MAX: Final = 10_000
 nodes keep them in memory."""
 
 LOOKUP_REQUEST_BYTES_MAX: Final = 256 << 10
-"""Largest request for coordinators or transactions by their ids. An id may have two bytes, and each one's response
-has a few dozen: with 8 MiB a client could block all others for seconds."""
+"""Largest request that looks things up by their ids or names: coordinators, groups, transactions, configs. An id may
+have two bytes, and each one's response has a few dozen: with 8 MiB a client could block all others for seconds."""
 
 METADATA_REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest Metadata request: 10,000 topics with names of 100 bytes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from moldau.base.host_names import is_host_name
 from moldau.base.listeners import (
     SECURED_PROTOCOLS,
     WILDCARD_HOSTS,
@@ -103,7 +104,7 @@ def _advertised_listeners(
     for each in advertised:
         if each.name not in {listener.name for listener in listeners}:
             raise values.error(key, f"{each.name} is not one of the listeners")
-        if each.host in WILDCARD_HOSTS:
+        if each.host in WILDCARD_HOSTS or not is_host_name(each.host):
             raise values.error(
                 key, f"{each.host!r} is not a host to connect to; expected a name or address of this machine"
             )

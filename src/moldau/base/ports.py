@@ -8,7 +8,8 @@ from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
 
 RunInThread = Callable[[Callable[[], None]], Promise[StorageFault | None]]
-"""Runs work that blocks on the disk in a thread; the promise is completed with its fault, if it failed."""
+"""Runs work that takes long, or waits for the disk, in a thread. The promise is completed on the event loop, with the
+StorageFault of the work if it failed; any other exception of the work stops the node."""
 RunAll = Callable[[Iterable[Callable[[], None]]], None]
 """Runs all calls, perhaps side by side in threads. Returns when all have ended; raises the error of one that failed."""
 DiskSpace = Callable[[], tuple[int, int]]

@@ -206,8 +206,8 @@ class Node:
         grace_s = FAILED_GRACE_S if self.failed.done() else STOP_GRACE_S
         if not self.failed.done():
             await _as_future(self.assembly.leave())
-        self.assembly.release()
         for listener in self._listeners:
+            self.assembly.release()  # each time: the listeners behind it accept requests while it stops
             await listener.stop(grace_s)
         self.assembly.stop()
         for listener in self._controller_listeners:

@@ -16,10 +16,10 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from moldau.base.promise import Promise
+from moldau.prometheus.text import CONTENT_TYPE
 
 log = logging.getLogger("moldau.metrics")
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 8 << 10
 CONNECTIONS_MAX: Final = 16
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -103,7 +103,7 @@ class MetricsListener:
             request = parse_request(head)
         except BadRequest as bad:
             return await _refuse(writer, bad)
-        if request.has_body_only_head:
+        if request.wants_only_head:
             await _send(writer, _head(HTTPStatus.OK, CONTENT_TYPE, "Content-Length: 0"))
         else:
             await self._send_metrics(writer, request.is_chunked)
@@ -130,10 +130,10 @@ class MetricsListener:
 class Request:
     """A request for metrics."""
 
-    __slots__ = ("has_body_only_head", "is_chunked", "is_kept_open")
+    __slots__ = ("is_chunked", "is_kept_open", "wants_only_head")
 
     def __init__(self, method: bytes, is_http_11: bool, wants_close: bool) -> None:
-        self.has_body_only_head = method == b"HEAD"
+        self.wants_only_head = method == b"HEAD"
         self.is_chunked = is_http_11
         self.is_kept_open = is_http_11 and not wants_close
 

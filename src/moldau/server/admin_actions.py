@@ -189,8 +189,10 @@ def _quota_changes(ops: Sequence[Any]) -> str:
 
 
 def _quota_entity(parts: Sequence[Any]) -> str:
-    names = ("<default>" if part.entity_name is None else part.entity_name for part in parts)
-    return ",".join(sorted(f"{part.entity_type}={name}" for part, name in zip(parts, names, strict=True)))
+    """Return the parts in order, of an entity with nonsensically many parts only the first."""
+    some = parts[:NAMES_MAX]
+    names = ("<default>" if part.entity_name is None else part.entity_name for part in some)
+    return ",".join(sorted(f"{part.entity_type}={name}" for part, name in zip(some, names, strict=True)))
 
 
 def _reassign(request: Any, response: Any) -> Iterator[AdminAction]:

@@ -105,7 +105,8 @@ def frame_by(run_in_thread: RunInThread, frame: Callable[[], Outgoing]) -> Promi
 
 
 def no_reply() -> Outgoing:
-    """Return what keeps the place of a reply that a client with acks=0 does not get: only a pause can be sent."""
+    """Return what keeps the place of a reply that a client with acks=0 does not get. It is empty, which would close the
+    connection, unless it has a pause."""
     nothing = Outgoing()
     nothing.pause_ms = 1
     return nothing

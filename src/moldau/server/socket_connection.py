@@ -58,7 +58,7 @@ class SocketConnection:
         self._budget = budget
         self._on_close = on_close
         self._out: deque[Unsent] = deque()
-        self._writing = self._fetching = False
+        self._writing = self._fetching = self._closed = self._stopped = False
         self._muted: asyncio.TimerHandle | None = None
         """While set, no requests are read: the client is above its quota."""
         self._cached_to = 0
@@ -68,7 +68,6 @@ class SocketConnection:
         self.blocked_since: float | None = None
         self.sent_since = 0
         self.closed_by = CLOSED_MALFORMED  # the counter for the reason
-        self._closed = self._stopped = False
         self._conversation = Conversation(answer, self._flush, frame_bytes_max, budget)
         self.last_active = loop.time()
         self._reading = True
@@ -295,6 +294,8 @@ class SocketConnection:
         if reply.pause_ms:
             self._mute(reply.pause_ms)
         elif not reply:
+            if not (self._writing or self._fetching):
+                self._pump()  # the replies before it
             self.close(reply.refusal)
             return
         view, start = memoryview(reply), 0
@@ -355,7 +356,8 @@ class SocketConnection:
         self._hold_unsent(unsent_bytes(self._out))
 
     def _send_file(self, head: Slice) -> int:
-        sent = send_file(self._fd, head.file.fileno(), head.position, min(head.length, SEND_FILE_BYTES))
+        cached = head.length if head.is_hot else self._cached_to - head.position
+        sent = send_file(self._fd, head.file.fileno(), head.position, min(head.length, SEND_FILE_BYTES, cached))
         if not sent:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")
         if sent == head.length:
@@ -392,8 +394,7 @@ class SocketConnection:
 
     def _on_cached(self, done: asyncio.Future[None]) -> None:
         self._fetching = False
-        error = done.exception()
-        if error is not None:
+        if (error := done.exception()) is not None:
             self.close(str(error))
         elif not self._closed:
             self._on_writable()

@@ -331,6 +331,8 @@ class TlsConnection(SocketConnection):
 
     def _read_records(self, records: Slice, size_max: int) -> bytes:
         """Read the start of a slice at the head of the queue and leave the rest there."""
+        if not records.is_hot and records.position < self._cached_to:
+            size_max = min(size_max, self._cached_to - records.position)  # what follows may be on the disk only
         data = os.pread(records.file.fileno(), min(records.length, size_max), records.position)
         if not data:
             raise OSError(f"a segment of {self.peer}'s fetch ended before its slice did")

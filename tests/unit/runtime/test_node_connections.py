@@ -1,17 +1,23 @@
-"""What a node does when a connection has ended: that depends on the listener."""
+"""What a node does when a connection has ended, which depends on the listener, and when it stops."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
-from patience import PATIENCE_S
+import pytest
+from patience import PATIENCE_S, Patience
 
 from moldau.node import Node
+from moldau.node import node as node_module
+from moldau.server.listener import Listener
 from moldau.settings import from_properties
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.api_versions import ApiVersionsRequest
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 async def ask_for_versions(port: int) -> tuple[str, asyncio.StreamWriter]:
@@ -51,3 +57,50 @@ def test_a_client_that_leaves_is_forgotten_and_ends_no_session_of_a_broker(tmp_p
         await node.stop()
 
     asyncio.run(live())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    patience = Patience("a condition of the node")
+    while not condition():
+        patience.check()
+        await asyncio.sleep(0)
+
+
+def test_a_stop_does_not_wait_for_a_fetch_that_came_while_another_listener_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {
+        "listeners": "FIRST://127.0.0.1:0,SECOND://127.0.0.1:0",
+        "listener.security.protocol.map": "FIRST:PLAINTEXT,SECOND:PLAINTEXT",
+        "log.dirs": str(tmp_path),
+    }
+    monkeypatch.setattr(node_module, "STOP_GRACE_S", 2 * PATIENCE_S)
+    stop = Listener.stop
+    an_hour_ms = 3_600_000
+    fetch = FetchRequest(
+        max_wait_ms=an_hour_ms,
+        min_bytes=1,
+        topics=[FetchTopic(topic="t", partitions=[FetchPartition(0, fetch_offset=0)])],
+    )
+
+    async def live() -> None:
+        node = Node(from_properties(properties))
+        await node.start()
+        broker = node.assembly.broker_side
+        assert broker is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.addresses[1].port)
+        writer.write(request_frame(ApiKey.METADATA, 4, 1, "c", MetadataRequest([MetadataRequestTopic(name="t")])))
+        await until(lambda: broker.partitions.find("t", 0) is not None)
+
+        async def stop_and_fetch(listener: Listener, grace_s: float) -> None:
+            await stop(listener, grace_s)
+            if listener.name == "FIRST":
+                writer.write(request_frame(ApiKey.FETCH, 11, 2, "c", fetch))
+                await until(lambda: len(broker.parked) == 1)
+
+        monkeypatch.setattr(Listener, "stop", stop_and_fetch)
+        await node.stop()
+        assert await reader.read()
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(live(), PATIENCE_S))

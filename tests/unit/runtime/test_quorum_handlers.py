@@ -9,6 +9,7 @@ from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.handlers.quorum import VERSIONS, quorum_handlers
 from moldau.server.router import Router
+from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -21,7 +22,7 @@ def router() -> Router:
     driver = cluster.nodes[1].driver
     assert driver is not None
     router = Router()
-    router.serve(quorum_handlers(driver))
+    router.serve(quorum_handlers(driver, FakeTimers()))
     return router
 
 

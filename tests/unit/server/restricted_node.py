@@ -37,13 +37,13 @@ class RestrictedNode(InMemoryNode):
             [AclBinding(resource, name, PatternType.LITERAL, principal, "*", operation, permission)]
         )
 
-    def ask(self, api: ApiKey, request: Message, version: int, user: str = "ann") -> Any:
+    def ask(self, api: ApiKey, request: Message, version: int, user: str = "ann", listener: str = "PLAINTEXT") -> Any:
         """Return the response to a request of that user; a promise, if it must wait."""
         broker = self.assembly.broker_side
         assert broker is not None
         handler = next(handler for handler in broker.handlers if handler.api == api)
         access = self.assembly.access(Principal("User", user), HOST)
-        return handler.answer(request, Caller("PLAINTEXT", f"{HOST}:5", "test", version, access))
+        return handler.answer(request, Caller(listener, f"{HOST}:5", "test", version, access))
 
     def completed(self, reply: Any) -> Any:
         """Return the response, after everything has reached the disk."""

@@ -16,6 +16,8 @@ from moldau.security.acls.access import UNRESTRICTED, Access, Needs, Unrestricte
 from moldau.server.routes import ELEMENTS_MAX, LONG_APIS
 from moldau.wire.apis import ApiKey
 from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
+from moldau.wire.frames import request_frame
+from moldau.wire.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 
 TURN_OPERATIONS_MAX: Final = 200_000
 """Lines of Python: about 20 ms."""
@@ -60,3 +62,28 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
             except MalformedData:
                 continue  # refused at once
             assert max(turns) < TURN_OPERATIONS_MAX, (api.name, name, type(access).__name__, turns.index(max(turns)))
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "access"),
+    [(ApiKey.FETCH, 12, NoRights()), (ApiKey.DESCRIBE_QUORUM, 2, UNRESTRICTED)],
+    ids=["refused Fetch", "DescribeQuorum"],
+)
+def test_no_turn_of_a_controller_exceeds_its_budget(
+    cluster: AttackedCluster, api: ApiKey, version: int, access: Access
+) -> None:
+    router = cluster.routers[9101]
+    route = router.find_route(api, version)
+    assert route is not None
+    for name, frame in largest_requests(api, version, route.bytes_max, ELEMENTS_MAX):
+        turns, _ = turns_of(router, cluster.timers, frame, access=access)
+        assert max(turns) < TURN_OPERATIONS_MAX, name
+
+
+@pytest.mark.parametrize("port", [9001, 9101], ids=["broker", "controller"])
+def test_a_client_cannot_ask_for_thousands_of_partitions_of_the_quorum(cluster: AttackedCluster, port: int) -> None:
+    partitions = [RequestPartitionData(index) for index in range(800)]
+    request = DescribeQuorumRequest([RequestTopicData(str(number), partitions) for number in range(16)])
+    frame = request_frame(ApiKey.DESCRIBE_QUORUM, 2, 7, "client", request)
+    with pytest.raises(MalformedData, match="DescribeQuorum of 64"):
+        turns_of(cluster.routers[port], cluster.timers, frame)

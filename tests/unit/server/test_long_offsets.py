@@ -23,6 +23,7 @@ from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.wire.messages.delete_groups import DeleteGroupsRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -135,6 +136,18 @@ def test_a_long_commit_is_prepared_in_turns_and_is_one_batch() -> None:
     assert [each.partition_index for each in response.topics[1].partitions] == list(range(PARTITIONS))
     assert written(node) == [PARTITIONS]
     assert committed(node) == PARTITIONS
+
+
+def test_a_commit_too_large_for_one_batch_is_refused_in_turns() -> None:
+    node = long_node()
+    request = commit()
+    request.topics = [*request.topics] * 7
+    answer = begin(node, ApiKey.OFFSET_COMMIT, request, 9)
+    turns = turns_until(node.in_memory, answer)
+    assert max(turns) < LINES_A_TURN
+    codes = {each.error_code for topic in answer.value().topics for each in topic.partitions}
+    assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert committed(node) == 0
 
 
 def test_nothing_of_a_long_commit_is_written_before_all_is_checked() -> None:
@@ -327,6 +340,20 @@ def test_a_deletion_too_large_for_one_batch_is_several() -> None:
 
 
 # --- expiration -------------------------------------------------------------------------------------------------
+
+
+def test_groups_with_many_offsets_are_deleted_in_turns() -> None:
+    node = long_node()
+    names = [f"g{number}" for number in range(40)]
+    for name in names:
+        request = commit()
+        request.group_id, request.topics[0].partitions = name, request.topics[0].partitions[:500]
+        node.ask_as_admin(ApiKey.OFFSET_COMMIT, request, 9)
+    answer = begin(node, ApiKey.DELETE_GROUPS, DeleteGroupsRequest(names), 2)
+    turns = turns_until(node.in_memory, answer)
+    assert max(turns) < READ_LINES_A_TURN
+    assert len(turns) > 5
+    assert [(each.group_id, each.error_code) for each in answer.value().results] == [(name, 0) for name in names]
 
 
 def test_offsets_expire_in_turns() -> None:

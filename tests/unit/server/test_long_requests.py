@@ -13,7 +13,7 @@ from turns_of_requests import turns_of
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.server.conversation import LongReply
-from moldau.server.handlers.replies import TimeLimit, in_turns, uneven_in_turns
+from moldau.server.handlers.replies import TimeLimit, WaitingSteps, in_turns, run_steps, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
@@ -89,6 +89,21 @@ def test_replies_of_a_long_list_may_come_later_or_never() -> None:
     assert reply.value() == [7, 7, 7, -3, -4]
 
 
+def test_later_requests_wait_also_for_the_turns_of_what_the_last_turn_begins() -> None:
+    timers = FakeTimers()
+
+    def steps(result: Any) -> WaitingSteps[Any]:
+        yield None
+        return result() if callable(result) else result
+
+    reply: Any = run_steps(timers, steps(lambda: run_steps(timers, steps("joined"))))
+    timers.run_one_soon()
+    assert not reply.handled.done
+    timers.run_one_soon()
+    assert reply.handled.done
+    assert reply.value() == "joined"
+
+
 def test_a_fault_in_a_later_turn_ends_only_this_request(caplog: pytest.LogCaptureFixture) -> None:
     timers = FakeTimers()
 
@@ -115,6 +130,16 @@ LONG: dict[str, tuple[ApiKey, int, Callable[[], Message]]] = {
         ApiKey.METADATA,
         12,
         lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in _names(5_000)], False),
+    ),
+    "Metadata that may create topics": (
+        ApiKey.METADATA,
+        3,
+        lambda: MetadataRequest([MetadataRequestTopic(name=name) for name in _names(50_000)]),
+    ),
+    "Metadata by ids, in a version that refuses them": (
+        ApiKey.METADATA,
+        11,
+        lambda: MetadataRequest([MetadataRequestTopic(bytes(15) + b"a", name) for name in _names(45_000)], False),
     ),
     "DescribeGroups": (ApiKey.DESCRIBE_GROUPS, 5, lambda: DescribeGroupsRequest(_names(5_000))),
     "DeleteGroups": (ApiKey.DELETE_GROUPS, 2, lambda: DeleteGroupsRequest(_names(5_000))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from coordinator_node import PUBLIC, CoordinatorNode
 from operations import operations_of
 
 from moldau.base.errors import ErrorCode
+from moldau.base.ids import TopicPartition
 from moldau.coordinator.transaction import initializing
+from moldau.coordinator.transaction.transaction import State
 from moldau.coordinator.transaction.transactions import EXPIRED_A_TURN
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.router import Caller
@@ -19,6 +22,7 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from moldau.wire.messages.describe_transactions import DescribeTransactionsRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
 from moldau.wire.messages.txn_offset_commit import (
@@ -231,3 +235,31 @@ def test_a_list_fails_if_a_shard_is_dropped_meanwhile() -> None:
     coordinator_of(node).close()
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_list_leaves_out_a_shard_that_moves_to_another_node_meanwhile() -> None:
+    node = CoordinatorNode()
+    node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
+    begin(node, ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("new", 60_000), 5)
+    reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(), 1)
+    assert not reply.done
+    coordinator_of(node).shards.close(ErrorCode.NOT_COORDINATOR)
+    assert reply.value().error_code == ErrorCode.NONE
+
+
+# --- DescribeTransactions ---------------------------------------------------------------------------------------
+
+
+def test_transactions_with_many_partitions_are_described_in_turns() -> None:
+    node = CoordinatorNode()
+    shards, now_ms = coordinator_of(node).shards, node.in_memory.clock.now_ms()
+    partitions = frozenset(TopicPartition(PUBLIC, index) for index in range(1_000))
+    names = [f"id-{number}" for number in range(150)]
+    for number, name in enumerate(names):
+        created = initializing.create(name, number, 60_000, now_ms)
+        shards.machine_of(name).transactions[name] = replace(created, state=State.ONGOING, partitions=partitions)
+    turns, response = turns_and_response(node, ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(names), 0)
+    assert max(turns) < LINES_A_TURN
+    described = response.transaction_states
+    assert [each.transactional_id for each in described] == names
+    assert {len(topic.partitions) for each in described for topic in each.topics} == {1_000}

@@ -292,3 +292,23 @@ def test_described_topic_partitions_are_those_that_may_be_described(node: Restri
     for denied in topics[1:]:
         assert (denied.topic_id, denied.partitions) == (ZERO_UUID, ())
         assert denied.topic_authorized_operations == OPERATIONS_OMITTED
+
+
+# --- listeners --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)])
+def test_a_leader_without_the_listener_of_the_client_is_not_named(
+    node: RestrictedNode, version: int, code: ErrorCode
+) -> None:
+    node.allow(DESCRIBE, TOPIC, "open")
+    response = node.ask(ApiKey.METADATA, metadata("open"), version, listener="OTHER")
+    ((partition,),) = [topic.partitions for topic in response.topics]
+    assert response.brokers == []
+    assert (partition.error_code, partition.leader_id) == (code, -1)
+    assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((1,), (1,), [1])
+    described = node.ask(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest([DescribedTopic("open")]), 0, listener="OTHER"
+    )
+    ((partition,),) = [topic.partitions for topic in described.topics]
+    assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (0, -1, [1])

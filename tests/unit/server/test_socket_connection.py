@@ -7,6 +7,8 @@ import os
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,9 +28,11 @@ from moldau.base.counters import CLOSED_MEMORY
 from moldau.base.limits import REQUESTS_IN_FLIGHT_MAX
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
+from moldau.platforms import page_cache
+from moldau.server import socket_connection
 from moldau.server.conversation import Reply
 from moldau.server.tls_connection import GATHERED_PIECES_MAX
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import Outgoing, Refusal
 
 
 @pytest.fixture(
@@ -183,6 +187,49 @@ def test_records_are_sent_from_their_file_at_the_right_place_of_the_reply(make_p
     run(talk())
 
 
+def test_only_records_that_were_looked_up_in_the_page_cache_are_sent(
+    make_pair: MakeConnectionPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = Random(7).randbytes(700_000)
+    (tmp_path / "segment").write_bytes(content)
+    looked_up: set[int] = set()
+    sent: set[int] = set()
+    pread = os.pread
+
+    def note_lookup(fd: int, position: int, length: int) -> bool:
+        looked_up.update(range(position, position + length))
+        return True
+
+    def send_some(fd: int, file_fd: int, position: int, count: int) -> int:
+        sent.update(range(position, position + count))
+        return os.sendfile(fd, file_fd, position, min(count, 60_000))
+
+    def note_read(fd: int, count: int, position: int) -> bytes:
+        sent.update(range(position, position + count))
+        return pread(fd, min(count, 60_000), position)
+
+    monkeypatch.setattr(page_cache, "is_cached", note_lookup)
+    monkeypatch.setattr(socket_connection, "SEND_FILE_BYTES", 100_000)
+    monkeypatch.setattr(socket_connection, "send_file", send_some)
+    monkeypatch.setattr(os, "pread", note_read)
+
+    async def talk() -> None:
+        with (tmp_path / "segment").open("rb") as file:
+
+            def answer(_: memoryview) -> Reply:
+                out = Outgoing(b"HEAD")
+                out.slices = [(4, Slice(file, 0, 300_000)), (4, Slice(file, 350_000, 300_000))]
+                return out
+
+            wanted = b"HEAD" + content[:300_000] + content[350_000:650_000]
+            with make_pair(answer) as this:
+                await this.send(frame(b"a"))
+                assert await this.receive(len(wanted)) == wanted
+
+    run(asyncio.wait_for(talk(), PATIENCE_S))
+    assert sent <= looked_up
+
+
 def test_records_of_thousands_of_partitions_are_sent_in_turns(
     make_pair: MakeConnectionPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +326,27 @@ def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earli
             promises[1].complete(Outgoing())
             assert await this.receive(5) == b"first"
             assert "could not be written" in await this.ended()
+
+    run(asyncio.wait_for(talk(), PATIENCE_S))
+
+
+def test_replies_that_are_ready_are_sent_before_a_refusal_behind_them_closes_the_connection(
+    make_pair: MakeConnectionPair,
+) -> None:
+    async def talk() -> None:
+        promises: list[Promise[Outgoing]] = []
+
+        def answer(_: memoryview) -> Reply:
+            promises.append(Promise())
+            return promises[-1]
+
+        with make_pair(answer) as this:
+            await this.send(frame(b"one") + frame(b"two"))
+            await until(lambda: len(promises) == 2)
+            promises[1].complete(Refusal("unreadable"))
+            promises[0].complete(Outgoing(b"first"))
+            assert await this.receive(5) == b"first"
+            assert await this.ended() == "unreadable"
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 

@@ -19,6 +19,7 @@ from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.log.producers import ProducerEntry
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import TopicImage
 from moldau.metadata.records import ConfigResource
@@ -40,6 +41,7 @@ from moldau.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from moldau.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
 
 PARTITIONS = 8_000
 LINES_A_TURN = 80_000
@@ -98,6 +100,21 @@ def test_log_directories_of_many_named_partitions_are_described_in_turns(node: I
     (directory,) = response.results
     named = [(topic.name, [each.partition_index for each in topic.partitions]) for topic in directory.topics]
     assert named == [(BIG, [0])], "each partition once"
+
+
+def test_many_producers_of_a_partition_are_described_in_turns_and_once(node: InMemoryNode) -> None:
+    producers = node.partition(BIG).log.producers
+    producers.load([ProducerEntry(number, 0, 0) for number in range(10_000)])
+    request = DescribeProducersRequest(
+        [TopicRequest(BIG, [0] * 5_000), TopicRequest("none", [0]), TopicRequest(BIG, [0])]
+    )
+    frame = request_frame(ApiKey.DESCRIBE_PRODUCERS, 0, 7, "client", request)
+    turns, reply = turns_of(router_of(node), node.timers, frame)
+    producers.load([])
+    assert max(turns) < LINES_A_TURN
+    _, response = read_response(DescribeProducersResponse, memoryview(bytes(reply))[4:], ApiKey.DESCRIBE_PRODUCERS, 0)
+    described = [(topic.name, [len(each.active_producers) for each in topic.partitions]) for topic in response.topics]
+    assert described == [(BIG, [10_000]), ("none", [0])]
 
 
 def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> None:

@@ -1,4 +1,5 @@
-"""DescribeProducers v0. The idempotent producers in a partition's producer state."""
+"""DescribeProducers v0. The idempotent producers in a partition's producer state. A partition that is named several
+times is described once: it may have tens of thousands of producers."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_names import topic_name_problem
+from moldau.log.producers import ProducerEntry
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_READ
-from moldau.server.handlers.replies import item_count, partitions_in_turns
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_producers import (
@@ -23,7 +26,8 @@ from moldau.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-PARTITIONS_A_TURN: Final = 500
+ITEMS_A_TURN: Final = 500
+"""Partitions, and producers in them, that are described in one turn of the loop."""
 UNKNOWN_MESSAGE: Final = "This server does not host this topic-partition."
 
 
@@ -39,19 +43,25 @@ class DescribeProducers:
     def answer(
         self, request: DescribeProducersRequest, caller: Caller
     ) -> DescribeProducersResponse | Promise[DescribeProducersResponse]:
-        return partitions_in_turns(
-            self._timers,
-            request.topics,
-            lambda topic: (topic.name, topic.partition_indexes),
-            lambda topic, index: self._describe(topic, index, caller.access),
-            lambda results: DescribeProducersResponse(
-                topics=[TopicResponse(topic.name, each) for topic, each in zip(request.topics, results, strict=True)]
-            ),
-            PARTITIONS_A_TURN,
-            item_count(topic.partition_indexes for topic in request.topics),
+        return run_steps(self._timers, self._steps(request, caller.access))
+
+    def _steps(self, request: DescribeProducersRequest, access: Access) -> Steps[DescribeProducersResponse]:
+        turn = TurnItems(ITEMS_A_TURN)
+        topics: dict[str, dict[int, PartitionResponse]] = {}
+        for topic in request.topics:
+            described = topics.setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                if index not in described:
+                    described[index] = yield from self._describe(turn, topic.name, index, access)
+                if turn.ends_after(1):
+                    yield
+            if turn.ends_after(1):
+                yield
+        return DescribeProducersResponse(
+            topics=[TopicResponse(name, list(described.values())) for name, described in topics.items()]
         )
 
-    def _describe(self, topic: str, index: int, access: Access) -> PartitionResponse:
+    def _describe(self, turn: TurnItems, topic: str, index: int, access: Access) -> Steps[PartitionResponse]:
         try:
             if topic_name_problem(topic):
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -62,15 +72,16 @@ class DescribeProducers:
         except KafkaError as error:
             message = UNKNOWN_MESSAGE if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
             return PartitionResponse(index, error.code, message)
-        producers = [
-            ProducerState(
-                entry.producer_id,
-                entry.epoch,
-                entry.last_sequence,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_start,
-            )
-            for entry in partition.log.producers.active()
-        ]
+        producers = yield from map_in_steps(turn, partition.log.producers.active(), _producer_state)
         return PartitionResponse(index, 0, None, producers)
+
+
+def _producer_state(entry: ProducerEntry) -> ProducerState:
+    return ProducerState(
+        entry.producer_id,
+        entry.epoch,
+        entry.last_sequence,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.transaction_start,
+    )

@@ -17,6 +17,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
+from moldau.server.handlers.reachable_brokers import ReachableBrokers
 from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -48,7 +49,7 @@ class DescribeTopicPartitions:
 
     def _steps(self, request: DescribeTopicPartitionsRequest, caller: Caller) -> Steps[DescribeTopicPartitionsResponse]:
         image = self._current.image
-        live = {broker.id for broker in image.live_brokers()}
+        brokers = ReachableBrokers(image, caller.listener)
         left = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
         response = DescribeTopicPartitionsResponse()
         topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -79,7 +80,7 @@ class DescribeTopicPartitions:
                     name,
                     topic.id,
                     name in INTERNAL_TOPICS,
-                    [_partition(first + i, state, live) for i, state in enumerate(page)],
+                    [_partition(first + i, state, brokers) for i, state in enumerate(page)],
                     allowed_bits(caller.access, ResourceType.TOPIC, name),
                 )
             )
@@ -110,15 +111,18 @@ def _missing_topic(name: str, access: Access) -> DescribeTopicPartitionsResponse
     return DescribeTopicPartitionsResponseTopic(code, name, topic_authorized_operations=operations)
 
 
-def _partition(index: int, state: PartitionState, live: set[int]) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    index: int, state: PartitionState, brokers: ReachableBrokers
+) -> DescribeTopicPartitionsResponsePartition:
+    """Describe a partition. As in Kafka, one without a leader has no error."""
     return DescribeTopicPartitionsResponsePartition(
-        0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        0,
         index,
-        state.leader,
+        brokers.leader(state),
         state.leader_epoch,
         state.replicas,
         state.isr,
         (),
         (),
-        [broker for broker in state.replicas if broker not in live],
+        brokers.offline_replicas(state),
     )

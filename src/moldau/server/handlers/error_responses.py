@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from moldau.base.errors import KafkaError
-from moldau.base.steps import Steps, TurnItems, finish, map_in_steps, no_steps
+from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
 from moldau.metadata.controller.delegation_tokens import refused_creation
 from moldau.security.principals import ANONYMOUS
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -76,13 +76,8 @@ from moldau.wire.schema import Message
 RESULTS_A_TURN: Final = 1_000
 
 
-def error_response(request: Message, error: KafkaError) -> Message:
-    """Return the response that reports the error for everything in the request, which is small."""
-    return finish(error_response_in_steps(request, error))
-
-
-def error_response_in_steps(request: Message, error: KafkaError) -> Steps[Message]:
-    """Like `error_response`, for a request that may name thousands of things."""
+def error_response(request: Message, error: KafkaError) -> Steps[Message]:
+    """Return the response that reports the error for everything in the request. It may name thousands of things."""
     return _ERROR_RESPONSES[request.__class__](request, error)
 
 
@@ -203,17 +198,19 @@ def _delete_acls(request: DeleteAclsRequest, error: KafkaError) -> Steps[DeleteA
 
 def _fetch(request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
     """Up to v12, in which topics have names, each partition has the error too: before v7 it is the only place."""
-    topics = [
-        FetchableTopicResponse(
-            topic=topic.topic,
-            partitions=[
-                PartitionData(each.partition, error.code, high_watermark=-1, records=b"") for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-        if topic.topic
-    ]
-    return no_steps(FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics))
+    turn = TurnItems(RESULTS_A_TURN)
+    topics: list[FetchableTopicResponse] = []
+    for topic in request.topics:
+        if topic.topic:
+            partitions = yield from map_in_steps(
+                turn,
+                topic.partitions,
+                lambda each: PartitionData(each.partition, error.code, high_watermark=-1, records=b""),
+            )
+            topics.append(FetchableTopicResponse(topic=topic.topic, partitions=partitions))
+        if turn.ends_after(1):
+            yield
+    return FetchResponse(error_code=error.code, session_id=request.session_id, responses=topics)
 
 
 def _alter_user_scram_credentials(

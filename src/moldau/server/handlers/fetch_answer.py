@@ -24,7 +24,7 @@ PARTITIONS_A_TURN: Final = 500
 
 
 class Fetched(Protocol):
-    """What is fetched from: the partitions of a node."""
+    """What an answer needs of the handler `Fetch`: the partitions of the node, and who may read them."""
 
     bytes_max: int
 

@@ -17,12 +17,12 @@ from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
-from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX
+from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX, DESCRIBE_QUORUM_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.runtime.controller.channel import AskController
 from moldau.server.handlers.authorized_requests.authorized import Authorize
-from moldau.server.handlers.error_responses import error_response_in_steps
+from moldau.server.handlers.error_responses import error_response
 from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
@@ -55,8 +55,6 @@ FORWARDED: Final[dict[ApiKey, tuple[int, int]]] = {
 class ForwardedHandler:
     """The handler of one forwarded API."""
 
-    request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX
-
     def __init__(
         self,
         api: ApiKey,
@@ -67,6 +65,8 @@ class ForwardedHandler:
     ) -> None:
         self.api = api
         self.versions = versions
+        is_description = api is ApiKey.DESCRIBE_QUORUM
+        self.request_bytes_max = DESCRIBE_QUORUM_BYTES_MAX if is_description else CONTROLLER_REQUEST_BYTES_MAX
         self._send_to_controller = send_to_controller
         self._authorize = authorize
         self._timers = timers
@@ -81,7 +81,7 @@ class ForwardedHandler:
 
         def whole_response(response: Message | KafkaError) -> Steps[Message | Promise[Message]]:
             if isinstance(response, KafkaError):
-                response = yield from error_response_in_steps(allowed, response)
+                response = yield from error_response(allowed, response)
             return (yield from with_refused(response))
 
         reply = self._send_to_controller(self.api, allowed, caller.version, caller.client)

@@ -24,7 +24,8 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
-from moldau.server.handlers.replies import run_steps
+from moldau.server.handlers.reachable_brokers import NO_LEADER, ReachableBrokers
+from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -44,9 +45,10 @@ ROOM_A_TURN: Final = 1_000
 """Partitions that are described in one turn of the loop; a topic counts as five of them."""
 ROOM_OF_TOPIC: Final = 5
 NAMES_A_TURN: Final = 1_000
-"""Names of missing topics that are checked in one turn."""
+"""Names of topics that are looked up, checked or refused in one turn."""
 _Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
 """A topic without its partitions, and these."""
+LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
 TOPIC_ID_REFUSED_VERSIONS = (10, 11)
 """In these versions a request must not name topics by id. Kafka refuses each topic and lists no broker."""
 
@@ -68,7 +70,6 @@ class Metadata:
     def answer(self, request: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
         if request.topics is None or (caller.version == 0 and not request.topics):
-            live = {broker.id for broker in image.live_brokers()}
             sees_all = caller.access.is_known_to_allow(TOPIC_DESCRIBE, image.topics)
             described = (
                 _topic_entry(topic, request, caller.access)
@@ -76,13 +77,15 @@ class Metadata:
                 else None
                 for topic in image.topics.values()
             )
-            return run_steps(self._timers, self._steps(request, caller, described, live))
+            return run_steps(self._timers, self._steps(request, caller, described, image))
         if caller.version in TOPIC_ID_REFUSED_VERSIONS and any(topic.topic_id != ZERO_UUID for topic in request.topics):
-            refused = [
-                MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id)
-                for topic in request.topics
-            ]
-            return MetadataResponse(cluster_id=self._cluster_id, topics=refused)
+            return in_turns(
+                self._timers,
+                request.topics,
+                lambda topic: MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id),
+                lambda refused: MetadataResponse(cluster_id=self._cluster_id, topics=refused),
+                NAMES_A_TURN,
+            )
         if not (self._auto_create and request.allow_auto_topic_creation):
             return self._response_for_requested(request, caller, {})
         return run_steps(self._timers, self._creating_steps(request, caller))
@@ -106,37 +109,35 @@ class Metadata:
 
     def _missing_topics(self, request: MetadataRequest, access: Access) -> Steps[list[str]]:
         """Return the topics that the request wants to be created. A client cannot create what it may not describe."""
-        names = {topic.name for topic in request.topics or () if topic.name is not None and topic.topic_id == ZERO_UUID}
-        topics = self._current.image.topics
-        absent = sorted([name for name in names if name not in topics])
-        missing: list[str] = []
-        for some in split(absent, NAMES_A_TURN):
-            if some[0] != absent[0]:
+        missing: dict[str, None] = {}
+        for part_number, some in enumerate(split(request.topics or (), NAMES_A_TURN)):
+            if part_number:
                 yield
-            missing += [
-                name for name in some if not topic_name_problem(name) and access.allows_quietly(TOPIC_DESCRIBE, name)
-            ]
-        return missing
+            topics = self._current.image.topics
+            names = [topic.name for topic in some if topic.name is not None and topic.topic_id == ZERO_UUID]
+            for name in names:
+                if name not in topics and not topic_name_problem(name) and access.allows_quietly(TOPIC_DESCRIBE, name):
+                    missing[name] = None
+        return list(missing)
 
     def _response_for_requested(
         self, request: MetadataRequest, caller: Caller, creation_errors: dict[str, ErrorCode]
     ) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
-        live = {broker.id for broker in image.live_brokers()}
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
         described = (
             _requested_topic_entry(image, topic, request, creation_errors, caller.access)
             for topic in requested.values()
         )
-        return run_steps(self._timers, self._steps(request, caller, described, live))
+        return run_steps(self._timers, self._steps(request, caller, described, image))
 
     def _steps(
-        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described | None], live: set[int]
+        self, request: MetadataRequest, caller: Caller, described: Iterable[_Described | None], image: MetadataImage
     ) -> Steps[MetadataResponse]:
         """Describe the partitions of all topics, some topics or some partitions of one in each turn. None is a topic
         that the client may not see."""
         entries = []
-        room = ROOM_A_TURN
+        room, version, brokers = ROOM_A_TURN, caller.version, ReachableBrokers(image, caller.listener)
         for topic in described:
             room -= ROOM_OF_TOPIC
             if room <= 0:
@@ -152,7 +153,7 @@ class Metadata:
                     yield
                     room = ROOM_A_TURN
                 some = range(len(found), min(len(found) + room, len(partitions)))
-                found += [_partition_entry(index, partitions[index], live) for index in some]
+                found += [_partition_entry(index, partitions[index], brokers, version) for index in some]
                 room -= len(some)
             if partitions:
                 entry.partitions = found
@@ -250,15 +251,21 @@ def _topic_entry(topic: TopicImage, request: MetadataRequest, access: Access) ->
     return entry, topic.partitions
 
 
-def _partition_entry(index: int, state: PartitionState, live: set[int]) -> MetadataResponsePartition:
+def _partition_entry(
+    index: int, state: PartitionState, brokers: ReachableBrokers, version: int
+) -> MetadataResponsePartition:
+    leader, code = brokers.leader(state), ErrorCode.NONE
+    if leader == NO_LEADER:
+        knows_listener = version >= LISTENER_NOT_FOUND_MIN_VERSION
+        code = brokers.missing_leader_code(state) if knows_listener else ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        ErrorCode.NONE if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        code,
         index,
-        state.leader,
+        leader,
         state.leader_epoch,
         state.replicas,
         state.isr,
-        [broker for broker in state.replicas if broker not in live],
+        brokers.offline_replicas(state),
     )
 
 

@@ -1,5 +1,8 @@
-"""What handlers of coordinators' APIs share: turning an error, raised or promised, into a response of the API, and
-combining several replies into one.
+"""What handlers share: a long request handled in turns of the event loop or with work in threads, an error, raised or
+promised, turned into a response of the API, and several replies combined into one.
+
+A handler returns what these functions return: the response, a promise of it, or, after more than one turn, a
+`LongReply`, behind which `Conversation` holds back the later requests of the connection.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
-from moldau.server.late_replies import pass_on
+from moldau.server.late_replies import complete_long, pass_on
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -146,7 +149,8 @@ def partitions_in_turns(
 
 def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promise[R]:
     """Run a request's steps, each in a turn of the loop. The first runs at once; if it is the only one, its result is
-    returned. Later requests of the same connection wait until the last step has run."""
+    returned. Later requests of the same connection wait until the last step has run, and those of a long reply that it
+    returns."""
     try:
         awaited = next(steps)
     except StopIteration as done:
@@ -175,8 +179,7 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
         try:
             awaited = measured_step()
         except StopIteration as done:
-            long_reply.handled.complete(None)
-            pass_on(done.value, long_reply)
+            complete_long(long_reply, done.value)
         except MalformedData as error:
             long_reply.handled.complete(None)
             long_reply.complete(error)

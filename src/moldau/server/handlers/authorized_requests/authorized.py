@@ -15,7 +15,7 @@ from moldau.base.errors import KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
 from moldau.security.acls.access import Access, Needs
 from moldau.security.acls.denials import denied
-from moldau.server.handlers.error_responses import error_response_in_steps
+from moldau.server.handlers.error_responses import error_response
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def whole_request(needs: Needs) -> Authorize:
 
 
 def refused(request: Message, error: KafkaError) -> Authorized:
-    return Authorized(None, lambda _: error_response_in_steps(request, error))
+    return Authorized(None, lambda _: error_response(request, error))
 
 
 def split(turn: TurnItems, items: Sequence[T], is_allowed: Callable[[T], bool]) -> Steps[tuple[list[T], list[T]]]:

@@ -20,7 +20,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE, GROUP_DELETE, GROUP_DESCRIBE
-from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, run_steps, uneven_in_turns
+from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -29,7 +29,8 @@ from moldau.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 
 LISTED_A_TURN: Final = 1_000
 GROUPS_A_TURN: Final = 200
-"""A group costs 10 to 20 microseconds, and each of its members about as much, so they count too."""
+"""A group costs 10 to 20 microseconds, and each of its members, or of its offsets that are deleted, about as much, so
+they count too."""
 
 
 class ListGroups:
@@ -128,7 +129,7 @@ class DeleteGroups:
     def answer(
         self, request: DeleteGroupsRequest, caller: Caller
     ) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
-        return in_turns(
+        return uneven_in_turns(
             self._timers,
             list(dict.fromkeys(request.groups_names)),
             lambda group_id: self._delete(group_id, caller.access),
@@ -136,12 +137,20 @@ class DeleteGroups:
             GROUPS_A_TURN,
         )
 
-    def _delete(self, group_id: str, access: Access) -> Any:
+    def _delete(self, group_id: str, access: Access) -> tuple[Any, int]:
+        """Return the result, or a promise of it, and how many records that takes."""
         if not access.allows(GROUP_DELETE, group_id):
-            return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return reply_or_error(
-            lambda: self._coordinator.submit(
-                group_id, lambda groups: listing.delete(groups.state, group_id), allows_empty_group_id=True
-            ),
+            return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED), 1
+        records = 1
+
+        def delete(groups: Groups) -> Outcome[DeletableGroupResult]:
+            nonlocal records
+            outcome = listing.delete(groups.state, group_id)
+            records = len(outcome.records)
+            return outcome
+
+        reply = reply_or_error(
+            lambda: self._coordinator.submit(group_id, delete, allows_empty_group_id=True),
             lambda error: DeletableGroupResult(group_id, error.code),
         )
+        return reply, records

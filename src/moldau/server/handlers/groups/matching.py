@@ -1,4 +1,7 @@
-"""Requests that need the topics of new patterns: these are matched first, in turns of the loop."""
+"""JoinGroup and ConsumerGroupHeartbeat of a member that subscribes by a new pattern. The group's machine refuses them
+with `PatternsNotMatched`; then the pattern is matched with all topics, in turns of the loop, and the request is
+answered from the beginning.
+"""
 
 from __future__ import annotations
 

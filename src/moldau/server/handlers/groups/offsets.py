@@ -16,7 +16,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, TurnItems, finish, map_in_steps
+from moldau.base.steps import Steps, TurnItems, finish, map_in_steps, no_steps
 from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
@@ -29,6 +29,7 @@ from moldau.server.handlers.replies import (
     reply_or_error,
     reply_when_ready,
     run_steps,
+    steps_when_ready,
 )
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -95,6 +96,7 @@ class OffsetCommit:
         self, request: OffsetCommitRequest, code: ErrorCode
     ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
         """Like `_commit_error`, in turns: even a client that is refused may send the largest request."""
+        code = _commit_error_code(code)
         return partitions_in_turns(
             self._timers,
             request.topics,
@@ -128,12 +130,19 @@ class OffsetCommit:
 
         draft = yield from draft_in_steps(request.topics, add)
         yield
-        return reply_or_error(
-            lambda: self._coordinator.submit(
+        try:
+            reply = self._coordinator.submit(
                 request.group_id, _commit_draft, request, client, may_read, draft, allows_empty_group_id=True
-            ),
-            lambda error: _commit_error(request, error.code),
-        )
+            )
+        except KafkaError as error:
+            return self._error_in_turns(request, error.code)
+
+        def or_error(
+            value: OffsetCommitResponse | KafkaError,
+        ) -> Steps[OffsetCommitResponse | Promise[OffsetCommitResponse]]:
+            return no_steps(self._error_in_turns(request, value.code) if isinstance(value, KafkaError) else value)
+
+        return steps_when_ready(self._timers, reply, or_error) if isinstance(reply, Promise) else reply
 
 
 def _commit(
@@ -157,8 +166,7 @@ def _commit_draft(
 
 def _commit_error(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
     """Report the error for every partition: the response has no error for the whole."""
-    too_large = error_code is ErrorCode.RECORD_LIST_TOO_LARGE
-    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error_code
+    code = _commit_error_code(error_code)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -169,6 +177,11 @@ def _commit_error(request: OffsetCommitRequest, error_code: ErrorCode) -> Offset
             for topic in request.topics
         ]
     )
+
+
+def _commit_error_code(code: ErrorCode) -> ErrorCode:
+    """Return the code that a client gets: this API has its own for offsets that the log refuses as too large."""
+    return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if code is ErrorCode.RECORD_LIST_TOO_LARGE else code
 
 
 class OffsetFetch:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from moldau.base.limits import QUORUM_REQUEST_BYTES_MAX
+from moldau.base.clock import Timers
+from moldau.base.limits import DESCRIBE_QUORUM_BYTES_MAX, QUORUM_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.security.acls.access import Needs
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER, CLUSTER_DESCRIBE
 from moldau.server.handlers.error_responses import error_response
+from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
@@ -43,19 +45,20 @@ NEEDS: Final[Mapping[ApiKey, Needs]] = {
 class QuorumHandler:
     """The handler of one of these APIs."""
 
-    request_bytes_max = QUORUM_REQUEST_BYTES_MAX
-
-    def __init__(self, api: ApiKey, driver: QuorumDriver) -> None:
+    def __init__(self, api: ApiKey, driver: QuorumDriver, timers: Timers) -> None:
         self.api = api
         self.versions = VERSIONS[api]
+        is_description = api is ApiKey.DESCRIBE_QUORUM
+        self.request_bytes_max = DESCRIBE_QUORUM_BYTES_MAX if is_description else QUORUM_REQUEST_BYTES_MAX
         self._needs = NEEDS.get(api, CLUSTER_ACTION)
         self._driver = driver
+        self._timers = timers
 
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Any]:
         if not caller.access.allows(self._needs):
-            return error_response(request, denied(self._needs))
+            return run_steps(self._timers, error_response(request, denied(self._needs)))
         return self._driver.answer(request, caller.version)
 
 
-def quorum_handlers(driver: QuorumDriver) -> list[QuorumHandler]:
-    return [QuorumHandler(api, driver) for api in VERSIONS]
+def quorum_handlers(driver: QuorumDriver, timers: Timers) -> list[QuorumHandler]:
+    return [QuorumHandler(api, driver, timers) for api in VERSIONS]

@@ -11,12 +11,13 @@ from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYT
 from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps, TurnItems, split
+from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.coordinator.transaction.transactions import Transactions
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_DESCRIBE, TRANSACTION_DESCRIBE
-from moldau.server.handlers.replies import combine_replies, in_turns, reply_or_error, run_steps
+from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_transactions import (
@@ -28,7 +29,9 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest, List
 from moldau.wire.messages.list_transactions import TransactionState as ListedTransaction
 
 LISTED_A_TURN: Final = 1_000
-DESCRIBED_A_TURN: Final = 200
+DESCRIBED_A_TURN: Final = 2_000
+"""Partitions of transactions that are described in one turn; a transaction counts as ten."""
+TRANSACTION_COST: Final = 10
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
 
@@ -87,9 +90,10 @@ def _list_response(
 ) -> ListTransactionsResponse:
     states: list[ListedTransaction] = []
     for part in parts:
-        if isinstance(part, KafkaError):
+        if not isinstance(part, KafkaError):
+            states += part
+        elif part.code is not ErrorCode.NOT_COORDINATOR:  # the transactions of that shard are on another node now
             return _list_error(part)
-        states += part
     return ListTransactionsResponse(unknown_state_filters=unknown_states, transaction_states=states)
 
 
@@ -110,7 +114,7 @@ class DescribeTransactions:
         self, request: DescribeTransactionsRequest, caller: Caller
     ) -> DescribeTransactionsResponse | Promise[DescribeTransactionsResponse]:
         # Each id once: a transaction may have thousands of partitions, and its id may be two bytes.
-        return in_turns(
+        return uneven_in_turns(
             self._timers,
             list(dict.fromkeys(request.transactional_ids)),
             lambda each: self._describe_transaction(each, caller.access),
@@ -118,18 +122,23 @@ class DescribeTransactions:
             DESCRIBED_A_TURN,
         )
 
-    def _describe_transaction(
-        self, transactional_id: str, access: Access
-    ) -> TransactionState | Promise[TransactionState]:
+    def _describe_transaction(self, transactional_id: str, access: Access) -> tuple[Any, int]:
+        """Return the transaction, or a promise of it, and what it costs."""
+        cost = TRANSACTION_COST
         if not access.allows(TRANSACTION_DESCRIBE, transactional_id):
-            return TransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
+            return TransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id), cost
+
+        def describe(transactions: Transactions) -> Outcome[TransactionState]:
+            nonlocal cost
+            transaction = transactions.transactions.get(transactional_id)
+            cost += 0 if transaction is None else len(transaction.partitions)
+            return transactions.describe(transactional_id)
+
         described = reply_or_error(
-            lambda: self._coordinator.submit(
-                transactional_id, lambda transactions: transactions.describe(transactional_id)
-            ),
+            lambda: self._coordinator.submit(transactional_id, describe),
             lambda error: TransactionState(error.code, transactional_id),
         )
-        return when_ready(described, lambda state: _with_described_topics(state, access))
+        return when_ready(described, lambda state: _with_described_topics(state, access)), cost
 
 
 def _with_described_topics(state: TransactionState, access: Access) -> TransactionState:

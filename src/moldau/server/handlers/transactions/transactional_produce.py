@@ -1,4 +1,6 @@
-"""The part of a produce request that belongs to a transaction: its producer and its partitions."""
+"""The part of a produce request that belongs to a transaction: its producer and its partitions. `Produce` lets the gate
+verify it before it appends anything, and calls `check_append` for each partition just before it appends to it.
+"""
 
 from __future__ import annotations
 
