@@ -21,7 +21,6 @@ import pytest
 from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
-from moldau.cli.kafka.log_dump.metadata_lines import java_double
 from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.cluster import Cluster
 from moldau.metadata.records import RECORD_TYPES, ClientQuotaRecord, ConfigRecord, MetadataRecord, encode_record
@@ -147,14 +146,6 @@ def test_what_cannot_be_read_is_told_and_skipped(
     assert payloads(dumped(capfd, LOG)) == [
         f"Error at {5 + offset}, skipping. {why}" for offset, (_, why) in enumerate(UNREADABLE)
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0.0"), (0.001, "0.001"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (-1.5e-4, "-1.5E-4"), (12e22, "1.2E23")],
-)
-def test_numbers_are_written_as_java_writes_them(value: float, text: str) -> None:
-    assert java_double(value) == text
 
 
 @needs_kafka
