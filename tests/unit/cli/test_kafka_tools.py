@@ -224,6 +224,9 @@ class TestArguments:
         assert [get_offsets.parse_time(text) for text in ("latest", "-2", "1700000000000")] == [-1, -2, 1700000000000]
         with pytest.raises(ToolFailed, match="Malformed time argument soon"):
             get_offsets.parse_time("soon")
+        for text in ("99999999999999999999", "1_000", " 5"):
+            with pytest.raises(ToolFailed, match=f"Malformed time argument {text}"):
+                get_offsets.parse_time(text)
 
     def test_offsets_to_delete(self) -> None:
         row = {"topic": "t", "partition": 0, "offset": 5}
@@ -233,9 +236,40 @@ class TestArguments:
         with pytest.raises(ToolFailed, match="No such field exists: `offset`"):
             delete_records.parse_offsets({"partitions": [{"topic": "t", "partition": 0}]})
 
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ([], "Expected JSON object, received []"),
+            ({"partitions": [], "version": "x"}, 'Expected `Integer` value, received "x"'),
+            ({"partitions": [], "version": 2}, "Not supported version field value 2"),
+            ({}, "Missing partitions field"),
+            ({"partitions": 5}, "Expected JSON array, received 5"),
+            ({"partitions": [7]}, "Expected JSON object, received 7"),
+            ({"partitions": [{"topic": 1, "partition": 0, "offset": 0}]}, "Expected `String` value, received 1"),
+            # In Python, true is 1: the records of partition 1 would be deleted.
+            (
+                {"partitions": [{"topic": "t", "partition": True, "offset": 0}]},
+                "Expected `Integer` value, received true",
+            ),
+            (
+                {"partitions": [{"topic": "t", "partition": 0, "offset": 2**63}]},
+                "Expected `Long` value, received 9223372036854775808",
+            ),
+        ],
+    )
+    def test_a_wrong_file_of_offsets_is_refused_in_kafkas_words(self, content: Any, message: str) -> None:
+        with pytest.raises(ToolFailed) as failed:
+            delete_records.parse_offsets(content)
+        assert str(failed.value) == message
+
     def test_errors_are_named_as_java_names_them(self) -> None:
         cell = delete_records.error_cell(ErrorCode.OFFSET_OUT_OF_RANGE)
         assert cell.startswith("error: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
+        assert delete_records.error_cell(ErrorCode.TOPIC_AUTHORIZATION_FAILED) == (
+            "error: org.apache.kafka.common.errors.TopicAuthorizationException: Topic authorization failed."
+        )
+        for code in set(ErrorCode) - {ErrorCode.NONE}:
+            assert delete_records.error_cell(code).endswith((".", "?")), code
 
     def test_uuids(self) -> None:
         text = "yWGiSOR_Q1St363YCm0rHw"

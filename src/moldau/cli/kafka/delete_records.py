@@ -11,23 +11,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags
+from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.java.exceptions import exception_text
+from moldau.cli.kafka.reassignment.plan import duplicates
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 15_000
-FIELDS: Final = {"topic": str, "partition": int, "offset": int}
-MESSAGES: Final = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets maintained by the server.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    ErrorCode.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
-    ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the middle of"
-    " a leadership election.",
-}
-"""Kafka's messages of errors whose responses contain none."""
+VERSION: Final = 1
 
 FLAGS = ToolFlags(
     "This tool helps to delete records of the given partitions down to the specified offset.",
@@ -73,26 +68,23 @@ def read_offsets(path: str) -> dict[Partition, int]:
 
 
 def parse_offsets(content: Any) -> dict[Partition, int]:
-    version = content.get("version", 1) if isinstance(content, dict) else 1
-    if version != 1:
+    fields = json_input.as_object(content)
+    version = json_input.integer(fields.get("version", VERSION))
+    if version != VERSION:
         raise ToolFailed(f"Not supported version field value {version}")
-    if not isinstance(content, dict) or "partitions" not in content:
+    if "partitions" not in fields:
         raise ToolFailed("Missing partitions field")
-    offsets: dict[Partition, int] = {}
-    duplicates = []
-    for row in content["partitions"]:
-        for name, kind in FIELDS.items():
-            if not isinstance(row, dict) or name not in row:
-                raise ToolFailed(f"No such field exists: `{name}`")
-            if not isinstance(row[name], kind):
-                raise ToolFailed(f"The field `{name}` is not a {'text' if kind is str else 'number'}: {row[name]}")
-        partition = Partition(row["topic"], row["partition"])
-        if partition in offsets:
-            duplicates.append(str(partition))
-        offsets[partition] = row["offset"]
-    if duplicates:
-        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {','.join(duplicates)}")
-    return offsets
+    rows = [_row(json_input.as_object(row)) for row in json_input.as_array(fields["partitions"])]
+    if repeated := duplicates(partition for partition, _ in rows):
+        listed = ",".join(map(str, repeated))
+        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {listed}")
+    return dict(rows)
+
+
+def _row(fields: dict[str, Any]) -> tuple[Partition, int]:
+    topic = json_input.text(json_input.field(fields, "topic"))
+    partition = json_input.integer(json_input.field(fields, "partition"))
+    return Partition(topic, partition), json_input.long(json_input.field(fields, "offset"))
 
 
 def _delete(
@@ -132,9 +124,7 @@ def _delete(
 
 
 def error_cell(code: ErrorCode) -> str:
-    """Return an error as Java prints it: the exception's class, then its message."""
-    name = "".join(word.capitalize() for word in code.name.split("_")).removesuffix("Exception")
-    return f"error: org.apache.kafka.common.errors.{name}Exception: {MESSAGES.get(code, code.name)}"
+    return f"error: {exception_text(KafkaError(code))}"
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
 from moldau.wire.apis import ApiKey
@@ -29,6 +30,7 @@ TIMES: Final = {
 """The special timestamps of ListOffsets."""
 RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 PARTITION_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
 
 PartitionFilter = Callable[[Partition], bool]
 
@@ -91,13 +93,13 @@ def _print_offsets(arguments: Arguments) -> None:
 
 
 def parse_time(text: str) -> int:
-    try:
-        return TIMES[text] if text in TIMES else int(text)
-    except ValueError:
-        listed = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
-        raise ToolFailed(
-            f"Malformed time argument {text}. Please use {listed}, or a specified long format timestamp"
-        ) from None
+    if text in TIMES:
+        return TIMES[text]
+    # int() also accepts underscores and blanks, which Java refuses.
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and -LONG_MAX - 1 <= int(text) <= LONG_MAX:
+        return int(text)
+    listed = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
+    raise ToolFailed(f"Malformed time argument {text}. Please use {listed}, or a specified long format timestamp")
 
 
 def _filter(arguments: Arguments) -> PartitionFilter:
@@ -163,7 +165,7 @@ def _offsets(
             for result in topic.partitions:
                 partition = Partition(topic.name, result.partition_index)
                 if result.error_code:
-                    reason = ErrorCode(result.error_code).name
+                    reason = exception_text(KafkaError(ErrorCode(result.error_code)))
                     print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
                 elif result.offset >= 0:
                     offsets[partition] = result.offset
