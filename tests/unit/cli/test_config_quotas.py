@@ -59,6 +59,12 @@ def test_a_user_with_a_client_is_a_client(entities: list[tuple[str, str]]) -> No
     assert refusal(entities, {"x": "1"}) == only("quota", "added", "clients", "x")
 
 
+def test_a_quota_is_a_number_as_java_parses_it() -> None:
+    for text in ("much", "1_000"):
+        expected = f"Cannot parse quota configuration value for producer_byte_rate: {text}"
+        assert refusal([USER], {"producer_byte_rate": text}) == expected
+
+
 def test_a_credential_is_altered_alone_and_of_a_named_user() -> None:
     quota = {"producer_byte_rate": "1"}
     assert refusal([USER], SCRAM | quota).startswith("Cannot alter both quota and SCRAM credential configs")

@@ -223,6 +223,14 @@ class TestArguments:
         assert {index for index in range(4) if matches(Partition("t", index))} == matched
         assert rule.startswith(":") or not matches(Partition("other", 1))
 
+    def test_partitions_are_numbers_as_java_parses_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for listed in ("a", "0,1_0", "0, 1"):
+            assert get_offsets.main(["--bootstrap-server", "localhost:1", "--partitions", listed]) == 1
+            assert capsys.readouterr().err == (
+                "Error occurred: --partitions expects a comma separated list of numeric partition ids, but received:"
+                f" {listed}\n"
+            )
+
     def test_times(self) -> None:
         assert [get_offsets.parse_time(text) for text in ("latest", "-2", "1700000000000")] == [-1, -2, 1700000000000]
         with pytest.raises(ToolFailed, match="Malformed time argument soon"):

@@ -170,6 +170,8 @@ def _alter_quotas(
 
 def _quota_value(key: str, value: str) -> float:
     try:
+        if "_" in value:  # float() ignores it, Java refuses it
+            raise ValueError
         return float(value)
     except ValueError:
         raise ToolFailed(f"Cannot parse quota configuration value for {key}: {value}") from None

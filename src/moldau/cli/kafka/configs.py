@@ -199,6 +199,8 @@ def _check(arguments: Arguments, entities: list[Entity]) -> None:
     for entity in entities:
         if entity.name is None or (entity.name == "" and not has_default):
             raise ToolFailed(f"An entity name must be specified with --alter of {','.join(entity_types)}")
+    if arguments.has("add-config") and arguments.has("add-config-file"):
+        raise ToolFailed("Only one of --add-config or --add-config-file must be specified")
     if not any(map(arguments.has, ("add-config", "add-config-file", "delete-config"))):
         raise ToolFailed(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"

@@ -113,12 +113,11 @@ def _filter(arguments: Arguments) -> PartitionFilter:
     listed = arguments.single_value("partitions")
     if listed is None:
         return lambda partition: topics.fullmatch(partition.topic) is not None
-    try:
-        indexes = {int(part) for part in listed.split(",")}
-    except ValueError:
+    if not re.fullmatch(r"[+-]?[0-9]+(,[+-]?[0-9]+)*", listed):
         raise ToolFailed(
             f"--partitions expects a comma separated list of numeric partition ids, but received: {listed}"
-        ) from None
+        )
+    indexes = set(map(int, listed.split(",")))
     return lambda partition: topics.fullmatch(partition.topic) is not None and partition.index in indexes
 
 
