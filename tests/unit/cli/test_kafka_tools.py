@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
-from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topics
+from moldau.cli.flags import Arguments
+from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topic_lines, topics
 from moldau.cli.kafka.config_quotas import salted_credential
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import Partition
@@ -23,8 +24,9 @@ from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.java.dates import java_date
 from moldau.cli.kafka.performance.latencies import FOLD_RECORDS, Latencies
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
+from moldau.cli.kafka.topic_lines import PartitionLine, TopicLines, format_uuid, parse_uuid
 from moldau.client.properties import for_librdkafka
+from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
 from moldau.wire.messages.describe_log_dirs import DescribeLogDirsResult
 
 
@@ -281,6 +283,17 @@ class TestArguments:
         )
         for code in set(ErrorCode) - {ErrorCode.NONE}:
             assert delete_records.error_cell(code).endswith((".", "?")), code
+
+    def test_configs_of_a_topic_are_in_javas_order(self, capsys: pytest.CaptureFixture[str]) -> None:
+        names = ("segment.bytes", "retention.ms", "cleanup.policy", "compression.type")
+        config = [DescribeConfigsResourceResult(name=name, value="x", config_source=1) for name in names]
+        config.append(DescribeConfigsResourceResult(name="min.insync.replicas", value="2", config_source=4))
+        # Configs that nobody set are not shown, but Java's map has them too.
+        config += [DescribeConfigsResourceResult(name=f"default.{n}", value="x", config_source=5) for n in range(30)]
+        topic_lines._print(Arguments({}), TopicLines("t", bytes(16), []), config, set())
+        assert capsys.readouterr().out.rpartition("\t")[2] == (
+            "Configs: compression.type=x,min.insync.replicas=2,cleanup.policy=x,segment.bytes=x,retention.ms=x\n"
+        )
 
     def test_uuids(self) -> None:
         text = "yWGiSOR_Q1St363YCm0rHw"
