@@ -15,7 +15,14 @@ from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
 from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.secret_properties import is_secret
-from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, ClientQuotaRecord, ConfigRecord, MetadataRecord
+from moldau.metadata.records import (
+    FRAME_VERSION,
+    RECORD_TYPES,
+    ClientQuotaRecord,
+    ConfigRecord,
+    MetadataRecord,
+    UserScramCredentialRecord,
+)
 from moldau.wire.codec import decode_from, read_uvarint
 from moldau.wire.records import Record
 
@@ -32,9 +39,13 @@ def metadata_texts(record: Record) -> tuple[None, str]:
         decoded, version = _read(record.value or b"")
     except MalformedData as error:
         return None, f"Error at {record.offset}, skipping. {error}"
+    # Kafka prints secrets; but dumps are sent to others who look for a fault.
     if isinstance(decoded, ConfigRecord) and decoded.value and is_secret(decoded.name):
-        decoded.value = HIDDEN  # Kafka prints it; but dumps are sent to others who look for a fault
-    text = json_text({"type": _type_name(decoded), "version": version, "data": message_fields(decoded, version)})
+        decoded.value = HIDDEN
+    fields = message_fields(decoded, version)
+    if isinstance(decoded, UserScramCredentialRecord):
+        fields |= {"storedKey": HIDDEN, "serverKey": HIDDEN}
+    text = json_text({"type": _type_name(decoded), "version": version, "data": fields})
     if isinstance(decoded, ClientQuotaRecord):
         text = _DOUBLE.sub(lambda number: double_text(float(number[0])), text)
     return None, text
