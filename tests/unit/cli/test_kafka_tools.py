@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topic_lines, topics
 from moldau.cli.kafka.config_quotas import salted_credential
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
 from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.java.dates import java_date
@@ -222,8 +222,8 @@ class TestArguments:
     )
     def test_partition_rules(self, rule: str, matched: set[int]) -> None:
         matches = get_offsets.parse_rule(rule)
-        assert {index for index in range(4) if matches(Partition("t", index))} == matched
-        assert rule.startswith(":") or not matches(Partition("other", 1))
+        assert {index for index in range(4) if matches(TopicPartition("t", index))} == matched
+        assert rule.startswith(":") or not matches(TopicPartition("other", 1))
 
     def test_partitions_are_numbers_as_java_parses_them(self, capsys: pytest.CaptureFixture[str]) -> None:
         for listed in ("a", "0,1_0", "0, 1"):
@@ -243,7 +243,7 @@ class TestArguments:
 
     def test_offsets_to_delete(self) -> None:
         row = {"topic": "t", "partition": 0, "offset": 5}
-        assert delete_records.parse_offsets({"partitions": [row], "version": 1}) == {Partition("t", 0): 5}
+        assert delete_records.parse_offsets({"partitions": [row], "version": 1}) == {TopicPartition("t", 0): 5}
         with pytest.raises(ToolFailed, match="duplicate topic partitions: t-0"):
             delete_records.parse_offsets({"partitions": [row, row]})
         with pytest.raises(ToolFailed, match="No such field exists: `offset`"):

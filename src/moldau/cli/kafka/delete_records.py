@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.connection.leaders import Leaders, by_leader, find_leaders
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment.plan import duplicates
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -48,7 +49,7 @@ def _main(arguments: Arguments) -> int:
     offsets = read_offsets(arguments.single_value("offset-json-file") or "")
     java_config = properties.load(arguments.single_value("command-config"))
     with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        metadata = cluster(channel)
+        metadata = find_leaders(channel)
     print("Executing records delete operation")
     results = _delete(metadata, offsets, java_config)
     print("Records delete operation completed:")
@@ -57,7 +58,7 @@ def _main(arguments: Arguments) -> int:
     return 0
 
 
-def read_offsets(path: str) -> dict[Partition, int]:
+def read_offsets(path: str) -> dict[TopicPartition, int]:
     try:
         with open(path, encoding="utf-8") as file:
             return parse_offsets(json.load(file))
@@ -67,7 +68,7 @@ def read_offsets(path: str) -> dict[Partition, int]:
         raise ToolFailed("The input string is not a valid JSON") from error
 
 
-def parse_offsets(content: Any) -> dict[Partition, int]:
+def parse_offsets(content: Any) -> dict[TopicPartition, int]:
     fields = json_input.as_object(content)
     version = json_input.integer(fields.get("version", VERSION))
     if version != VERSION:
@@ -81,15 +82,15 @@ def parse_offsets(content: Any) -> dict[Partition, int]:
     return dict(rows)
 
 
-def _row(fields: dict[str, Any]) -> tuple[Partition, int]:
+def _row(fields: dict[str, Any]) -> tuple[TopicPartition, int]:
     topic = json_input.text(json_input.field(fields, "topic"))
     partition = json_input.integer(json_input.field(fields, "partition"))
-    return Partition(topic, partition), json_input.long(json_input.field(fields, "offset"))
+    return TopicPartition(topic, partition), json_input.long(json_input.field(fields, "offset"))
 
 
 def _delete(
-    metadata: Cluster, offsets: Mapping[Partition, int], java_config: Mapping[str, str]
-) -> dict[Partition, str]:
+    metadata: Leaders, offsets: Mapping[TopicPartition, int], java_config: Mapping[str, str]
+) -> dict[TopicPartition, str]:
     """Return for each partition `low_watermark: N` or `error: REASON`."""
     from moldau.wire.messages.delete_records import (
         DeleteRecordsPartition,
@@ -108,7 +109,7 @@ def _delete(
             DeleteRecordsTopic(
                 name=name,
                 partitions=[
-                    DeleteRecordsPartition(partition_index=index, offset=offsets[Partition(name, index)])
+                    DeleteRecordsPartition(partition_index=index, offset=offsets[TopicPartition(name, index)])
                     for index in indexes
                 ],
             )
@@ -119,7 +120,7 @@ def _delete(
             for result in topic.partitions:
                 done = f"low_watermark: {result.low_watermark}"
                 cell = error_cell(ErrorCode(result.error_code)) if result.error_code else done
-                results[Partition(topic.name, result.partition_index)] = cell
+                results[TopicPartition(topic.name, result.partition_index)] = cell
     return results
 
 

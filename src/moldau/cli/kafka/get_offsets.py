@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.connection.leaders import Leaders, by_leader, find_leaders
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
@@ -32,7 +33,7 @@ RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 PARTITION_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-PartitionFilter = Callable[[Partition], bool]
+PartitionFilter = Callable[[TopicPartition], bool]
 
 FLAGS = ToolFlags(
     "An interactive shell for getting topic-partition offsets.",
@@ -82,14 +83,14 @@ def _print_offsets(arguments: Arguments) -> None:
     timestamp = parse_time(arguments.single_value("time") or "latest")
     java_config = properties.load(arguments.single_value("command-config"))
     with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        metadata = cluster(channel)
+        metadata = find_leaders(channel)
     excluded = metadata.internal_topics if arguments.has("exclude-internal-topics") else frozenset()
     partitions = [partition for partition in metadata.leaders if matches(partition) and partition.topic not in excluded]
     if not partitions:
         raise ToolFailed("Could not match any topic-partitions with the specified filters")
     offsets = _offsets(metadata, partitions, timestamp, java_config)
     for partition in sorted(offsets, key=str):
-        print(f"{partition.topic}:{partition.index}:{offsets[partition]}")
+        print(f"{partition.topic}:{partition.partition}:{offsets[partition]}")
 
 
 def parse_time(text: str) -> int:
@@ -118,7 +119,7 @@ def _filter(arguments: Arguments) -> PartitionFilter:
             f"--partitions expects a comma separated list of numeric partition ids, but received: {listed}"
         )
     indexes = set(map(int, listed.split(",")))
-    return lambda partition: topics.fullmatch(partition.topic) is not None and partition.index in indexes
+    return lambda partition: topics.fullmatch(partition.topic) is not None and partition.partition in indexes
 
 
 def parse_rule(rule: str) -> PartitionFilter:
@@ -131,12 +132,12 @@ def parse_rule(rule: str) -> PartitionFilter:
         low, high = int(match[2]), int(match[2]) + 1
     else:
         low, high = int(match[3] or 0), int(match[4] or PARTITION_MAX)
-    return lambda partition: low <= partition.index < high and topics.fullmatch(partition.topic) is not None
+    return lambda partition: low <= partition.partition < high and topics.fullmatch(partition.topic) is not None
 
 
 def _offsets(
-    metadata: Cluster, partitions: Sequence[Partition], timestamp: int, java_config: dict[str, str]
-) -> dict[Partition, int]:
+    metadata: Leaders, partitions: Sequence[TopicPartition], timestamp: int, java_config: dict[str, str]
+) -> dict[TopicPartition, int]:
     from moldau.wire.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
@@ -149,7 +150,7 @@ def _offsets(
             print_to_stderr(
                 f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now."
             )
-    offsets: dict[Partition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for channel, topics in by_leader(metadata, partitions, java_config):
         request_topics = [
             ListOffsetsTopic(
@@ -162,7 +163,7 @@ def _offsets(
         response = channel.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
         for topic in response.topics:
             for result in topic.partitions:
-                partition = Partition(topic.name, result.partition_index)
+                partition = TopicPartition(topic.name, result.partition_index)
                 if result.error_code:
                     reason = exception_text(KafkaError(ErrorCode(result.error_code)))
                     print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
