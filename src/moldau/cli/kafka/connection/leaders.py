@@ -1,6 +1,7 @@
 """Requests that only a partition's leader answers: the leaders of all partitions, and one connection to each.
 
-For the tools that use bare connections to brokers; the tool decides what to request.
+For the tools that use bare connections to brokers; the tool decides what to request. Nothing is retried: a leader that
+moves meanwhile answers NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
