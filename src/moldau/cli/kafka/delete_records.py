@@ -16,13 +16,14 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Leaders, by_leader, find_leaders
+from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, by_leader, find_leaders
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment.plan import duplicates
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
 
-TIMEOUT_MS: Final = 15_000
+TIMEOUT_MS: Final = 9_000
+"""How long a leader waits for its followers. A connection waits a little longer, so that the error response arrives."""
 VERSION: Final = 1
 
 FLAGS = ToolFlags(
@@ -104,7 +105,7 @@ def _delete(
         partition: error_cell(ErrorCode.LEADER_NOT_AVAILABLE if partition in metadata.leaders else absent)
         for partition in offsets
     }
-    for channel, topics in by_leader(metadata, offsets, java_config):
+    for leader, topics in by_leader(metadata, offsets).items():
         request_topics = [
             DeleteRecordsTopic(
                 name=name,
@@ -116,7 +117,13 @@ def _delete(
             for name, indexes in topics.items()
         ]
         request = DeleteRecordsRequest(topics=request_topics, timeout_ms=TIMEOUT_MS)
-        for topic in channel.ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse).topics:
+        address = metadata.brokers[leader]
+        try:
+            response = ask_broker(address, java_config, ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+        except ToolFailed as error:
+            results |= {TopicPartition(name, index): f"error: {error}" for name in topics for index in topics[name]}
+            continue
+        for topic in response.topics:
             for result in topic.partitions:
                 done = f"low_watermark: {result.low_watermark}"
                 cell = error_cell(ErrorCode(result.error_code)) if result.error_code else done

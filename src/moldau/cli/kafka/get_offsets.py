@@ -14,7 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Leaders, by_leader, find_leaders
+from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, by_leader, find_leaders
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
@@ -151,7 +151,7 @@ def _offsets(
                 f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now."
             )
     offsets: dict[TopicPartition, int] = {}
-    for channel, topics in by_leader(metadata, partitions, java_config):
+    for leader, topics in by_leader(metadata, partitions).items():
         request_topics = [
             ListOffsetsTopic(
                 name=name,
@@ -160,16 +160,26 @@ def _offsets(
             for name, indexes in topics.items()
         ]
         request = ListOffsetsRequest(replica_id=-1, topics=request_topics)
-        response = channel.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        address = metadata.brokers[leader]
+        try:
+            response = ask_broker(address, java_config, ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        except ToolFailed as error:
+            for partition in (TopicPartition(name, index) for name in topics for index in topics[name]):
+                _print_skipped(partition, str(error))
+            continue
         for topic in response.topics:
             for result in topic.partitions:
                 partition = TopicPartition(topic.name, result.partition_index)
                 if result.error_code:
                     reason = exception_text(KafkaError(ErrorCode(result.error_code)))
-                    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
+                    _print_skipped(partition, reason)
                 elif result.offset >= 0:
                     offsets[partition] = result.offset
     return offsets
+
+
+def _print_skipped(partition: TopicPartition, reason: str) -> None:
+    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
 
 
 if __name__ == "__main__":
