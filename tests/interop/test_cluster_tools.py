@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +437,22 @@ class TestMetadataQuorum:
         outcome = tools("configs", "--bootstrap-controller", address, *words, address=False)
         assert f"All configs for broker {voter['id']} are:" in outcome.out, outcome
         assert f"  node.id={voter['id']} sensitive=false" in outcome.out
+
+    def test_configs_are_altered_through_any_controller(self, tools: Tools) -> None:
+        status = re.fullmatch(self.STATUS, tools("metadata_quorum", "describe", "--status").out)
+        assert status
+        for voter in json.loads(status[3]):
+            address = voter["endpoints"][0].partition("://")[2]
+            for which in (("--entity-default",), ("--entity-name", str(voter["id"]))):
+                words = ("--bootstrap-controller", address, "--entity-type", "brokers", *which)
+                configs = partial(tools, "configs", *words, address=False)
+                altered = configs("--alter", "--add-config", "log.retention.ms=7200000")
+                assert (altered.status, altered.err) == (0, ""), altered
+                wait_until(
+                    lambda configs=configs: "  log.retention.ms=7200000 " in configs("--describe").out,
+                    "the controller knows the config",
+                )
+                assert configs("--alter", "--delete-config", "log.retention.ms").status == 0
 
     def test_who_has_followed_how_far(self, tools: Tools) -> None:
         header, leader, *others = tools("metadata_quorum", "describe", "--replication").lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +22,16 @@ import pytest
 from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
-from moldau.cli.kafka.log_dump.metadata_lines import java_double
 from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.cluster import Cluster
-from moldau.metadata.records import RECORD_TYPES, ClientQuotaRecord, ConfigRecord, MetadataRecord, encode_record
+from moldau.metadata.records import (
+    RECORD_TYPES,
+    ClientQuotaRecord,
+    ConfigRecord,
+    MetadataRecord,
+    UserScramCredentialRecord,
+    encode_record,
+)
 from moldau.raft import control_records
 from moldau.raft.voters import Endpoint, KRaftVersions, ReplicaKey, Voter, VoterSet
 from moldau.testing import broker
@@ -124,6 +131,17 @@ def test_records_are_told_as_json_with_their_type_and_version(
     assert dumped(capfd, SNAPSHOT)[1] == "Snapshot end offset: 7, epoch: 3"
 
 
+def test_keys_of_users_are_hidden(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, [encode_record(UserScramCredentialRecord("ann", 1, b"salt", b"stored", b"server", 4096))])
+    assert payloads(dumped(capfd, LOG)) == [
+        '{"type":"USER_SCRAM_CREDENTIAL_RECORD","version":0,"data":{"name":"ann","mechanism":1,"salt":"c2FsdA==",'
+        '"storedKey":"[hidden]","serverKey":"[hidden]","iterations":4096}}'
+    ]
+
+
 def test_who_votes_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, [b""])
@@ -147,14 +165,6 @@ def test_what_cannot_be_read_is_told_and_skipped(
     assert payloads(dumped(capfd, LOG)) == [
         f"Error at {5 + offset}, skipping. {why}" for offset, (_, why) in enumerate(UNREADABLE)
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0, "0.0"), (0.001, "0.001"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (-1.5e-4, "-1.5E-4"), (12e22, "1.2E23")],
-)
-def test_numbers_are_written_as_java_writes_them(value: float, text: str) -> None:
-    assert java_double(value) == text
 
 
 @needs_kafka
@@ -205,7 +215,8 @@ def _by_apache(directory: Path, files: str, *flags: str) -> list[str]:
     tool = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*tool, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", files, *flags]
     judge = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, cwd=directory)
-    return judge.stdout.splitlines()
+    # We hide what the server knows of a password.
+    return re.sub(r'"(storedKey|serverKey)":"[^"]*"', r'"\1":"[hidden]"', judge.stdout).splitlines()
 
 
 def _differing(ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from kafka_tools import BIN, Tools, environment, program, shell
+from kafka_tools import BIN, Outcome, Tools, environment, program, shell
 from patience import PATIENCE_MS, PATIENCE_S
 
 CreateTopic = Callable[..., str]
@@ -99,6 +99,21 @@ def test_one_partition_from_an_offset(tools: Tools, create_topic: CreateTopic) -
     assert nothing == (0, "", "Processed a total of 0 messages\n")
     wrong = tools("console_consumer", "--topic", name, "--partition", "7", "--offset", "earliest")
     assert wrong == (1, "", f"Topic {name} has no partition 7; it has 1, counted from 0\n")
+
+
+def test_where_to_begin_by_auto_offset_reset(tools: Tools, create_topic: CreateTopic) -> None:
+    name = create_topic()
+    tools("console_producer", "--topic", name, stdin="a\nb\n")
+
+    def read(reset: str, *words: str) -> Outcome:
+        return tools("console_consumer", "--topic", name, "--command-property", f"auto.offset.reset={reset}", *words)
+
+    assert read("earliest", "--max-messages", "2").lines == ["a", "b"]
+    assert read("earliest", "--partition", "0", "--timeout-ms", "300").lines == []  # from the end, as with Kafka
+    assert read("latest", "--partition", "0", "--offset", "1", "--max-messages", "1").lines == ["b"]
+    refused = read("none", "--group", f"{name}-readers", "--timeout-ms", PATIENCE_MS)
+    assert (refused.status, refused.lines) == (1, [])
+    assert "no previously committed offset available" in refused.err
 
 
 def test_topics_by_pattern(tools: Tools, topic: Callable[[], str], create_topic: CreateTopic) -> None:
@@ -200,6 +215,16 @@ def test_older_names_are_taken_and_warned_about(bootstrap: str, tools: Tools, cr
             "--topic t --partition 0 --offset -5",
             "The provided offset value '-5' is incorrect."
             " Valid values are 'earliest', 'latest', or a non-negative long.",
+        ),
+        (
+            "--topic t --partition 0 --offset 9223372036854775808",
+            "The provided offset value '9223372036854775808' is incorrect."
+            " Valid values are 'earliest', 'latest', or a non-negative long.",
+        ),
+        (
+            "--topic t --command-property auto.offset.reset=by_duration:PT1H",
+            "Invalid value by_duration:PT1H for configuration auto.offset.reset:"
+            " The value must be either 'earliest', 'latest' or 'none' here",
         ),
         (
             "--topic t --from-beginning --command-property auto.offset.reset=latest",

@@ -141,6 +141,18 @@ def test_errors_of_topics(tools: Tools, create_topic: CreateTopic, topic: Callab
         f"--alter --topic {there} --partitions 1": error_output(
             f"The topic {there} currently has 2 partition(s); 1 would not be an increase."
         ),
+        f"--alter --topic {there} --partitions 0": error_output(
+            f"The topic {there} currently has 2 partition(s); 0 would not be an increase."
+        ),
+        f"--alter --topic {there} --partitions 2 --replica-assignment 1,1": error_output(
+            "Topic already has 2 partition(s)."
+        ),
+        f"--alter --topic {there} --partitions 3 --replica-assignment 1": error_output(
+            "Attempted to add 1 additional partition(s), but only 0 assignment(s) were specified."
+        ),
+        f"--alter --topic {there} --partitions 200000": error_output(
+            f"Invalid NewPartitions({there}): new_total_cnt out of expected range 1..100000"
+        ),
         f"--create --topic {there} --topic {absent}": error_output(
             "Found multiple arguments for option topic, but you asked for only one"
         ),

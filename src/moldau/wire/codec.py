@@ -1,6 +1,9 @@
 """Bytes <-> messages. For each message class and version, one flat function is generated as source and compiled at
 first use: runs of fixed-size fields become one struct call, nested arrays become nested loops, nothing is looked up
 by name at run time. The input is not trusted: every length is checked against the bytes that are present.
+
+`decoder_source` and `encoder_source` write the source, from the fields that `schema` reads out of a message class. A
+server decodes with `decoder` (with limits for requests) and writes responses with `framer`, through `frames`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CRC-32C (Castagnoli), the checksum of record batches and producer snapshots.
 
-This package was chosen by measurement: 0.12 µs for a small batch, several GB/s for a large one.
+The package crc32c was chosen by measurement: 0.12 µs for a small batch, several GB/s for a large one.
 """
 
 from __future__ import annotations

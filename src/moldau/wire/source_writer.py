@@ -5,8 +5,8 @@ end of the bytes; `v7` and so on are numbered locals. A nested struct is read an
 
 Names that `codec` provides: `new` creates a struct without calling its constructor, `integers` returns the Struct of an
 array of integers, `uvarint_rest` reads a varint from its second byte on, `uvarint` returns the bytes of one, `compact`
-is a table of compact lengths, `buffers` are the types of records in memory; `malformed` and `too_many` return the
-exceptions to raise.
+is a table of compact lengths, `buffers` are the types of records in memory, `Outgoing` is the buffer of a response;
+`invalid` and `too_many` are the exceptions to raise.
 """
 
 from __future__ import annotations

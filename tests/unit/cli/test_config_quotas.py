@@ -1,4 +1,5 @@
-"""kafka-configs refuses wrong quotas and SCRAM credentials with Kafka's messages, before anything is sent."""
+"""kafka-configs refuses wrong quotas and SCRAM credentials with Kafka's messages, before anything is sent, and prints
+quotas as Kafka's tool does."""
 
 from __future__ import annotations
 
@@ -7,9 +8,15 @@ from typing import cast
 
 import pytest
 
-from moldau.cli.kafka.config_quotas import SCRAM_ITERATIONS, alter, salted_credential
+from moldau.cli.kafka.config_quotas import SCRAM_ITERATIONS, alter, describe, salted_credential
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.channel import Channel
+from moldau.wire.messages.describe_client_quotas import (
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
 
 NO_CHANNEL = cast(Channel, None)
 USER = ("users", "alice")
@@ -52,6 +59,12 @@ def test_a_user_with_a_client_is_a_client(entities: list[tuple[str, str]]) -> No
     assert refusal(entities, {"x": "1"}) == only("quota", "added", "clients", "x")
 
 
+def test_a_quota_is_a_number_as_java_parses_it() -> None:
+    for text in ("much", "1_000"):
+        expected = f"Cannot parse quota configuration value for producer_byte_rate: {text}"
+        assert refusal([USER], {"producer_byte_rate": text}) == expected
+
+
 def test_a_credential_is_altered_alone_and_of_a_named_user() -> None:
     quota = {"producer_byte_rate": "1"}
     assert refusal([USER], SCRAM | quota).startswith("Cannot alter both quota and SCRAM credential configs")
@@ -68,3 +81,23 @@ def test_iterations_that_are_no_integer_are_refused(iterations: str) -> None:
 @pytest.mark.parametrize("text", ["password=secret", "iterations=,password=secret", "iterations=-1,password=secret"])
 def test_iterations_have_a_default(text: str) -> None:
     assert salted_credential("alice", "SCRAM-SHA-256", text).iterations == SCRAM_ITERATIONS
+
+
+class _Quotas:
+    """A connection whose other end has one quota."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def offers(self, key: int) -> bool:
+        return True
+
+    def ask(self, *_: object) -> DescribeClientQuotasResponse:
+        entry = EntryData([EntityData("client-id", "app")], [ValueData("producer_byte_rate", self._value)])
+        return DescribeClientQuotasResponse(entries=[entry])
+
+
+@pytest.mark.parametrize(("value", "text"), [(1024.0, "1024.0"), (10_485_760.0, "1.048576E7"), (0.0005, "5.0E-4")])
+def test_quotas_are_printed_as_java_prints_doubles(value: float, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    describe(cast(Channel, _Quotas(value)), [CLIENT])
+    assert capsys.readouterr().out == f"Quota configs for client-id 'app' are producer_byte_rate={text}\n"

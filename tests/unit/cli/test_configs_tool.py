@@ -164,6 +164,12 @@ def test_an_error_is_not_an_empty_list(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert configs.main([*SERVER, "--describe", "--client-metrics", "m"]) == 1
     assert capsys.readouterr().err.endswith(": CLUSTER_AUTHORIZATION_FAILED\n")
     assert client_metrics.main([*SERVER, "--list"]) == 1
-    assert capsys.readouterr().err.endswith(": CLUSTER_AUTHORIZATION_FAILED\n")
+    assert capsys.readouterr() == ("Error while executing client metrics command : CLUSTER_AUTHORIZATION_FAILED\n", "")
     assert configs.main([*SERVER, "--describe", "--group", "g1"]) == 1
     assert capsys.readouterr().err.endswith(": COORDINATOR_NOT_AVAILABLE\n")
+
+
+def test_configs_come_from_the_command_line_or_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    both = ["--add-config", "retention.ms=5", "--add-config-file", "/dev/null"]
+    assert configs.main([*SERVER, "--alter", "--topic", "t", *both]) == 1
+    assert capsys.readouterr().err == "Only one of --add-config or --add-config-file must be specified\n"

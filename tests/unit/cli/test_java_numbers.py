@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from moldau.cli.kafka.console.java_numbers import double_text, float_text
+from moldau.cli.kafka.java.numbers import double_text, float_text
 
 BOTH = [
     (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (-1.5, "-1.5"), (100.0, "100.0"), (123456.5, "123456.5"),

@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, UnusableProperty
-from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topics
+from moldau.base.ids import TopicPartition
+from moldau.cli.flags import Arguments
+from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topic_lines, topics
 from moldau.cli.kafka.config_quotas import salted_credential
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Partition
 from moldau.cli.kafka.console.line_reader import LineReader, Record
 from moldau.cli.kafka.console.record_lines import Formatter
 from moldau.cli.kafka.java.dates import java_date
 from moldau.cli.kafka.performance.latencies import FOLD_RECORDS, Latencies
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.topic_lines import PartitionLine, format_uuid, parse_uuid
+from moldau.cli.kafka.topic_lines import PartitionLine, TopicLines, format_uuid, parse_uuid
 from moldau.client.properties import for_librdkafka
+from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
 from moldau.wire.messages.describe_log_dirs import DescribeLogDirsResult
 
 
@@ -81,6 +83,8 @@ class TestLineReader:
         assert read(b"x", parse_key="true", ignore_error="true") == Record(None, b"x", None)
 
     def test_separators_must_differ(self) -> None:
+        with pytest.raises(ToolFailed, match=r"headers\.separator: not a regular expression"):
+            read(b"x", headers_separator="(")
         with pytest.raises(ToolFailed, match=re.escape("headers.separator and headers.key.separator may not be equal")):
             read(b"x", headers_separator=":")
         with pytest.raises(ToolFailed, match=re.escape("null.marker and key.separator may not be equal")):
@@ -198,7 +202,10 @@ class TestArguments:
             clients.result_of(Future[None]())
 
     def test_replica_assignment(self) -> None:
-        assert topics.parse_assignment("1:2,2:3") == [[1, 2], [2, 3]]
+        assert topics.parse_assignment("1:2,2:3") == topics.parse_assignment("1:2,2:3,,") == [[1, 2], [2, 3]]
+        for text in (",1", "1,,2"):  # otherwise the brokers after the gap would get another partition
+            with pytest.raises(ToolFailed, match='For input string: ""'):
+                topics.parse_assignment(text)
         with pytest.raises(ToolFailed, match="Partition replica lists may not contain duplicate entries: 1"):
             topics.parse_assignment("1:1")
         with pytest.raises(ToolFailed, match="Partition 1 has different replication factor"):
@@ -222,25 +229,77 @@ class TestArguments:
     )
     def test_partition_rules(self, rule: str, matched: set[int]) -> None:
         matches = get_offsets.parse_rule(rule)
-        assert {index for index in range(4) if matches(Partition("t", index))} == matched
-        assert rule.startswith(":") or not matches(Partition("other", 1))
+        assert {index for index in range(4) if matches(TopicPartition("t", index))} == matched
+        assert rule.startswith(":") or not matches(TopicPartition("other", 1))
+
+    def test_partitions_are_numbers_as_java_parses_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for listed in ("a", "0,1_0", "0, 1"):
+            assert get_offsets.main(["--bootstrap-server", "localhost:1", "--partitions", listed]) == 1
+            assert capsys.readouterr().err == (
+                "Error occurred: --partitions expects a comma separated list of numeric partition ids, but received:"
+                f" {listed}\n"
+            )
 
     def test_times(self) -> None:
         assert [get_offsets.parse_time(text) for text in ("latest", "-2", "1700000000000")] == [-1, -2, 1700000000000]
         with pytest.raises(ToolFailed, match="Malformed time argument soon"):
             get_offsets.parse_time("soon")
+        for text in ("99999999999999999999", "1_000", " 5"):
+            with pytest.raises(ToolFailed, match=f"Malformed time argument {text}"):
+                get_offsets.parse_time(text)
 
     def test_offsets_to_delete(self) -> None:
         row = {"topic": "t", "partition": 0, "offset": 5}
-        assert delete_records.parse_offsets({"partitions": [row], "version": 1}) == {Partition("t", 0): 5}
+        assert delete_records.parse_offsets({"partitions": [row], "version": 1}) == {TopicPartition("t", 0): 5}
         with pytest.raises(ToolFailed, match="duplicate topic partitions: t-0"):
             delete_records.parse_offsets({"partitions": [row, row]})
         with pytest.raises(ToolFailed, match="No such field exists: `offset`"):
             delete_records.parse_offsets({"partitions": [{"topic": "t", "partition": 0}]})
 
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ([], "Expected JSON object, received []"),
+            ({"partitions": [], "version": "x"}, 'Expected `Integer` value, received "x"'),
+            ({"partitions": [], "version": 2}, "Not supported version field value 2"),
+            ({}, "Missing partitions field"),
+            ({"partitions": 5}, "Expected JSON array, received 5"),
+            ({"partitions": [{"topic": 1, "partition": 0, "offset": 0}]}, "Expected `String` value, received 1"),
+            # In Python, true is 1: the records of partition 1 would be deleted.
+            (
+                {"partitions": [{"topic": "t", "partition": True, "offset": 0}]},
+                "Expected `Integer` value, received true",
+            ),
+            (
+                {"partitions": [{"topic": "t", "partition": 0, "offset": 2**63}]},
+                "Expected `Long` value, received 9223372036854775808",
+            ),
+        ],
+    )
+    def test_a_wrong_file_of_offsets_is_refused_in_kafkas_words(self, content: Any, message: str) -> None:
+        with pytest.raises(ToolFailed) as failed:
+            delete_records.parse_offsets(content)
+        assert str(failed.value) == message
+
     def test_errors_are_named_as_java_names_them(self) -> None:
         cell = delete_records.error_cell(ErrorCode.OFFSET_OUT_OF_RANGE)
         assert cell.startswith("error: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
+        assert delete_records.error_cell(ErrorCode.TOPIC_AUTHORIZATION_FAILED) == (
+            "error: org.apache.kafka.common.errors.TopicAuthorizationException: Topic authorization failed."
+        )
+        for code in set(ErrorCode) - {ErrorCode.NONE}:
+            assert delete_records.error_cell(code).endswith((".", "?")), code
+
+    def test_configs_of_a_topic_are_in_javas_order(self, capsys: pytest.CaptureFixture[str]) -> None:
+        names = ("segment.bytes", "retention.ms", "cleanup.policy", "compression.type")
+        config = [DescribeConfigsResourceResult(name=name, value="x", config_source=1) for name in names]
+        config.append(DescribeConfigsResourceResult(name="min.insync.replicas", value="2", config_source=4))
+        # Configs that nobody set are not shown, but Java's map has them too.
+        config += [DescribeConfigsResourceResult(name=f"default.{n}", value="x", config_source=5) for n in range(30)]
+        topic_lines._print(Arguments({}), TopicLines("t", bytes(16), []), config, set())
+        assert capsys.readouterr().out.rpartition("\t")[2] == (
+            "Configs: compression.type=x,min.insync.replicas=2,cleanup.policy=x,segment.bytes=x,retention.ms=x\n"
+        )
 
     def test_uuids(self) -> None:
         text = "yWGiSOR_Q1St363YCm0rHw"

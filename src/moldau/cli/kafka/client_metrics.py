@@ -1,5 +1,6 @@
 """kafka-client-metrics: which metrics clients push to the cluster (KIP-714): lists, describes, alters and deletes the
-client metrics resources, with the flags and the output of Kafka's tool.
+client metrics resources, with the flags and the output of Kafka's tool, which prints errors on stdout. To a broker they
+are config resources: the requests are those of kafka-configs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS, SELE
 from moldau.base.ids import uuid_text
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.tool import ToolFailed, run, trace
+from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.tool import run, trace
 
 if TYPE_CHECKING:
     from moldau.cli.kafka.configs import Command
@@ -64,7 +66,8 @@ def _main(arguments: Arguments) -> int:
             _run(command, arguments)
         except clients.ResponseError as error:
             trace()
-            raise ToolFailed(f"Error while executing client metrics command : {error}") from error
+            print(f"Error while executing client metrics command : {error}")
+            return 1
     return 0
 
 
@@ -111,8 +114,9 @@ def _describe(command: Command, name: str | None) -> None:
         return
     for each in names if name is None else [name]:
         print(f"Client metrics configs for {each} are:")
-        for entry in command.entries_of(ENTITY_TYPE, each):
-            print(f"  {entry.name}={entry.value or ''}")
+        values = {entry.name: entry.value for entry in command.entries_of(ENTITY_TYPE, each)}
+        for config in hash_order.strings(values):
+            print(f"  {config}={values[config] or ''}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """kafka-cluster: prints the cluster's id and its endpoints, and unregisters a broker that will not come back.
 
-Unlike in the other tools, a verb stands before the flags; errors are worded as in Kafka's parser for verbs.
+A verb stands before the flags, and each verb has flags of its own, deprecated ones too: so they are parsed here like
+those of a tool without verbs. Errors are worded as in Kafka's parser for verbs.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words else ""
     if verb in VERBS:
-        return run(f"kafka-cluster {verb}", VERBS[verb], ACTIONS[verb], words[1:] or ["--"], help_to_stdout=True)
+        flags = words[1:] or ["--"]  # without any flag, an error and not the help
+        return run(f"kafka-cluster {verb}", VERBS[verb], ACTIONS[verb], flags, help_to_stdout=True)
     if verb in ("-h", "--help"):
         summaries = "\n".join(f"  {name:<22} {flags.intro}" for name, flags in VERBS.items())
         print(f"{USAGE}\n\nThe Kafka cluster tool.\n\n{summaries}")

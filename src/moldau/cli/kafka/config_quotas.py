@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
 from moldau.cli.kafka.connection import clients
+from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
 
@@ -74,7 +75,8 @@ def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
     for entry in response.entries or ():
         parts = {part.entity_type: part.entity_name for part in entry.entity}
         entity = ", ".join(_title(entity_type, parts[entity_type]) for entity_type in TITLES if entity_type in parts)
-        values = ", ".join(f"{value.key}={value.value}" for value in sorted(entry.values, key=lambda value: value.key))
+        ordered = sorted(entry.values, key=lambda value: value.key)
+        values = ", ".join(f"{value.key}={double_text(value.value)}" for value in ordered)
         lines.append(f"Quota configs for {entity} are {values}")
     return lines
 
@@ -168,6 +170,8 @@ def _alter_quotas(
 
 def _quota_value(key: str, value: str) -> float:
     try:
+        if "_" in value:  # float() ignores it, Java refuses it
+            raise ValueError
         return float(value)
     except ValueError:
         raise ToolFailed(f"Cannot parse quota configuration value for {key}: {value}") from None

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.nodes import all_metadata, node_addresses
+from moldau.cli.kafka.connection.nodes import all_metadata, channel_to_active_controller, node_addresses
 from moldau.cli.kafka.tool import ToolFailed, run, trace
 from moldau.client.secret_properties import is_secret
 from moldau.wire.apis import ApiKey
@@ -119,10 +119,12 @@ def _main(arguments: Arguments) -> int:
         raise UsageError("Command must include exactly one action: --describe, --alter")
     entities = named_entities(arguments)
     _check(arguments, entities)
-    servers = arguments.single_value("bootstrap-server") or arguments.single_value("bootstrap-controller") or ""
+    brokers, controllers = arguments.single_value("bootstrap-server"), arguments.single_value("bootstrap-controller")
+    servers = brokers or controllers or ""
     java_config = properties.load(arguments.single_value("command-config"))
     changes = _parse_changes(arguments)
-    with clients.channel(servers, java_config) as channel:
+    connect = channel_to_active_controller if controllers else clients.channel
+    with connect(servers, java_config) as channel:
         command = Command(channel, servers, java_config, entities)
         try:
             if arguments.has("describe"):
@@ -197,6 +199,8 @@ def _check(arguments: Arguments, entities: list[Entity]) -> None:
     for entity in entities:
         if entity.name is None or (entity.name == "" and not has_default):
             raise ToolFailed(f"An entity name must be specified with --alter of {','.join(entity_types)}")
+    if arguments.has("add-config") and arguments.has("add-config-file"):
+        raise ToolFailed("Only one of --add-config or --add-config-file must be specified")
     if not any(map(arguments.has, ("add-config", "add-config-file", "delete-config"))):
         raise ToolFailed(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
@@ -370,7 +374,9 @@ class Command:
             resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name, configs=changes
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        with self._channel_for(entity_type, name) as channel:
+        # Among controllers, the active one alters the configs of all nodes.
+        is_active_controller = entity_type == "brokers" and not self.channel.offers(ApiKey.METADATA)
+        with nullcontext(self.channel) if is_active_controller else self._channel_for(entity_type, name) as channel:
             response = channel.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
         for result in response.responses:
             clients.raise_for_error(result.error_code, result.error_message)

@@ -8,6 +8,7 @@ record is printed.
 from __future__ import annotations
 
 import random
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.2
 """How long one poll waits, which is the longest time until Ctrl-C is noticed."""
 MAX_RECORDS_PER_POLL: Final = 1000
+OFFSET_MAX: Final = 2**63 - 1
+RESET_POLICIES: Final = {"earliest": "earliest", "latest": "latest", "none": "error"}
+"""librdkafka's names of Kafka's values of auto.offset.reset; it has no by_duration."""
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 FORMATTERS: Final = (
     "DefaultMessageFormatter",
@@ -110,19 +114,19 @@ def _main(arguments: Arguments) -> int:
     java_config.update(key_values(arguments.values_of("command-property")))
     _check_flags(arguments, java_config)
     group_id = _group_id(arguments, java_config)
-    start = _start_offset(arguments, java_config)
+    reset = _reset_policy(arguments, java_config)
+    start = _start_offset(arguments)
     formatter = _formatter(arguments)
     limit = arguments.integer("max-messages")
     timeout_ms = arguments.integer("timeout-ms")
     servers = arguments.single_value("bootstrap-server") or ""
     if group_id is not None:
         clients.require_groups(servers, java_config)
-    # librdkafka also uses this if an offset is out of range: reading goes on at the end of the log it was to start at.
-    tool_config = {**TOOL_CONFIG, "auto.offset.reset": "earliest" if start == "earliest" else "latest"}
-    tool_config["isolation.level"] = arguments.single_value("isolation-level")
+    isolation_level = arguments.single_value("isolation-level")
+    tool_config = {**TOOL_CONFIG, "auto.offset.reset": reset, "isolation.level": isolation_level}
     tool_config |= MEMBER_CONFIG | {"group.id": group_id} if group_id else _temporary_group(java_config)
     joined_group = None if arguments.has("partition") else str(tool_config["group.id"])
-    # The user's properties override the tool's, and `start` already includes the user's auto.offset.reset.
+    # The user's properties override the tool's, and `reset` already is the user's auto.offset.reset.
     user_config = {name: java_config[name] for name in java_config if name != "auto.offset.reset"}
     consumer = clients.consumer(servers, user_config, tool_config)
     skip_errors = arguments.has("skip-message-on-error")
@@ -154,8 +158,6 @@ def _check_flags(arguments: Arguments, java_config: dict[str, str]) -> None:
         raise UsageError("The partition is required when offset is specified.")
     if arguments.has("from-beginning") and arguments.has("offset"):
         raise UsageError("Options from-beginning and offset cannot be specified together.")
-    if arguments.has("group") and arguments.has("partition"):
-        raise UsageError("Options group and partition cannot be specified together.")
     if arguments.has("from-beginning") and java_config.get("auto.offset.reset", "earliest") != "earliest":
         reset = java_config["auto.offset.reset"]
         raise ToolFailed(
@@ -179,16 +181,26 @@ def _group_id(arguments: Arguments, java_config: dict[str, str]) -> str | None:
     return group_ids[0] if group_ids else None
 
 
-def _start_offset(arguments: Arguments, java_config: dict[str, str]) -> int | str:
-    """Return where to start reading: an offset, `earliest` or `latest`."""
+def _reset_policy(arguments: Arguments, java_config: dict[str, str]) -> str:
+    """Return librdkafka's auto.offset.reset: where a group without offsets begins, and where to go on after an offset
+    that is out of range."""
+    policy = "earliest" if arguments.has("from-beginning") else java_config.get("auto.offset.reset", "latest")
+    if policy not in RESET_POLICIES:
+        raise ToolFailed(
+            f"Invalid value {policy} for configuration auto.offset.reset:"
+            " The value must be either 'earliest', 'latest' or 'none' here"
+        )
+    return RESET_POLICIES[policy]
+
+
+def _start_offset(arguments: Arguments) -> int | str:
+    """Return where to start with --partition: an offset, `earliest` or `latest`."""
     if arguments.has("from-beginning"):
         return "earliest"
-    if not arguments.has("offset"):
-        return java_config.get("auto.offset.reset", "latest")
     text = arguments.single_value("offset") or ""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
-    if not text.isdecimal():
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > OFFSET_MAX:
         raise UsageError(
             f"The provided offset value '{text}' is incorrect."
             " Valid values are 'earliest', 'latest', or a non-negative long."
@@ -306,13 +318,14 @@ class PrintLoop:
     def _report_error(self, record: Any) -> bool:
         """Return whether librdkafka delivered an error in place of a record, and print it unless it was printed before.
 
-        Raise ClientError if the error is fatal, ToolFailed if the client may not read: it would wait for ever.
+        Raise ClientError if the error is fatal or there is nowhere to begin (auto.offset.reset=none), ToolFailed if the
+        client may not read: it would wait for ever.
         """
         error = record.error()
         if error is None:
             return False
         line = clients.describe_error(error)
-        if error.fatal():
+        if error.fatal() or error.name() == "_AUTO_OFFSET_RESET":
             raise clients.ClientError(error)
         if error.name() == "GROUP_AUTHORIZATION_FAILED" and self._joined_group is None:
             return True  # who assigns partitions needs no group

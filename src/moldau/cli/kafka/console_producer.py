@@ -169,16 +169,21 @@ def _java_config(arguments: Arguments) -> dict[str, str]:
 
 
 def _send(producer: Producer, topic: str, reader: LineReader, sync: bool) -> None:
+    from moldau.client.confluent import KafkaException
+
     produce = _blocking_produce(producer)
     lines = _lines()
-    if reader.plain and not sync:
-        for line in lines:
-            produce(topic, without_line_end(line))
-        return
-    for record in reader.records(lines):
-        produce(topic, record.value, record.key, headers=record.headers)
-        if sync:
-            producer.flush()
+    try:
+        if reader.plain and not sync:
+            for line in lines:
+                produce(topic, without_line_end(line))
+            return
+        for record in reader.records(lines):
+            produce(topic, record.value, record.key, headers=record.headers)
+            if sync:
+                producer.flush()
+    except KafkaException as error:  # `flush` and `poll` raise fatal errors too
+        raise clients.ClientError(error.args[0]) from error
 
 
 def _lines() -> Iterator[bytes]:
@@ -197,8 +202,6 @@ def _lines() -> Iterator[bytes]:
 
 def _blocking_produce(producer: Producer) -> Callable[..., None]:
     """Return a `produce` that waits while the queue is full."""
-    from moldau.client.confluent import KafkaException
-
     direct = producer.produce
 
     def produce(*args: Any, **kwargs: Any) -> None:
@@ -208,8 +211,6 @@ def _blocking_produce(producer: Producer) -> Callable[..., None]:
                 return
             except BufferError:
                 producer.poll(FULL_QUEUE_SECONDS)
-            except KafkaException as error:
-                raise clients.ClientError(error.args[0]) from error
 
     return produce
 

@@ -11,23 +11,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
+from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, by_leader, find_leaders
+from moldau.cli.kafka.java.exceptions import exception_text
+from moldau.cli.kafka.reassignment.plan import duplicates
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
 
-TIMEOUT_MS: Final = 15_000
-FIELDS: Final = {"topic": str, "partition": int, "offset": int}
-MESSAGES: Final = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets maintained by the server.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    ErrorCode.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
-    ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the middle of"
-    " a leadership election.",
-}
-"""Kafka's messages of errors whose responses contain none."""
+TIMEOUT_MS: Final = 9_000
+"""How long a leader waits for its followers. A connection waits a little longer, so that the error response arrives."""
+VERSION: Final = 1
 
 FLAGS = ToolFlags(
     "This tool helps to delete records of the given partitions down to the specified offset.",
@@ -53,7 +50,7 @@ def _main(arguments: Arguments) -> int:
     offsets = read_offsets(arguments.single_value("offset-json-file") or "")
     java_config = properties.load(arguments.single_value("command-config"))
     with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        metadata = cluster(channel)
+        metadata = find_leaders(channel)
     print("Executing records delete operation")
     results = _delete(metadata, offsets, java_config)
     print("Records delete operation completed:")
@@ -62,7 +59,7 @@ def _main(arguments: Arguments) -> int:
     return 0
 
 
-def read_offsets(path: str) -> dict[Partition, int]:
+def read_offsets(path: str) -> dict[TopicPartition, int]:
     try:
         with open(path, encoding="utf-8") as file:
             return parse_offsets(json.load(file))
@@ -72,32 +69,29 @@ def read_offsets(path: str) -> dict[Partition, int]:
         raise ToolFailed("The input string is not a valid JSON") from error
 
 
-def parse_offsets(content: Any) -> dict[Partition, int]:
-    version = content.get("version", 1) if isinstance(content, dict) else 1
-    if version != 1:
+def parse_offsets(content: Any) -> dict[TopicPartition, int]:
+    fields = json_input.as_object(content)
+    version = json_input.integer(fields.get("version", VERSION))
+    if version != VERSION:
         raise ToolFailed(f"Not supported version field value {version}")
-    if not isinstance(content, dict) or "partitions" not in content:
+    if "partitions" not in fields:
         raise ToolFailed("Missing partitions field")
-    offsets: dict[Partition, int] = {}
-    duplicates = []
-    for row in content["partitions"]:
-        for name, kind in FIELDS.items():
-            if not isinstance(row, dict) or name not in row:
-                raise ToolFailed(f"No such field exists: `{name}`")
-            if not isinstance(row[name], kind):
-                raise ToolFailed(f"The field `{name}` is not a {'text' if kind is str else 'number'}: {row[name]}")
-        partition = Partition(row["topic"], row["partition"])
-        if partition in offsets:
-            duplicates.append(str(partition))
-        offsets[partition] = row["offset"]
-    if duplicates:
-        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {','.join(duplicates)}")
-    return offsets
+    rows = [_row(json_input.as_object(row)) for row in json_input.as_array(fields["partitions"])]
+    if repeated := duplicates(partition for partition, _ in rows):
+        listed = ",".join(map(str, repeated))
+        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {listed}")
+    return dict(rows)
+
+
+def _row(fields: dict[str, Any]) -> tuple[TopicPartition, int]:
+    topic = json_input.text(json_input.field(fields, "topic"))
+    partition = json_input.integer(json_input.field(fields, "partition"))
+    return TopicPartition(topic, partition), json_input.long(json_input.field(fields, "offset"))
 
 
 def _delete(
-    metadata: Cluster, offsets: Mapping[Partition, int], java_config: Mapping[str, str]
-) -> dict[Partition, str]:
+    metadata: Leaders, offsets: Mapping[TopicPartition, int], java_config: Mapping[str, str]
+) -> dict[TopicPartition, str]:
     """Return for each partition `low_watermark: N` or `error: REASON`."""
     from moldau.wire.messages.delete_records import (
         DeleteRecordsPartition,
@@ -111,30 +105,34 @@ def _delete(
         partition: error_cell(ErrorCode.LEADER_NOT_AVAILABLE if partition in metadata.leaders else absent)
         for partition in offsets
     }
-    for channel, topics in by_leader(metadata, offsets, java_config):
+    for leader, topics in by_leader(metadata, offsets).items():
         request_topics = [
             DeleteRecordsTopic(
                 name=name,
                 partitions=[
-                    DeleteRecordsPartition(partition_index=index, offset=offsets[Partition(name, index)])
+                    DeleteRecordsPartition(partition_index=index, offset=offsets[TopicPartition(name, index)])
                     for index in indexes
                 ],
             )
             for name, indexes in topics.items()
         ]
         request = DeleteRecordsRequest(topics=request_topics, timeout_ms=TIMEOUT_MS)
-        for topic in channel.ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse).topics:
+        address = metadata.brokers[leader]
+        try:
+            response = ask_broker(address, java_config, ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+        except ToolFailed as error:
+            results |= {TopicPartition(name, index): f"error: {error}" for name in topics for index in topics[name]}
+            continue
+        for topic in response.topics:
             for result in topic.partitions:
                 done = f"low_watermark: {result.low_watermark}"
                 cell = error_cell(ErrorCode(result.error_code)) if result.error_code else done
-                results[Partition(topic.name, result.partition_index)] = cell
+                results[TopicPartition(topic.name, result.partition_index)] = cell
     return results
 
 
 def error_cell(code: ErrorCode) -> str:
-    """Return an error as Java prints it: the exception's class, then its message."""
-    name = "".join(word.capitalize() for word in code.name.split("_")).removesuffix("Exception")
-    return f"error: org.apache.kafka.common.errors.{name}Exception: {MESSAGES.get(code, code.name)}"
+    return f"error: {exception_text(KafkaError(code))}"
 
 
 if __name__ == "__main__":

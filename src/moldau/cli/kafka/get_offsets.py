@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Cluster, Partition, by_leader, cluster
+from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, by_leader, find_leaders
+from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
 from moldau.wire.apis import ApiKey
@@ -29,8 +31,9 @@ TIMES: Final = {
 """The special timestamps of ListOffsets."""
 RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 PARTITION_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
 
-PartitionFilter = Callable[[Partition], bool]
+PartitionFilter = Callable[[TopicPartition], bool]
 
 FLAGS = ToolFlags(
     "An interactive shell for getting topic-partition offsets.",
@@ -80,24 +83,24 @@ def _print_offsets(arguments: Arguments) -> None:
     timestamp = parse_time(arguments.single_value("time") or "latest")
     java_config = properties.load(arguments.single_value("command-config"))
     with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        metadata = cluster(channel)
+        metadata = find_leaders(channel)
     excluded = metadata.internal_topics if arguments.has("exclude-internal-topics") else frozenset()
     partitions = [partition for partition in metadata.leaders if matches(partition) and partition.topic not in excluded]
     if not partitions:
         raise ToolFailed("Could not match any topic-partitions with the specified filters")
     offsets = _offsets(metadata, partitions, timestamp, java_config)
     for partition in sorted(offsets, key=str):
-        print(f"{partition.topic}:{partition.index}:{offsets[partition]}")
+        print(f"{partition.topic}:{partition.partition}:{offsets[partition]}")
 
 
 def parse_time(text: str) -> int:
-    try:
-        return TIMES[text] if text in TIMES else int(text)
-    except ValueError:
-        listed = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
-        raise ToolFailed(
-            f"Malformed time argument {text}. Please use {listed}, or a specified long format timestamp"
-        ) from None
+    if text in TIMES:
+        return TIMES[text]
+    # int() also accepts underscores and blanks, which Java refuses.
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and -LONG_MAX - 1 <= int(text) <= LONG_MAX:
+        return int(text)
+    listed = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
+    raise ToolFailed(f"Malformed time argument {text}. Please use {listed}, or a specified long format timestamp")
 
 
 def _filter(arguments: Arguments) -> PartitionFilter:
@@ -111,13 +114,12 @@ def _filter(arguments: Arguments) -> PartitionFilter:
     listed = arguments.single_value("partitions")
     if listed is None:
         return lambda partition: topics.fullmatch(partition.topic) is not None
-    try:
-        indexes = {int(part) for part in listed.split(",")}
-    except ValueError:
+    if not re.fullmatch(r"[+-]?[0-9]+(,[+-]?[0-9]+)*", listed):
         raise ToolFailed(
             f"--partitions expects a comma separated list of numeric partition ids, but received: {listed}"
-        ) from None
-    return lambda partition: topics.fullmatch(partition.topic) is not None and partition.index in indexes
+        )
+    indexes = set(map(int, listed.split(",")))
+    return lambda partition: topics.fullmatch(partition.topic) is not None and partition.partition in indexes
 
 
 def parse_rule(rule: str) -> PartitionFilter:
@@ -130,12 +132,12 @@ def parse_rule(rule: str) -> PartitionFilter:
         low, high = int(match[2]), int(match[2]) + 1
     else:
         low, high = int(match[3] or 0), int(match[4] or PARTITION_MAX)
-    return lambda partition: low <= partition.index < high and topics.fullmatch(partition.topic) is not None
+    return lambda partition: low <= partition.partition < high and topics.fullmatch(partition.topic) is not None
 
 
 def _offsets(
-    metadata: Cluster, partitions: Sequence[Partition], timestamp: int, java_config: dict[str, str]
-) -> dict[Partition, int]:
+    metadata: Leaders, partitions: Sequence[TopicPartition], timestamp: int, java_config: dict[str, str]
+) -> dict[TopicPartition, int]:
     from moldau.wire.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
@@ -148,8 +150,8 @@ def _offsets(
             print_to_stderr(
                 f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now."
             )
-    offsets: dict[Partition, int] = {}
-    for channel, topics in by_leader(metadata, partitions, java_config):
+    offsets: dict[TopicPartition, int] = {}
+    for leader, topics in by_leader(metadata, partitions).items():
         request_topics = [
             ListOffsetsTopic(
                 name=name,
@@ -158,16 +160,26 @@ def _offsets(
             for name, indexes in topics.items()
         ]
         request = ListOffsetsRequest(replica_id=-1, topics=request_topics)
-        response = channel.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        address = metadata.brokers[leader]
+        try:
+            response = ask_broker(address, java_config, ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        except ToolFailed as error:
+            for partition in (TopicPartition(name, index) for name in topics for index in topics[name]):
+                _print_skipped(partition, str(error))
+            continue
         for topic in response.topics:
             for result in topic.partitions:
-                partition = Partition(topic.name, result.partition_index)
+                partition = TopicPartition(topic.name, result.partition_index)
                 if result.error_code:
-                    reason = ErrorCode(result.error_code).name
-                    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
+                    reason = exception_text(KafkaError(ErrorCode(result.error_code)))
+                    _print_skipped(partition, reason)
                 elif result.offset >= 0:
                     offsets[partition] = result.offset
     return offsets
+
+
+def _print_skipped(partition: TopicPartition, reason: str) -> None:
+    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
+from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect_to_brokers
 from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
-from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.reassignment.plan import duplicates, java_list
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.client.cluster_values import ElectionType

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.base.errors import ErrorCode
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import cluster
+from moldau.cli.kafka.connection.leaders import find_leaders
 from moldau.cli.kafka.java.exceptions import exception_class
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
@@ -47,7 +47,7 @@ def _main(arguments: Arguments) -> int:
     topics = {name for name in (arguments.single_value("topic-list") or "").split(",") if name}
     requested = _ids(arguments.single_value("broker-list") or "")
     with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        brokers = cluster(channel).brokers
+        brokers = find_leaders(channel).brokers
     unknown = requested - brokers.keys()
     if unknown:
         raise ToolFailed(

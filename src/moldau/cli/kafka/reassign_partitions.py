@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
+from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import exception_text
-from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.reassignment.lines import PlainFailure, raise_for_errors, reassignment_line, status_lines
 from moldau.cli.kafka.reassignment.plan import (
     Plan,

@@ -1,7 +1,7 @@
 """kafka-server-start: `[-daemon] server.properties [--override property=value]*`; and how every server starts.
 
-Reads the settings and reports their errors, claims the data directories, then runs `moldau.node` until a signal.
-Import nothing that a running server does not need.
+Reads the settings, reports their errors and warnings, then runs `moldau.node` until a signal; whatever keeps it from
+running is one line. `moldau start` calls `serve` too. Import nothing that a running server does not need.
 """
 
 from __future__ import annotations

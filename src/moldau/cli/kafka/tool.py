@@ -1,5 +1,8 @@
 """The frame of every tool: parse the flags, run the body, turn any failure into one line and an exit status.
 
+`run` is for tools whose flags are `ToolFlags`; `verbs.py` and the tools that start, stop and format servers parse by
+themselves and use `guarded`.
+
 With MOLDAU_DEBUG=1 in the environment the stack trace of an error is shown too. Nothing here depends on the tool.
 """
 

@@ -1,7 +1,7 @@
 """kafka-topics: creates, lists, describes, grows and deletes topics.
 
-Output is exactly that of Kafka's tool, including errors on stdout. This module has the flags and the five actions;
-topic_lines.py makes the lines of --describe.
+Output is that of Kafka's tool, including errors on stdout; but topics are described in the order of their names, not in
+that of Java's HashMap. This module has the flags and the five actions; topic_lines.py makes the lines of --describe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
-    from moldau.client.confluent import AdminClient
+    from moldau.client.confluent import AdminClient, NewPartitions
 
 ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
 PARTITION_FILTERS: Final = (
@@ -204,7 +204,8 @@ def _settings(pairs: list[str]) -> dict[str, str]:
 def parse_assignment(text: str) -> list[list[int]]:
     """Parse `1:2,2:3`: the brokers of each partition."""
     partitions: list[list[int]] = []
-    for part in filter(None, text.split(",")):
+    stripped = text.rstrip(",")  # Java's split drops empty parts at the end
+    for part in stripped.split(",") if stripped else ():
         try:
             brokers = [int(broker) for broker in part.split(":")]
         except ValueError:
@@ -271,21 +272,36 @@ def _names_or_id(arguments: Arguments, admin: AdminClient) -> list[str] | str:
 
 
 def _alter(arguments: Arguments, admin: AdminClient) -> None:
-    from moldau.client.confluent import NewPartitions
-
     count = arguments.integer("partitions") or 0
     assignment = parse_assignment(arguments.single_value("replica-assignment") or "")
     names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)
     if not names:
         return
-    metadata = clients.metadata(admin).topics if assignment else {}
-    growth = [
-        NewPartitions(name, count, *([assignment[len(metadata[name].partitions) :]] if assignment else []))
-        for name in names
-    ]
-    for future in admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS).values():
+    partitions = {name: len(topic.partitions) for name, topic in clients.metadata(admin).topics.items()}
+    try:
+        growth = [_new_partitions(name, partitions.get(name, 0), count, assignment) for name in names]
+        results = admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS)
+    except ValueError as error:
+        raise ToolFailed(str(error)) from error
+    for future in results.values():
         clients.result_of(future)
+
+
+def _new_partitions(name: str, existing: int, count: int, assignment: list[list[int]]) -> NewPartitions:
+    """Return the request to grow a topic to `count` partitions. librdkafka refuses some wrong requests before a broker
+    can: those are refused here, in the broker's words."""
+    from moldau.client.confluent import NewPartitions
+
+    if count < 1:
+        raise ToolFailed(f"The topic {name} currently has {existing} partition(s); {count} would not be an increase.")
+    if not assignment or count <= existing:
+        return NewPartitions(name, count)
+    if len(assignment) <= existing:
+        raise ToolFailed(
+            f"Attempted to add {count - existing} additional partition(s), but only 0 assignment(s) were specified."
+        )
+    return NewPartitions(name, count, assignment[existing:])
 
 
 def _delete(arguments: Arguments, admin: AdminClient) -> None:

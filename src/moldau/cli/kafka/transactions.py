@@ -18,7 +18,8 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.flags import version_line
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import TIMEOUT_MS, connect_to_brokers
-from moldau.cli.kafka.java.exceptions import MESSAGES, default_text, message_of
+from moldau.cli.kafka.java.error_messages import MESSAGES
+from moldau.cli.kafka.java.exceptions import default_text, message_of
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures, tables
 from moldau.cli.kafka.transaction.failures import failed

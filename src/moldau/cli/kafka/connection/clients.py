@@ -1,4 +1,5 @@
-"""Creates librdkafka's clients for the tools: after checking that a broker is reachable; with Java's property names.
+"""Creates librdkafka's clients for the tools, with Java's property names, and connections of our own (`cluster`,
+`channel`) for requests that librdkafka lacks. Turns the errors of both into one line.
 
 An address that does not answer is reported within seconds, before any client is created. librdkafka's own log lines
 are shown with MOLDAU_DEBUG=1 only. Nothing here depends on what a tool does.

@@ -1,46 +1,42 @@
-"""Requests that only a partition's leader answers: the leaders of all partitions, and one connection to each.
+"""Requests that only a partition's leader answers: the leaders of all partitions, and one request to each.
 
-For the tools that use bare connections to brokers; the tool decides what to request.
+For the tools that use bare connections to brokers; the tool decides what to request. Nothing is retried: a leader that
+moves meanwhile answers NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.connection import clients
+from moldau.cli.kafka.connection.nodes import all_metadata
+from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
     from moldau.client.channel import Channel
 
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    topic: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.index}"
+M = TypeVar("M", bound=Message)
 
 
-class Cluster(NamedTuple):
+class Leaders(NamedTuple):
     """Addresses of brokers, and the leader of every partition, which is -1 if the partition has no leader."""
 
     brokers: Mapping[int, tuple[str, int]]
-    leaders: Mapping[Partition, int]
+    leaders: Mapping[TopicPartition, int]
     internal_topics: frozenset[str]
 
 
-def cluster(channel: Channel) -> Cluster:
-    from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
-
-    response = channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
-    return Cluster(
+def find_leaders(channel: Channel) -> Leaders:
+    response = all_metadata(channel)
+    return Leaders(
         brokers={broker.node_id: (broker.host, broker.port) for broker in response.brokers},
         leaders={
-            Partition(topic.name or "", partition.partition_index): partition.leader_id
+            TopicPartition(topic.name or "", partition.partition_index): partition.leader_id
             for topic in response.topics
             for partition in topic.partitions
         },
@@ -48,15 +44,24 @@ def cluster(channel: Channel) -> Cluster:
     )
 
 
-def by_leader(
-    metadata: Cluster, partitions: Iterable[Partition], java_config: Mapping[str, str]
-) -> Iterator[tuple[Channel, Mapping[str, list[int]]]]:
-    """Yield for each leader a connection and its partitions by topic. Partitions without a leader are left out."""
+def by_leader(metadata: Leaders, partitions: Iterable[TopicPartition]) -> dict[int, dict[str, list[int]]]:
+    """Return the partitions of each leader, by topic. Partitions without a leader are left out."""
     partitions_of: dict[int, dict[str, list[int]]] = {}
     for partition in partitions:
         leader = metadata.leaders.get(partition, -1)
         if leader in metadata.brokers:
-            partitions_of.setdefault(leader, {}).setdefault(partition.topic, []).append(partition.index)
-    for leader, topics in partitions_of.items():
-        with clients.channel_to(*metadata.brokers[leader], java_config) as channel:
-            yield channel, topics
+            partitions_of.setdefault(leader, {}).setdefault(partition.topic, []).append(partition.partition)
+    return partitions_of
+
+
+def ask_broker(
+    address: tuple[str, int], java_config: Mapping[str, str], key: ApiKey, request: Message, response_type: type[M]
+) -> M:
+    """Send one request on a connection of its own. Raise ToolFailed if the broker does not answer it: other brokers may
+    have answered, and what they did is to be shown."""
+    host, port = address
+    try:
+        with clients.channel_to(host, port, java_config) as channel:
+            return channel.ask(key, request, response_type)
+    except (OSError, MalformedData, KafkaError) as error:
+        raise ToolFailed(f"{host}:{port}: {error}") from error

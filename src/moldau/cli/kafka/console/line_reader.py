@@ -67,6 +67,10 @@ class LineReader:
         for name, other in pairs:
             if names[name] == names[other]:
                 raise ToolFailed(f"{name} and {other} may not be equal")
+        try:
+            re.compile(self.headers_separator)
+        except re.error as error:
+            raise ToolFailed(f"headers.separator: not a regular expression, {error}") from error
         for name, value in {"key.separator": self.key_separator, **names}.items():
             if value == self.null_marker:
                 raise ToolFailed(f"null.marker and {name} may not be equal")

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from moldau.cli.kafka.console.java_numbers import double_text, float_text
+from moldau.cli.kafka.java.numbers import double_text, float_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 
 Column = Callable[[Any], bytes]

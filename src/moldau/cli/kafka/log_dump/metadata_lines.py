@@ -1,20 +1,28 @@
 """Records of the metadata log as kafka-dump-log prints them: their type, their version, and their fields as JSON.
 
-Logs of Kafka's own controllers can be read too, including records that Moldau does not write (ACLs, quotas, …). Pure.
+Logs of Kafka's own controllers can be read too, including records that Moldau does not write (metadata_records.py).
+Pure.
 """
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from typing import Final
 
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.java.exceptions import PACKAGE
+from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
 from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.secret_properties import is_secret
-from moldau.metadata.records import FRAME_VERSION, RECORD_TYPES, ClientQuotaRecord, ConfigRecord, MetadataRecord
+from moldau.metadata.records import (
+    FRAME_VERSION,
+    RECORD_TYPES,
+    ClientQuotaRecord,
+    ConfigRecord,
+    MetadataRecord,
+    UserScramCredentialRecord,
+)
 from moldau.wire.codec import decode_from, read_uvarint
 from moldau.wire.records import Record
 
@@ -31,11 +39,15 @@ def metadata_texts(record: Record) -> tuple[None, str]:
         decoded, version = _read(record.value or b"")
     except MalformedData as error:
         return None, f"Error at {record.offset}, skipping. {error}"
+    # Kafka prints secrets; but dumps are sent to others who look for a fault.
     if isinstance(decoded, ConfigRecord) and decoded.value and is_secret(decoded.name):
-        decoded.value = HIDDEN  # Kafka prints it; but dumps are sent to others who look for a fault
-    text = json_text({"type": _type_name(decoded), "version": version, "data": message_fields(decoded, version)})
+        decoded.value = HIDDEN
+    fields = message_fields(decoded, version)
+    if isinstance(decoded, UserScramCredentialRecord):
+        fields |= {"storedKey": HIDDEN, "serverKey": HIDDEN}
+    text = json_text({"type": _type_name(decoded), "version": version, "data": fields})
     if isinstance(decoded, ClientQuotaRecord):
-        text = _DOUBLE.sub(lambda number: java_double(float(number[0])), text)
+        text = _DOUBLE.sub(lambda number: double_text(float(number[0])), text)
     return None, text
 
 
@@ -77,12 +89,3 @@ def _number(value: bytes, position: int, what: str) -> tuple[int, int]:
 
 def _type_name(record: MetadataRecord) -> str:
     return _NEXT_WORD.sub("_", record.__class__.__name__).upper()
-
-
-def java_double(value: float) -> str:
-    """Return a number as Java prints it: with an exponent earlier than Python."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    exact = Decimal(repr(value)).normalize()
-    sign, (first, *rest), _ = exact.as_tuple()
-    return f"{'-' if sign else ''}{first}.{''.join(map(str, rest)) or '0'}E{exact.adjusted()}"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from moldau.base.ids import TopicPartition
+from moldau.cli.kafka import json_input
 from moldau.cli.kafka.java import hash_order
-from moldau.cli.kafka.reassignment import json_input
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import Replica
 

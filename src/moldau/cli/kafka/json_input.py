@@ -6,11 +6,9 @@ Each tool defines what the fields mean.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 from moldau.cli.kafka.tool import ToolFailed
-
-INT_MAX: Final = 2**31 - 1
 
 
 class JsonMappingError(ToolFailed):
@@ -52,9 +50,18 @@ def field(fields: dict[str, Any], name: str) -> Any:
 
 
 def integer(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and -INT_MAX - 1 <= value <= INT_MAX:
+    return _number(value, 32, "Integer")
+
+
+def long(value: Any) -> int:
+    return _number(value, 64, "Long")
+
+
+def _number(value: Any, bits: int, java_type: str) -> int:
+    # To Python, `true` is an int too.
+    if isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1:
         return value
-    raise JsonMappingError(f"Expected `Integer` value, received {compact_json(value)}")
+    raise JsonMappingError(f"Expected `{java_type}` value, received {compact_json(value)}")
 
 
 def text(value: Any) -> str:
