@@ -31,14 +31,16 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    __slots__ = ("_files", "_transactions", "_unsynced", "_written", "path")
+    __slots__ = ("_files", "_transactions", "_unsynced", "_unwritten", "_written", "path")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.path = path
         self._transactions: list[AbortedTxn] | None = None
+        """All of them, once the file has been read."""
+        self._unwritten: list[AbortedTxn] = []
         self._written = 0
-        """How many of the transactions in memory are in the file."""
+        """How many are in the file."""
         self._unsynced: list[str] = []
 
     def transactions(self) -> list[AbortedTxn]:
@@ -46,25 +48,29 @@ class TxnIndex:
         if self._transactions is None:
             content = self._files.read(self.path) or b""
             whole = len(content) - len(content) % ENTRY_BYTES
-            self._transactions = [AbortedTxn(*entry[1:]) for entry in ENTRY.iter_unpack(content[:whole])]
-            self._written = len(self._transactions)
+            written = [AbortedTxn(*entry[1:]) for entry in ENTRY.iter_unpack(content[:whole])]
+            self._written = len(written)
+            self._transactions = written + self._unwritten
         return self._transactions
 
     def append(self, transaction: AbortedTxn) -> None:
         """Add a transaction. If StorageFault is raised, it is added but not written: `write` tries again."""
-        known = self.transactions()
-        assert not known or known[-1].last_offset < transaction.last_offset, "markers come in order"
-        known.append(transaction)
+        known = self._transactions
+        if known is not None:
+            assert not known or known[-1].last_offset < transaction.last_offset, "markers come in order"
+            known.append(transaction)
+        self._unwritten.append(transaction)
         self.write()
 
     def write(self) -> None:
         """Write the transactions that are not in the file yet. Called before a flush and a roll."""
-        missing = (self._transactions or [])[self._written :]
-        if missing:
+        if self._unwritten:
+            self.transactions()  # to know where the file ends
             self._unsynced = [self.path]
-            entries = b"".join(ENTRY.pack(VERSION, *transaction) for transaction in missing)
+            entries = b"".join(ENTRY.pack(VERSION, *transaction) for transaction in self._unwritten)
             write_all(self._files.open(self.path, create=True), entries, self._written * ENTRY_BYTES)
-            self._written += len(missing)
+            self._written += len(self._unwritten)
+            self._unwritten = []
 
     def take_unsynced(self) -> list[str]:
         """Return the path if the file was written since the last call, so that a flush can sync it."""
@@ -81,7 +87,7 @@ class TxnIndex:
             file.truncate(0)
             write_all(file, b"".join(ENTRY.pack(VERSION, *transaction) for transaction in entries), 0)
             self._unsynced = [self.path]
-        self._transactions = entries
+        self._transactions, self._unwritten = entries, []
         self._written = len(entries)
 
     def truncate(self, offset: int) -> None:
@@ -108,9 +114,9 @@ class TxnIndex:
         return bool(known) and known[-1].last_stable_offset >= up_to
 
     def release(self) -> None:
-        """Drop the entries from memory, unless some are not written. An empty list is kept, so that the file need not
-        be looked for again."""
-        if self._transactions and self._written == len(self._transactions):
+        """Drop the entries of the file from memory. An empty list is kept, so that the file need not be looked for
+        again."""
+        if self._transactions and not self._unwritten:
             self._transactions = None
 
 

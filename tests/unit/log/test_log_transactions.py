@@ -331,9 +331,15 @@ def test_aborted_transactions_survive_every_kind_of_restart() -> None:
 
 
 class RefusesIndexes(MemoryFiles):
-    """Refuses to open transaction indexes with `error`, if that is set; other files are not affected."""
+    """Refuses to open transaction indexes with `error`, if that is set; other files are not affected. A lack of file
+    descriptors refuses reads too."""
 
     error = 0
+
+    def read(self, path: str) -> bytes | None:
+        if self.error == errno.EMFILE and path.endswith(layout.TXN_INDEX):
+            raise StorageFault(path, OSError(self.error, "refused"))
+        return super().read(path)
 
     def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> MemoryFile:
         if self.error and path.endswith(layout.TXN_INDEX):
@@ -387,8 +393,10 @@ def test_a_shortage_delays_only_the_index_of_aborted_transactions(error: int) ->
     assert (log.end_offset, len(log.segments), log.fault) == (4, 1, None)
     log.segments.active.txn_index.release()
     aborted = [(7, 0, 1, 2), (7, 2, 3, 4)]
-    assert log.aborted_between(0, 4) == aborted
+    with pytest.raises(StorageFault) if error == errno.EMFILE else nullcontext():
+        assert log.aborted_between(0, 4) == aborted
     files.error = 0
+    assert log.aborted_between(0, 4) == aborted
     log.roll(NOW_MS)
     send(log, 2)
     log.segments.first.release()
