@@ -1,4 +1,5 @@
-"""A checkpoint is resumed by the query that wrote it, or by one that Spark can rightly go on with; by no other."""
+"""A checkpoint is resumed by the query that wrote it, or by a changed query with which Spark continues correctly. Other
+queries are refused."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_checkpoints_without_an_identity_are_refused(directory: StateDirectory) 
     identity.check(directory, "shop", {"others": QueryIdentity({})})
 
 
-def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -> None:
+def test_a_checkpoint_of_another_query_is_refused(directory: StateDirectory) -> None:
     check_and_run(directory, query())
     write_json(directory.checkpoint("counts") / "metadata", {"id": "another"})
     with pytest.raises(WrongCheckpoint, match="by another query"):
@@ -87,7 +88,7 @@ def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -
     "now",
     [{"events": ["topic views"]}, {"clicks": ["topic clicks"]}, {"events": ["topic clicks"], "users": ["topic users"]}],
 )
-def test_other_sources_are_refused(directory: StateDirectory, now: dict[str, list[str]]) -> None:
+def test_changed_sources_are_refused(directory: StateDirectory, now: dict[str, list[str]]) -> None:
     check_and_run(directory, query())
     with pytest.raises(WrongCheckpoint, match=r"about events \(topic clicks\), and it reads"):
         identity.check(directory, "shop", query(now))
@@ -169,8 +170,8 @@ def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory)
         identity.check(directory, "shop", query(both, a="select 2"))
 
 
-def test_steps_that_changed_without_harm_are_reported(directory: StateDirectory) -> None:
-    """Somebody should know that what was written before has another meaning."""
+def test_changed_steps_that_may_resume_are_reported(directory: StateDirectory) -> None:
+    """The user must know that the rows written before come from the old step."""
     check_and_run(directory, query(a="select 1", b="select 2"))
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 2"), ()) == []
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 3"), ()) == [
@@ -217,7 +218,7 @@ def test_all_conflicts_are_reported_at_once(directory: StateDirectory) -> None:
     assert directory.queries() == ["a", "b", "c"]
 
 
-def test_sinks_that_share_a_query_are_one_in_a_stream_and_apart_in_a_batch(tmp_path: Path) -> None:
+def test_sinks_that_share_a_query_are_one_query_in_a_stream_and_separate_in_a_batch(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     text = PIPELINE.replace("topic: counts, mode: update", "topic: counts")
     file.write_text(f"{text}  - {{name: also, from: counted, topic: more, with: counts}}\n")
@@ -249,7 +250,7 @@ def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
     assert (differing, changed["others"]) == (["counted"], queries["others"])
 
 
-def test_watched_files_elsewhere_do_not_depend_on_the_working_directory(
+def test_the_identity_of_remote_files_does_not_depend_on_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pipeline.yaml"
@@ -379,7 +380,7 @@ def test_the_modules_of_packages_belong_to_the_code(tmp_path: Path, changed: str
     assert not is_same_code(before, code_digest("rules", tmp_path))
 
 
-def test_code_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
+def test_a_code_digest_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
     queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
     check_and_run(directory, queries)
     known = identity.read_json(directory.path / identity.IDENTITY)
@@ -392,7 +393,9 @@ def test_code_of_an_older_version_is_still_recognized(directory: StateDirectory,
     assert len(identity.resumes_with_changed_steps(directory, changed, ())) == 1
 
 
-def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: StateDirectory, tmp_path: Path) -> None:
+def test_a_checkpoint_without_recorded_code_is_not_reported_as_changed(
+    directory: StateDirectory, tmp_path: Path
+) -> None:
     queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
     check_and_run(directory, queries)
     known = identity.read_json(directory.path / identity.IDENTITY)
