@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from random import Random
 
-from clusters import cluster, topic, with_topics
+from clusters import cluster, restore, topic, with_topics
 from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ from moldau.metadata.records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
-    decode_record,
     encode_record,
 )
 from moldau.metadata.snapshot import changes_between, image_records
@@ -86,11 +85,6 @@ def images(draw: st.DrawFn) -> MetadataImage:
         frozenset(draw(st.sets(NAMES, max_size=2))) - features.keys(),
         PersistentMap({each.id: each for each in draw(st.lists(CONTROLLERS, max_size=2))}),
     )
-
-
-def restore(image: MetadataImage) -> MetadataImage:
-    records = [decode_record(encode_record(record)) for record in image_records(image)]
-    return apply(MetadataImage(), records, image.offset, image.epoch)[0]
 
 
 @given(images())
