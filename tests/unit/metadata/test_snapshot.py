@@ -108,7 +108,8 @@ def test_changes_between_contains_all_differences_of_two_images(old: MetadataIma
         assert indexes == {index for index, (old_state, state) in enumerate(pairs) if state and state != old_state}
     assert {each.id for each in changes.removed} == {*old.topic_names} - {*new.topic_names}
     assert changes.brokers == {id for id in {*old.brokers, *new.brokers} if old.brokers.get(id) != new.brokers.get(id)}
-    assert all(old.configs.get(key) != new.configs.get(key) for key in changes.configs)
+    keys = {*old.configs, *new.configs}
+    assert changes.configs == {key for key in keys if old.configs.get(key) != new.configs.get(key)}
 
 
 def test_equal_images_give_the_same_bytes_in_whatever_order_they_were_built() -> None:

@@ -48,7 +48,7 @@ def test_at_the_end_every_bad_record_is_reported() -> None:
     assert bad_records_of_orders().new_warnings([query("q", 44_234, 1_320)]) == []
 
 
-def test_a_warning_comes_once_with_the_counts_of_the_query_that_read_most() -> None:
+def test_a_warning_is_given_once_with_the_counts_of_the_query_that_read_most() -> None:
     one = bad_records_of_orders()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
     warning = [f"source orders: 110,000 of 110,000 records read by b in this run (100 %) are bad; {FATE}"]

@@ -326,5 +326,5 @@ def test_a_case_may_have_more_records_than_the_producer_queue_holds(
     monkeypatch.setattr(confluent, "Producer", SlowProducer)
     path = write_lines(tmp_path, "1\n" * 6)
     pipeline = load_text(tmp_path, WHOLE)
-    with pytest.raises(BadCase, match="2 records are not write_lines to the topics after 30 s"):
+    with pytest.raises(BadCase, match="2 records are not written to the topics after 30 s"):
         case._produce_input(Case("first", tmp_path, {"orders": path}), pipeline)

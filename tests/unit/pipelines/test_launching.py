@@ -77,7 +77,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 def test_a_stop_before_the_first_query_clears_nothing(
     start: Start, by_command: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user who presses Ctrl-C while a `--fresh --existing clear` compiles wants to keep what is there."""
+    """A user who presses Ctrl-C while a `--fresh --existing clear` compiles wants to keep the existing outputs."""
     table = start.directory.path.parent / "table"
     table.mkdir()
     plan = FreshStart(None, tables=(str(table),))

@@ -113,7 +113,7 @@ def test_a_source_may_get_more_topics(directory: StateDirectory) -> None:
         ("select a -- one\n, b from t", "select a -- one , b from t"),
     ],
 )
-def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
+def test_changed_white_space_in_a_literal_or_at_the_end_of_a_comment_changes_a_step(
     directory: StateDirectory, before: str, now: str
 ) -> None:
     for old, new in ((before, now), (now, before)):
@@ -131,7 +131,9 @@ def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
         ("select /* one\ntwo */ a from t", "select /* one two */\n a from t"),
     ],
 )
-def test_layout_outside_of_literals_does_not_belong_to_a_step(directory: StateDirectory, before: str, now: str) -> None:
+def test_changed_layout_outside_of_literals_does_not_change_a_step(
+    directory: StateDirectory, before: str, now: str
+) -> None:
     check_and_run(directory, query(a=before), state=True)
     check_and_run(directory, query(a=now), state=True)
 
@@ -189,7 +191,7 @@ def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> No
     changed = query(a="select 2") | {"others": queries["others"]}
     identity.check(directory, "shop", changed)
     assert directory.queries() == ["others"]
-    assert identity.forget(directory, None) == ["others"], "None forgets all that are there"
+    assert identity.forget(directory, None) == ["others"], "None forgets all queries"
     identity.check(directory, "bank", query())
 
 
@@ -321,7 +323,7 @@ def python_queries(folder: Path, code: str, sink: str = "out", **beside: str) ->
     return identity.of_pipeline(load(folder / "pipeline.yaml"))
 
 
-def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirectory, tmp_path: Path) -> None:
+def test_changed_code_of_a_python_step_changes_its_query(directory: StateDirectory, tmp_path: Path) -> None:
     code = "from limits import LIMIT\ndef check(frame):\n    return frame.where(f'fee > {LIMIT}')\n"
     check_and_run(directory, python_queries(tmp_path, code, limits="LIMIT = 5"))
     same = python_queries(tmp_path, "# the rules\n" + code.replace("(frame)", "( frame )"), limits="LIMIT = 5")
@@ -361,7 +363,7 @@ def test_the_digest_of_code_is_the_same_in_all_versions_of_python(tmp_path: Path
 @pytest.mark.parametrize(
     "changed", ["common/__init__.py", "common/limits.py", "common/deep/__init__.py", "common/deep/a.py"]
 )
-def test_the_modules_of_packages_belong_to_the_code(tmp_path: Path, changed: str) -> None:
+def test_changed_modules_of_packages_change_the_code_digest(tmp_path: Path, changed: str) -> None:
     files = {
         "rules.py": "import common.limits\n",
         "common/__init__.py": "from .deep import a\n",
@@ -405,7 +407,7 @@ def test_a_checkpoint_without_recorded_code_is_not_reported_as_changed(
     assert identity.resumes_with_changed_steps(directory, queries, ()) == []
 
 
-def test_a_sink_with_another_name_does_not_write_everything_again(directory: StateDirectory, tmp_path: Path) -> None:
+def test_a_renamed_sink_that_would_write_everything_again_is_refused(directory: StateDirectory, tmp_path: Path) -> None:
     code = "def check(frame):\n    return frame\n"
     check_and_run(directory, python_queries(tmp_path, code, sink="alarms"))
     renamed = python_queries(tmp_path, code, sink="alerts")

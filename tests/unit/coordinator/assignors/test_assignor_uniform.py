@@ -27,7 +27,7 @@ def improving_moves(group: Group, assignment: Assignment) -> list[tuple[str, str
 
 @few
 @given(any_groups)
-def test_every_partition_has_one_owner_whatever_came_before(group: Group) -> None:
+def test_every_partition_has_one_owner_after_any_history(group: Group) -> None:
     check_owners(group, group.assigned_by(UNIFORM))
 
 

@@ -53,7 +53,7 @@ def test_partitions_without_epochs_get_the_member_epoch(
     assert shard.group().members["m"].assigned == {A: expected}
 
 
-def test_a_tombstone_for_something_unknown_does_nothing(shard: InMemoryConsumerShard) -> None:
+def test_a_tombstone_for_an_unknown_group_or_member_does_nothing(shard: InMemoryConsumerShard) -> None:
     keys = (
         current_assignment_key(),
         logged.ConsumerGroupTargetAssignmentMemberKey("g", "m"),

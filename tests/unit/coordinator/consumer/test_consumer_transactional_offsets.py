@@ -97,7 +97,7 @@ def test_an_unknown_partition_is_reported_also_for_an_illegal_epoch(shard: InMem
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.ILLEGAL_GENERATION]
 
 
-def test_an_instance_id_alone_identifies_a_member(shard: InMemoryConsumerShard) -> None:
+def test_a_commit_with_only_an_instance_id_needs_a_known_member(shard: InMemoryConsumerShard) -> None:
     with pytest.raises(KafkaError) as refused:
         shard.group().check_commit("", "instance", -1, 5, in_transaction=True)
     assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID

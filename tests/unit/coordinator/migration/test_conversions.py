@@ -303,7 +303,7 @@ def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_larg
 
 
 @pytest.mark.parametrize("topic", ["a", "b"])
-def test_the_last_consumer_comes_back_as_classic_though_the_classic_group_would_be_too_large(
+def test_the_last_consumer_rejoins_as_classic_though_the_classic_group_would_be_too_large(
     shard: InMemoryGroupShard, topic: str
 ) -> None:
     request = ConsumerGroupHeartbeatRequest("g", "new", 0, "one", None, 30_000, ["a"])

@@ -28,7 +28,7 @@ def result(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
-def test_the_first_producer_has_epoch_zero_and_each_after_it_the_next() -> None:
+def test_the_first_producer_has_epoch_zero_and_each_later_one_the_next() -> None:
     shard = InMemoryTransactionShard()
     assert shard.producer() == Pair(FIRST_PRODUCER_ID, 0)
     assert shard.producer() == Pair(FIRST_PRODUCER_ID, 1)

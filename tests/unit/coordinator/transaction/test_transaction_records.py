@@ -94,9 +94,9 @@ def test_before_version_1_of_transactions_the_record_is_of_version_0() -> None:
     assert read(key, value) == replace(transaction, previous_producer_id=-1), "version 0 has no previous producer id"
 
 
-def test_the_next_producer_id_is_never_left_out() -> None:
-    """A client may end its transaction by version 2 before the cluster has finalized that."""
-    transaction = replace(APACHE["an abort whose epochs are used up"][2])
+def test_the_next_producer_id_is_written_in_every_transaction_version() -> None:
+    """A client may end its transaction with version 2 before the cluster has finalized that version."""
+    transaction = APACHE["an abort whose epochs are used up"][2]
     assert read(*encode_record(record_of(transaction), 0)) == transaction
 
 
