@@ -1,4 +1,4 @@
-"""Offsets that expire in turns, between which requests change the groups, and metadata changes that remove no topic."""
+"""Offsets that expire while others change the groups, and changes of metadata that remove no topic."""
 
 from __future__ import annotations
 
