@@ -87,7 +87,7 @@ def test_kafkas_own_example_file_gives_no_warning(tmp_path: Path) -> None:
     ("advertised", "reached_at"),
     [("PLAINTEXT://two:9092,CONTROLLER://two:9093", "two"), ("PLAINTEXT://two:9092", "own-name"), ("", "own-name")],
 )
-def test_other_controllers_get_an_address_that_they_can_connect_to(
+def test_an_advertised_controller_address_can_be_connected_to(
     advertised: str, reached_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("moldau.settings.own_host", lambda: "own-name")
@@ -125,7 +125,7 @@ def test_a_node_is_alone_if_all_addresses_of_controllers_are_its_own(servers: st
     assert from_properties(properties).is_alone is is_alone
 
 
-def test_variables_of_the_container_images() -> None:
+def test_environment_variables_as_in_kafkas_container_images() -> None:
     environ = {
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:PLAINTEXT",
         "KAFKA_LISTENERS": "A://0.0.0.0:19092",
@@ -361,7 +361,7 @@ def test_broker_layers_contain_the_static_configs() -> None:
 
 
 @pytest.mark.parametrize("text", ["novalue", "=x", " =x", ""])
-def test_an_override_is_key_and_value(text: str) -> None:
+def test_an_override_without_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="expected property=value"):
         parse_override(text)
     assert parse_override("a.b=c=d") == ("a.b", "c=d")
@@ -373,7 +373,7 @@ def test_any_texts_give_settings_or_a_settings_error(given_texts: dict[str, str]
         assert isinstance(from_properties(given_texts), Settings)
 
 
-def test_metrics_are_served_where_the_setting_says() -> None:
+def test_the_metrics_listener_is_a_host_and_port() -> None:
     assert from_properties({}).metrics_listener is None
     assert from_properties({"metrics.listener": ""}).metrics_listener is None
     settings = from_properties({"metrics.listener": "localhost:9404", "metrics.per.partition": "false"})

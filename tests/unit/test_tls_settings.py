@@ -1,4 +1,4 @@
-"""Listeners with TLS in the settings: overrides, what is refused, and that no secret is shown anywhere."""
+"""Listeners with TLS in the settings: overrides, refused settings, and no secret in any message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAP = "CONTROLLER:SSL,CLIENTS:SSL,INTERNAL:SSL,OPEN:PLAINTEXT"
 BROKER_ONLY = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "localhost:9093", "node.id": "5"}
 
 
-def test_a_listener_overrides_the_settings_of_all() -> None:
+def test_settings_of_a_listener_override_those_of_all_listeners() -> None:
     settings = from_properties(
         {
             "listeners": "CLIENTS://:9092,INTERNAL://:9094,OPEN://:9095",
@@ -51,7 +51,7 @@ def test_a_listener_overrides_the_settings_of_all() -> None:
     ("listeners", "protocol", "name"),
     [("PLAINTEXT://:1,SSL://:2", "SSL", "SSL"), ("OPEN://:1,INTERNAL://:2", "SSL", "INTERNAL")],
 )
-def test_the_protocol_between_brokers_chooses_the_listener(listeners: str, protocol: str, name: str) -> None:
+def test_security_inter_broker_protocol_chooses_the_listener(listeners: str, protocol: str, name: str) -> None:
     protocols = {"listener.security.protocol.map": f"{MAP},SSL:SSL,PLAINTEXT:PLAINTEXT"}
     settings = from_properties({"listeners": listeners, "security.inter.broker.protocol": protocol, **PEM, **protocols})
     assert settings.inter_broker_listener_name == name
@@ -105,13 +105,13 @@ def test_a_broker_connects_to_controllers_with_tls_and_without_a_key() -> None:
         ),
     ],
 )
-def test_what_is_refused(properties: dict[str, str], line: str) -> None:
+def test_invalid_tls_settings_are_refused(properties: dict[str, str], line: str) -> None:
     with pytest.raises(SettingsError) as refused:
         from_properties(properties)
     assert line in str(refused.value)
 
 
-def test_listeners_are_registered_with_their_protocol() -> None:
+def test_listeners_are_registered_with_their_protocol_id() -> None:
     assert [Listener("X", name, "", 1).security_protocol_id for name in ("PLAINTEXT", "SSL")] == [0, 1]
 
 
@@ -151,7 +151,7 @@ def test_configs_for_clients_show_no_secret() -> None:
     assert next(entry.value for entry in entries if entry.name == "ssl.truststore.location") == "/x"
 
 
-def test_a_start_with_a_wrong_password_is_one_line_without_it(
+def test_a_start_with_a_wrong_password_is_refused_without_showing_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "node.pem"
@@ -168,7 +168,7 @@ def test_a_start_with_a_wrong_password_is_one_line_without_it(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_node_follows_its_files(
+def test_a_node_reloads_its_changed_key_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(node_tls, "CHECK_INTERVAL_S", 0.01)
@@ -179,7 +179,7 @@ def test_a_node_follows_its_files(
     def lines() -> list[str]:
         return [record.levelname for record in caplog.records if record.name == "moldau.tls"]
 
-    async def live() -> None:
+    async def replace_key_store() -> None:
         node = Node(from_properties(properties))
         await node.start()
         try:
@@ -195,7 +195,7 @@ def test_a_node_follows_its_files(
         finally:
             await node.stop()
 
-    asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(replace_key_store(), PATIENCE_S))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -13,14 +13,14 @@ from bench.measuring.versus import WITH, WITHOUT, Compared
 
 
 @pytest.mark.parametrize("scale", ["0", "-1", "nan", "inf", "much"])
-def test_a_scale_of_no_work_is_refused(scale: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_scale_is_refused(scale: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         options.parser("", rounds=1).parse_args(["--scale", scale])
     assert "--scale" in capsys.readouterr().err
     assert options.parser("", rounds=1).parse_args(["--scale", "0.01"]).scale == 0.01
 
 
-def test_a_failed_handshake_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_tls_handshake_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def main() -> None:
         raise ssl.SSLError("certificate verify failed")
 
@@ -29,7 +29,7 @@ def test_a_failed_handshake_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
         options.run(main)
 
 
-def test_the_numbers_of_tls_have_all_workloads_of_each_system() -> None:
+def test_the_tls_results_have_all_workloads_of_each_system() -> None:
     compared = [
         Compared(system, Result(Quantity(name, "MB/s"), {WITHOUT: Samples([2.0]), WITH: Samples([1.0])}), 0.5)
         for name in ("produce", "fetch")
@@ -45,7 +45,7 @@ def test_the_numbers_of_tls_have_all_workloads_of_each_system() -> None:
     }
 
 
-def test_tls_draws_ratios_only_beside_kafka(
+def test_a_plot_of_tls_ratios_is_refused_without_kafka(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["bench.tls", "--plot", "ratios.png"])

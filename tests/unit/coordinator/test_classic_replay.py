@@ -1,4 +1,4 @@
-"""A classic group from its log: each record has the whole group, so the last one is enough."""
+"""A classic group rebuilt from its log: each record has the whole group, so the last one is enough."""
 
 from __future__ import annotations
 

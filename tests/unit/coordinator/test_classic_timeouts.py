@@ -1,4 +1,4 @@
-"""The deadlines of a classic group with strange timeouts."""
+"""The deadlines of a classic group whose rebalance timeout is 0."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shard:
         return outcome.response
 
     def run_due(self) -> int:
-        """Run what is due, as one call of a timer does. Return how much was due."""
+        """Run the actions that are due, as one call of the timer does, and return their number."""
         actions = self.groups.deadlines.due(self.clock.monotonic_ms())
         return sum(1 for action in actions if self.execute(action()) is None)
 
@@ -44,7 +44,7 @@ class Shard:
         return waiting
 
 
-def test_a_static_member_that_does_not_rejoin_keeps_no_timer_busy() -> None:
+def test_a_rebalance_timeout_of_zero_runs_its_deadline_once() -> None:
     shard = Shard()
     joins = [shard.join("one"), shard.join("two")]
     shard.run_due()
@@ -58,5 +58,5 @@ def test_a_static_member_that_does_not_rejoin_keeps_no_timer_busy() -> None:
     runs = 0
     for _ in range(100):
         runs += shard.run_due()
-    assert runs == 1, "its rebalance timeout is 0"
+    assert runs == 1, "the static member that does not rejoin must not set the same deadline again and again"
     assert list(group.members) == [one]

@@ -1,4 +1,4 @@
-"""A commit drafts its records' bytes without the codec: they are the codec's bytes, for every kind of commit."""
+"""OffsetCommit drafts the bytes of its records without the codec; for every kind of commit they equal the codec's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OFFSETS = st.builds(
 GROUP_IDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
 
 
-def machine() -> Groups:
+def groups_with_topics() -> Groups:
     current = CurrentImage()
     current.image = MetadataImage(
         topics={topic.name: topic for topic in TOPICS}, topic_names={topic.id: topic.name for topic in TOPICS}
@@ -52,7 +52,7 @@ def machine() -> Groups:
     st.lists(st.tuples(st.sampled_from(TOPICS), st.lists(OFFSETS, max_size=4)), max_size=4),
 )
 def test_drafted_bytes_are_those_of_the_codec(group_id: str, version: int, retention_ms: int, named: Any) -> None:
-    groups = machine()
+    groups = groups_with_topics()
     topics = [
         OffsetCommitRequestTopic(
             ZERO_UUID if version < 10 else topic.id, topic.name if version < 10 else "", partitions

@@ -16,7 +16,7 @@ KEYS = "abc"
 Step = tuple[str, str, int]
 
 
-class Naive:
+class DeadlinesModel:
     """A model that searches everything, every time."""
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class Naive:
         return min((at_ms for at_ms, _ in self.set.values()), default=None)
 
 
-def an_action() -> Action:
-    """Like no other."""
+def new_action() -> Action:
+    """Return an action that is not equal to any other."""
 
     def act() -> Outcome[None]:
         return NOTHING
@@ -47,27 +47,27 @@ advances = st.tuples(st.just("advance"), st.just(""), st.integers(0, 12))
 @settings(max_examples=deep(300), deadline=None)
 @given(st.lists(schedules | schedules | cancels | advances, max_size=40))
 def test_the_same_deadlines_are_due_as_in_the_model(steps: list[Step]) -> None:
-    deadlines, naive, now_ms = Deadlines(), Naive(), 0
+    deadlines, model, now_ms = Deadlines(), DeadlinesModel(), 0
     for what, key, number in steps:
         if what == "schedule":
-            action = an_action()
+            action = new_action()
             deadlines.schedule(key, now_ms + number, action)
-            naive.set[key] = (now_ms + number, action)
+            model.set[key] = (now_ms + number, action)
         elif what == "cancel":
             deadlines.cancel(key)
-            naive.set.pop(key, None)
+            model.set.pop(key, None)
         else:
             now_ms += number
-            assert Counter(deadlines.due(now_ms)) == Counter(naive.due(now_ms))
-        assert [one in deadlines for one in KEYS] == [one in naive.set for one in KEYS]
-        check_next(deadlines, naive)
-    assert Counter(deadlines.due(now_ms + 100)) == Counter(naive.due(now_ms + 100))
+            assert Counter(deadlines.due(now_ms)) == Counter(model.due(now_ms))
+        assert [one in deadlines for one in KEYS] == [one in model.set for one in KEYS]
+        check_next(deadlines, model)
+    assert Counter(deadlines.due(now_ms + 100)) == Counter(model.due(now_ms + 100))
     assert deadlines.next_ms() is None
 
 
-def check_next(deadlines: Deadlines, naive: Naive) -> None:
-    """The next time may be too early, with nothing to do, but never too late."""
-    earliest = naive.earliest()
+def check_next(deadlines: Deadlines, model: DeadlinesModel) -> None:
+    """Check the next time: it may be too early, with nothing to do, but never too late."""
+    earliest = model.earliest()
     if earliest is not None:
         next_ms = deadlines.next_ms()
         assert next_ms is not None
@@ -80,14 +80,14 @@ def test_after_due_the_next_time_is_later(scheduled: list[tuple[str, int]], now_
     """Otherwise the caller would loop without waiting."""
     deadlines = Deadlines()
     for key, at_ms in scheduled:
-        deadlines.schedule(key, at_ms, an_action())
+        deadlines.schedule(key, at_ms, new_action())
     list(deadlines.due(now_ms))
     next_ms = deadlines.next_ms()
     assert next_ms is None or next_ms > now_ms
 
 
 def test_a_deadline_postponed_many_times_runs_once() -> None:
-    deadlines, actions = Deadlines(), [an_action() for _ in range(50)]
+    deadlines, actions = Deadlines(), [new_action() for _ in range(50)]
     for at_ms, action in enumerate(actions):
         deadlines.schedule("session", at_ms + 45, action)
         assert not list(deadlines.due(at_ms))
@@ -97,8 +97,8 @@ def test_a_deadline_postponed_many_times_runs_once() -> None:
 
 
 def test_a_deadline_may_be_set_to_an_earlier_time() -> None:
-    deadlines, soon = Deadlines(), an_action()
-    deadlines.schedule("join", 100, an_action())
+    deadlines, soon = Deadlines(), new_action()
+    deadlines.schedule("join", 100, new_action())
     deadlines.schedule("join", 10, soon)
     assert deadlines.next_ms() == 10
     assert list(deadlines.due(10)) == [soon]
@@ -106,7 +106,7 @@ def test_a_deadline_may_be_set_to_an_earlier_time() -> None:
 
 
 def test_a_postponed_deadline_keeps_its_action_and_needs_no_earlier_timer() -> None:
-    deadlines, action = Deadlines(), an_action()
+    deadlines, action = Deadlines(), new_action()
     assert not deadlines.postpone("session", 10), "there is none yet"
     deadlines.schedule("session", 10, action)
     assert deadlines.has_earlier
@@ -116,14 +116,14 @@ def test_a_postponed_deadline_keeps_its_action_and_needs_no_earlier_timer() -> N
     assert not deadlines.has_earlier
     assert not list(deadlines.due(29))
     assert list(deadlines.due(30)) == [action]
-    assert not deadlines.postpone("session", 50), "it is gone"
+    assert not deadlines.postpone("session", 50), "it has been run"
 
 
 @pytest.mark.parametrize("at_ms", [5, 10])
 def test_a_key_may_be_used_again_after_it_was_cancelled(at_ms: int) -> None:
     """The old heap entry does not affect the new deadline, whether it is earlier or later."""
-    deadlines, wanted = Deadlines(), an_action()
-    deadlines.schedule("sync", 7, an_action())
+    deadlines, wanted = Deadlines(), new_action()
+    deadlines.schedule("sync", 7, new_action())
     deadlines.cancel("sync")
     assert not list(deadlines.due(0))
     deadlines.schedule("sync", at_ms, wanted)
@@ -133,7 +133,7 @@ def test_a_key_may_be_used_again_after_it_was_cancelled(at_ms: int) -> None:
 
 def test_keys_of_any_kind_with_one_time_are_all_due() -> None:
     """Actions and keys cannot be compared, and need not be."""
-    deadlines, actions = Deadlines(), [an_action() for _ in range(3)]
+    deadlines, actions = Deadlines(), [new_action() for _ in range(3)]
     for key, action in zip((("session", "g", "m"), "join", 3), actions, strict=True):
         deadlines.schedule(key, 5, action)
     assert list(deadlines.due(5)) == actions
@@ -141,7 +141,7 @@ def test_keys_of_any_kind_with_one_time_are_all_due() -> None:
 
 def test_an_action_that_an_earlier_one_cancels_or_postpones_is_not_run() -> None:
     """A completed join restarts the sessions of its members: those that would expire at the same moment must not."""
-    deadlines, later = Deadlines(), an_action()
+    deadlines, later = Deadlines(), new_action()
 
     def complete() -> Outcome[None]:
         deadlines.cancel("sync")
@@ -149,8 +149,8 @@ def test_an_action_that_an_earlier_one_cancels_or_postpones_is_not_run() -> None
         return NOTHING
 
     deadlines.schedule("join", 10, complete)
-    deadlines.schedule("sync", 10, an_action())
-    deadlines.schedule("session", 10, an_action())
+    deadlines.schedule("sync", 10, new_action())
+    deadlines.schedule("session", 10, new_action())
     done = []
     for action in deadlines.due(10):
         action()
@@ -174,11 +174,11 @@ def test_an_action_that_reschedules_itself_for_now_runs_with_the_next_call() -> 
 
 
 def test_members_that_join_and_leave_leave_no_entries_behind() -> None:
-    deadlines, kept = Deadlines(), an_action()
+    deadlines, kept = Deadlines(), new_action()
     deadlines.schedule("kept", 1_800_000, kept)
     for number in range(20_000):
-        deadlines.schedule(("session", number), 1_800_000 - number % 7, an_action())
-        deadlines.schedule("brought forward", 900_000 - number, an_action())
+        deadlines.schedule(("session", number), 1_800_000 - number % 7, new_action())
+        deadlines.schedule("brought forward", 900_000 - number, new_action())
         deadlines.cancel(("session", number))
     assert len(deadlines._heap) < 3_000
     assert deadlines.next_ms() == 900_000 - 19_999

@@ -68,7 +68,7 @@ def values_of(field: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
-    """Return the value with defaults for fields that the version does not have."""
+    """Return a strategy for messages of this version; fields that it does not have get their default."""
     return st.builds(cls, **{field.name: values_of(field, version) for field in fields_of(cls)})
 
 
@@ -106,7 +106,7 @@ def test_a_tombstone_has_the_key_of_its_record(record: CoordinatorRecord) -> Non
     assert encode_record(record)[0] == encode_record(CoordinatorRecord(record.key, None))[0]
 
 
-# --- as Apache writes them ----------------------------------------------------------------------------------------
+# --- records of Apache Kafka --------------------------------------------------------------------------------------
 
 TOPIC = bytes.fromhex("1cb6cf4d6b094da0bc34114aac63d6c6")
 SUBSCRIPTION = b"\0\3\0\0\0\1\0\ttt-clicks\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\0"
@@ -123,7 +123,7 @@ APACHE = {
         GroupMetadataKey("it-group-d6c911160fc2"),
         GroupMetadataValue("consumer", 2, None, None, 0x1A1DF90D963),
     ),
-    "a group epoch before anybody subscribed": (
+    "a group epoch without subscriptions": (
         b"\0\3\0\x15it-group-1203c37c5c24",
         b"\0\0\0\0\0\2\0",
         consumer.ConsumerGroupMetadataKey("it-group-1203c37c5c24"),
@@ -156,13 +156,13 @@ APACHE = {
             ),
         ),
     ),
-    "the epoch and time of a target": (
+    "the epoch and time of a target assignment": (
         b"\0\6\0\x15it-group-b7ee0f8eec86",
         b"\0\0\0\0\0\2\1\0\x08\0\0\1\xa1\xdf\x98\xcd+",
         consumer.ConsumerGroupTargetAssignmentMetadataKey("it-group-b7ee0f8eec86"),
         consumer.ConsumerGroupTargetAssignmentMetadataValue(2, 0x1A1DF98CD2B),
     ),
-    "what a member should have": (
+    "the target assignment of a member": (
         b"\0\7\0\x15it-group-3bf6ef74c734\0$6e828a47-31af-43b3-b6ee-bec0adef4e90",
         b"\0\0\2" + TOPIC + b"\3\0\0\0\2\0\0\0\3\0\0",
         consumer.ConsumerGroupTargetAssignmentMemberKey(
@@ -170,7 +170,7 @@ APACHE = {
         ),
         consumer.ConsumerGroupTargetAssignmentMemberValue([consumer.TopicPartition(TOPIC, [2, 3])]),
     ),
-    "what a member has": (
+    "the current assignment of a member": (
         b"\0\x08\0\x15it-group-88daaee41088\0$a388bc24-aca6-41d3-8c90-de33c551e779",
         b"\0\0\0\0\0\3\0\0\0\3\0\2" + TOPIC + b"\3\0\0\0\2\0\0\0\3\1\0\t\3\0\0\0\3\0\0\0\3\1\0",
         consumer.ConsumerGroupCurrentMemberAssignmentKey(
@@ -190,7 +190,7 @@ APACHE = {
 
 
 @pytest.mark.parametrize("name", APACHE)
-def test_records_of_apache_are_read_and_written_byte_for_byte(name: str) -> None:
+def test_records_of_apache_kafka_are_read_and_written_byte_for_byte(name: str) -> None:
     key, value, read_key, read_value = APACHE[name]
     assert decode_record(key, value) == (read_key, read_value)
     assert encode_record(CoordinatorRecord(read_key, read_value)) == (key, value)
@@ -198,17 +198,20 @@ def test_records_of_apache_are_read_and_written_byte_for_byte(name: str) -> None
 
 def test_a_consumer_member_is_written_as_not_classic() -> None:
     """Apache takes a missing tag for a classic member without protocols, so null must be written."""
-    told = consumer.ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
-    silent = consumer.ConsumerGroupMemberMetadataValue(classic_member_metadata=consumer.ClassicMemberMetadata())
+    with_null = consumer.ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
+    with_default = consumer.ConsumerGroupMemberMetadataValue(classic_member_metadata=consumer.ClassicMemberMetadata())
     key = consumer.ConsumerGroupMemberMetadataKey("g", "m")
-    head, tail = encode_record(CoordinatorRecord(key, told))[1], encode_record(CoordinatorRecord(key, silent))[1]
-    assert head is not None
-    assert tail is not None
-    assert head.endswith(b"\1\0\1\0"), "one tagged field, tag 0, one byte, null"
-    assert head[:-4] + b"\0" == tail
+    null_bytes, default_bytes = (
+        encode_record(CoordinatorRecord(key, with_null))[1],
+        encode_record(CoordinatorRecord(key, with_default))[1],
+    )
+    assert null_bytes is not None
+    assert default_bytes is not None
+    assert null_bytes.endswith(b"\1\0\1\0"), "one tagged field, tag 0, one byte, null"
+    assert null_bytes[:-4] + b"\0" == default_bytes
 
 
-# --- as older brokers wrote them ----------------------------------------------------------------------------------
+# --- records of older brokers -------------------------------------------------------------------------------------
 
 
 def text(value: str | None) -> bytes:
@@ -253,7 +256,7 @@ def test_classic_groups_of_older_brokers_are_read(version: int) -> None:
 # --- hostile bytes ------------------------------------------------------------------------------------------------
 
 
-def read_or_refused(key: bytes, value: bytes | None) -> None:
+def decode_or_refuse(key: bytes, value: bytes | None) -> None:
     """Decode; anything but a record, None or MalformedData fails the test."""
     try:
         record = decode_record(key, value)
@@ -264,19 +267,19 @@ def read_or_refused(key: bytes, value: bytes | None) -> None:
 
 @settings(max_examples=deep(300), deadline=None)
 @given(st.sampled_from(sorted(TYPES)), st.binary(max_size=40), st.none() | st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(key_type: int, key: bytes, value: bytes | None) -> None:
-    read_or_refused(struct.pack(">h", key_type) + key, value)
-    read_or_refused(key, value)
+def test_any_bytes_are_decoded_or_refused(key_type: int, key: bytes, value: bytes | None) -> None:
+    decode_or_refuse(struct.pack(">h", key_type) + key, value)
+    decode_or_refuse(key, value)
 
 
 @settings(max_examples=deep(300), deadline=None)
 @given(records, st.data())
-def test_damaged_records_are_read_or_refused(record: CoordinatorRecord, data: st.DataObject) -> None:
+def test_damaged_records_are_decoded_or_refused(record: CoordinatorRecord, data: st.DataObject) -> None:
     key, value = map(bytearray, (encode_record(record)[0], encode_record(record)[1] or b""))
     for damaged in (key, value):
         if damaged and data.draw(st.booleans()):
             damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    read_or_refused(bytes(key), bytes(value))
+    decode_or_refuse(bytes(key), bytes(value))
 
 
 @some

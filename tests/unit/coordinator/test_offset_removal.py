@@ -24,7 +24,7 @@ COUNT = 2 * OFFSETS_A_TURN + 1
 
 
 def groups_with_offsets() -> Groups:
-    """Return groups of which one has offsets for three turns."""
+    """Return groups with one group, whose offsets take three turns to expire."""
     current = CurrentImage()
     current.image = MetadataImage(topics={"t": TopicImage("t", b"t".ljust(16), (ONE,) * COUNT)})
     groups = Groups(GroupSettings(), current, FakeClock(), Random(0))
@@ -50,7 +50,7 @@ def test_a_group_expires_in_turns_and_is_removed_with_its_last_offset() -> None:
     assert not groups.state.offsets
 
 
-def test_an_offset_committed_between_two_turns_stays_and_so_does_its_group() -> None:
+def test_an_offset_committed_between_two_turns_keeps_its_group() -> None:
     groups = groups_with_offsets()
     for number, outcome in enumerate(groups.expire(NEVER_MS)):
         if outcome is not None:

@@ -19,7 +19,7 @@ def group_of(*subscriptions: bytes) -> ClassicGroup:
     return group
 
 
-def test_the_topics_of_all_members() -> None:
+def test_the_subscribed_topics_are_those_of_all_members() -> None:
     topics = [["a"], ["a", "b"], ["a"], [], ["b", "a"], ["ab", "c"], ["a", "b"]]
     subscriptions = [
         write(Subscription(names, b"x" * number, [TopicPartitions("a", [number])]), number % 4)
@@ -29,7 +29,7 @@ def test_the_topics_of_all_members() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1", b"\0\0\0\0\0\1\0\1a", b"\0\0\0\0\0\2\0\1a\0\1"])
-def test_one_member_with_metadata_of_another_format_makes_the_topics_unknown(metadata: bytes) -> None:
+def test_the_topics_are_unknown_if_one_member_has_metadata_of_another_format(metadata: bytes) -> None:
     assert group_of(write(Subscription(["a"]), 1), metadata).find_subscribed_topics() is None
 
 

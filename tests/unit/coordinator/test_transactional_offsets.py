@@ -53,7 +53,7 @@ NEVER_MS = 2**50
 
 
 class Coordinator:
-    """The machine and its log, used as a shard does it; the model gets the same events."""
+    """The groups and their log, used as in a shard; the model gets the same events."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -68,12 +68,12 @@ class Coordinator:
 
     def replayed(self) -> Groups:
         groups = self._new()
-        for lay_over in self.log:
-            lay_over(groups)
+        for replay in self.log:
+            replay(groups)
         groups.loaded()
         return groups
 
-    def take(self, outcome: Outcome[object]) -> None:
+    def execute(self, outcome: Outcome[object]) -> None:
         if outcome.producer is None:
             self.groups.apply_all(outcome.records)
         for record in outcome.records:
@@ -92,11 +92,15 @@ class Coordinator:
 
     def commit(self, group: str, partition: int, offset: int) -> None:
         topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition, offset)])
-        self.take(self.groups.offsets.commit(OffsetCommitRequest(group, -1, topics=[topic]), CLIENT))
+        self.execute(self.groups.offsets.commit(OffsetCommitRequest(group, -1, topics=[topic]), CLIENT))
         assert self.model.log[-1] == Committed(group, partition, offset)
 
     def send(self, producer: int, group: str, partition: int, offset: int) -> None:
-        self.take(self.groups.offsets.transactional_commit(sent(producer, group, partition, offset), CLIENT))
+        self.execute(
+            self.groups.offsets.transactional_commit(
+                transactional_commit_request(producer, group, partition, offset), CLIENT
+            )
+        )
         assert self.model.log[-1] == Committed(group, partition, offset, producer)
 
     def end(self, producer: int, committed: bool) -> None:
@@ -108,29 +112,29 @@ class Coordinator:
         topic = OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(partition)])
         if self.model.exists(group):
             request, offsets = OffsetDeleteRequest(group, [topic]), self.groups.offsets
-            self.take(offsets.delete(finish(offsets.draft_deletion(request, TurnItems(1)))))
+            self.execute(offsets.delete(finish(offsets.draft_deletion(request, TurnItems(1)))))
             assert self.model.offset(group, partition) is None
             assert not self.model.is_open(group, partition)
 
     def delete_group(self, group: str) -> None:
         if self.model.exists(group):
-            self.take(listing.delete(self.groups.state, group))
+            self.execute(listing.delete(self.groups.state, group))
             assert not self.model.exists(group)
 
     def expire(self) -> None:
-        """Everything that nobody holds."""
-        held = [
+        """Expire all offsets that have no open transactional commit."""
+        open_commits = [
             (group, partition) for group in GROUPS for partition in PARTITIONS if self.model.is_open(group, partition)
         ]
         for outcome in self.groups.expire(NEVER_MS):
             if outcome is not None:
-                self.take(outcome)
+                self.execute(outcome)
         for group in GROUPS:
             for partition in PARTITIONS:
-                is_held = (group, partition) in held
-                assert self.model.is_open(group, partition) == is_held
-                assert is_held or self.model.offset(group, partition) is None
-            assert self.model.exists(group) == any(group == of for of, _ in held)
+                is_open = (group, partition) in open_commits
+                assert self.model.is_open(group, partition) == is_open
+                assert is_open or self.model.offset(group, partition) is None
+            assert self.model.exists(group) == any(group == of for of, _ in open_commits)
 
     def reload(self) -> None:
         self.groups = self.replayed()
@@ -148,7 +152,7 @@ def _model_event(record: CoordinatorRecord, producer: ProducerIdAndEpoch | None)
     return GroupRemoved(key.group)
 
 
-def sent(producer: int, group: str, partition: int, offset: int) -> TxnOffsetCommitRequest:
+def transactional_commit_request(producer: int, group: str, partition: int, offset: int) -> TxnOffsetCommitRequest:
     topic = TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(partition, offset)])
     return TxnOffsetCommitRequest("transaction", group, producer, 3, topics=[topic])
 
@@ -191,7 +195,7 @@ steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_siz
 
 @settings(max_examples=deep(200), deadline=None)
 @given(steps)
-def test_offsets_are_those_of_the_model(calls: list[tuple[object, ...]]) -> None:
+def test_offsets_equal_those_of_the_model(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
     for name, *values in calls:
         getattr(coordinator, str(name))(*values)
@@ -215,7 +219,7 @@ def test_ended_transactions_leave_no_state(calls: list[tuple[object, ...]]) -> N
 
 def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
     coordinator = Coordinator()
-    request = sent(70, "g", 1, 42)
+    request = transactional_commit_request(70, "g", 1, 42)
     request.topics[0].partitions[0].committed_leader_epoch = 5
     request.topics[0].partitions[0].committed_metadata = None
     outcome = coordinator.groups.offsets.transactional_commit(request, CLIENT)
@@ -232,7 +236,7 @@ def test_a_commit_is_written_for_its_producer_and_as_kafka_writes_it() -> None:
 
 def test_a_refused_commit_writes_nothing() -> None:
     coordinator = Coordinator()
-    outcome = coordinator.groups.offsets.transactional_commit(sent(70, "g", 7, 1), CLIENT)
+    outcome = coordinator.groups.offsets.transactional_commit(transactional_commit_request(70, "g", 7, 1), CLIENT)
     assert isinstance(outcome.response, TxnOffsetCommitResponse)
     assert outcome.response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not outcome.records
@@ -260,7 +264,7 @@ def test_open_commits_of_a_recreated_topic_stay() -> None:
     assert coordinator.model.is_open("g", 0)
 
 
-def test_open_commits_of_a_topic_deleted_unnoticed_are_removed_on_expiration() -> None:
+def test_open_commits_of_a_missing_topic_are_removed_on_expiration() -> None:
     coordinator = Coordinator()
     coordinator.commit("g", 0, 1)
     coordinator.send(70, "g", 0, 2)
@@ -268,7 +272,7 @@ def test_open_commits_of_a_topic_deleted_unnoticed_are_removed_on_expiration() -
     coordinator.current.image = MetadataImage()
     for outcome in coordinator.groups.expire(coordinator.clock.now_ms()):
         if outcome is not None:
-            coordinator.take(outcome)
+            coordinator.execute(outcome)
     assert coordinator.model.log[-3:] == [Removed("g", 0), Removed("g", 1), GroupRemoved("g")]
     coordinator.end(70, True)
     assert not coordinator.groups.state.groups

@@ -1,8 +1,8 @@
 """A model of a group's offsets as a function of the whole log: it has no state and computes every result from the log.
 
-A commit takes effect at its position in the log; one in a transaction too, if the producer's next
-marker commits it, and it is open if there is no marker. Everything before the last removal of the offset is
-ignored. The last commit that took effect is the offset.
+A commit takes effect at its position in the log. A commit in a transaction takes effect there if the producer's next
+marker commits it, and is open while there is no marker. Everything before the last removal of the offset is ignored.
+The offset is that of the last commit that took effect.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ class OffsetsModel:
     log: list[Committed | Marker | Removed | GroupRemoved] = field(default_factory=list)
 
     def offset(self, group: str, partition: int) -> int | None:
-        counted = [each.offset for at, each in self._standing(group, partition) if self._is_committed(at, each)]
-        return counted[-1] if counted else None
+        effective = [
+            each.offset for at, each in self._remaining_commits(group, partition) if self._is_committed(at, each)
+        ]
+        return effective[-1] if effective else None
 
     def is_open(self, group: str, partition: int) -> bool:
         return any(
             each.producer is not None and self._end(at, each.producer) is None
-            for at, each in self._standing(group, partition)
+            for at, each in self._remaining_commits(group, partition)
         )
 
     def exists(self, group: str) -> bool:
-        gone = max((at for at, each in enumerate(self.log) if each == GroupRemoved(group)), default=-1)
-        return any(isinstance(each, Committed) and each.group == group for each in self.log[gone + 1 :])
+        removed_at = max((at for at, each in enumerate(self.log) if each == GroupRemoved(group)), default=-1)
+        return any(isinstance(each, Committed) and each.group == group for each in self.log[removed_at + 1 :])
 
-    def _standing(self, group: str, partition: int) -> list[tuple[int, Committed]]:
-        gone = max((at for at, each in enumerate(self.log) if each == Removed(group, partition)), default=-1)
+    def _remaining_commits(self, group: str, partition: int) -> list[tuple[int, Committed]]:
+        removed_at = max((at for at, each in enumerate(self.log) if each == Removed(group, partition)), default=-1)
         return [
             (at, each)
             for at, each in enumerate(self.log)
-            if at > gone and isinstance(each, Committed) and each[:2] == (group, partition)
+            if at > removed_at and isinstance(each, Committed) and each[:2] == (group, partition)
         ]
 
     def _is_committed(self, at: int, each: Committed) -> bool:

@@ -1,4 +1,5 @@
-"""Observations under real conditions: a port in use, a directory without access, a Java that does not run, limits.
+"""What `moldau doctor` observes under real conditions: a port in use, a directory without access, a broken Java, and
+limits.
 
 Read-only, full and noexec disks are tmpfs mounts in a mount namespace, which needs root.
 """
@@ -65,13 +66,13 @@ def test_a_writable_directory_is_left_clean(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_the_path_of_a_directory(tmp_path: Path) -> None:
+def test_a_file_in_the_path_of_a_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     seen = gathering.look_at_directory(tmp_path / "home" / ".cache" / "moldau")
     assert (seen.exists, seen.is_directory, seen.error) == (False, False, f"{tmp_path}/home is a file")
 
 
-def test_a_directory_without_write_permission(tmp_path: Path) -> None:
+def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     tmp_path.chmod(0o500)
@@ -88,7 +89,7 @@ def mounted(directory: Path, options: str) -> list[str]:
     return ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"]
 
 
-def test_a_read_only_disk(tmp_path: Path) -> None:
+def test_a_read_only_disk_is_reported(tmp_path: Path) -> None:
     prefix = mounted(tmp_path / "ro", "ro")
     status, findings = doctor("-d", str(tmp_path / "ro" / "data"), "-l", free_port(), prefix=prefix)
     assert status == 1
@@ -96,14 +97,14 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
     assert (data["status"], data["found"]) == ("broken", "cannot be written: Read-only file system")
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     prefix = mounted(tmp_path / "full", "size=4k,nr_inodes=1")
     status, findings = doctor("-d", str(tmp_path / "full" / "data"), "-l", free_port(), prefix=prefix)
     assert status == 1
     assert find_check(findings, "data directory")["found"] == "cannot be written: No space left on device"
 
 
-def test_a_small_disk_in_memory_and_a_temporary_directory_mounted_noexec(tmp_path: Path) -> None:
+def test_a_small_tmpfs_and_a_temporary_directory_mounted_noexec_give_warnings(tmp_path: Path) -> None:
     prefix = mounted(tmp_path / "tmp", "noexec,size=100m")
     words = ("-d", str(tmp_path / "tmp" / "data"), "-l", free_port())
     status, findings = doctor(*words, prefix=prefix, TMPDIR=str(tmp_path / "tmp"))
@@ -113,7 +114,7 @@ def test_a_small_disk_in_memory_and_a_temporary_directory_mounted_noexec(tmp_pat
     assert (temporary["status"], "mounted noexec" in temporary["found"]) == ("warning", True)
 
 
-def test_a_home_that_is_a_file(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     status, findings = doctor("-l", free_port(), HOME=str(tmp_path / "home"), XDG_CACHE_HOME="", TMPDIR=str(tmp_path))
     assert status == 0, findings
@@ -121,7 +122,7 @@ def test_a_home_that_is_a_file(tmp_path: Path) -> None:
     assert (cache["status"], f"{tmp_path}/home is a file" in cache["found"]) == ("warning", True)
 
 
-def test_no_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_temporary_directory_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
@@ -138,7 +139,7 @@ def test_a_free_port_is_free_after_the_check() -> None:
         assert gathering.look_at_port(listener(host, int(port))).errno is None
 
 
-def test_a_port_in_use_and_its_process() -> None:
+def test_a_port_in_use_is_reported_with_its_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         seen = gathering.look_at_port(listener("127.0.0.1", server.getsockname()[1]))
     assert seen.errno == errno.EADDRINUSE
@@ -148,7 +149,7 @@ def test_a_port_in_use_and_its_process() -> None:
 
 
 def test_ports_in_use_give_status_1() -> None:
-    """Of clients and of metrics: all that `moldau start` binds."""
+    """`moldau start` binds the ports of clients and of metrics, so both are checked."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as metrics:
         addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (server, metrics)]
         status, findings = doctor("-l", addresses[0], "-o", f"metrics.listener={addresses[1]}")
@@ -157,7 +158,7 @@ def test_ports_in_use_give_status_1() -> None:
     assert ports == ["broken", "broken"]
 
 
-def test_an_unknown_host() -> None:
+def test_a_listener_with_an_unknown_host_is_reported() -> None:
     seen = gathering.look_at_port(listener("no-such-host.invalid", 9092))
     assert seen.errno is not None
     assert seen.is_name_unknown
@@ -183,7 +184,7 @@ def make_java(home: Path, script: str) -> Path:
         ("""echo 'java version "11.0.2"' >&2""", 11),
     ],
 )
-def test_a_java_that_is_broken_or_too_old(
+def test_a_broken_or_too_old_java_is_listed_with_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, version: int | None
 ) -> None:
     monkeypatch.setattr(java, "_bundled", lambda: None)
@@ -206,7 +207,7 @@ def test_the_chosen_java_is_the_last_that_was_tried(tmp_path: Path) -> None:
     assert seen.error is None
 
 
-def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
+def test_a_spark_home_of_another_spark_is_reported(tmp_path: Path) -> None:
     pyspark = pytest.importorskip("pyspark")
     environ = {"PATH": "/nowhere", "XDG_CACHE_HOME": str(tmp_path)}
     assert gathering.look_at_spark("4.3.0", environ | {"SPARK_HOME": "/opt/spark"}).spark_home == "/opt/spark"
@@ -217,7 +218,7 @@ def test_a_spark_home_that_is_another_spark(tmp_path: Path) -> None:
 # --- names, limits, clock -----------------------------------------------------------------------------------------
 
 
-def test_known_and_unknown_names() -> None:
+def test_known_and_unknown_host_names_are_looked_up() -> None:
     assert "127.0.0.1" in gathering.look_up("localhost").addresses
     unknown = gathering.look_up("no-such-host.invalid")
     assert unknown.error
@@ -239,7 +240,7 @@ def test_a_resolver_that_does_not_answer_is_abandoned(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no RLIMIT_NOFILE")
-def test_a_process_with_256_open_files(tmp_path: Path) -> None:
+def test_a_limit_of_256_open_files_gives_a_warning(tmp_path: Path) -> None:
     prefix = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
     status, findings = doctor("-d", str(tmp_path / "data"), "-l", free_port(), prefix=prefix)
     assert status == 0, findings
@@ -251,7 +252,7 @@ def test_the_clock_does_not_jump() -> None:
     assert abs(gathering.look_at_clock().jump_s) < 60
 
 
-def test_all_checks_of_this_machine(tmp_path: Path) -> None:
+def test_all_checks_run_on_this_machine(tmp_path: Path) -> None:
     host, _, port = free_port().rpartition(":")
     environ = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
     findings = judge(gathering.gather([listener(host, int(port))], str(tmp_path / "data"), environ))

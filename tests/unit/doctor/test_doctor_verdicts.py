@@ -1,4 +1,4 @@
-"""Every verdict of the doctor, on made-up observations."""
+"""Every verdict of `moldau doctor`, on made-up observations."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def summary(finding: Finding) -> tuple[str, str, str | None]:
 
 
 def is_verdict(finding: Finding, status: str, *words: str) -> bool:
-    """Whether the finding has this status and contains these words, in one line, and says what to do unless it is
-    ok."""
+    """Return whether the finding has this status and contains these words. Check that it is one line, and that it says
+    what to do unless it is ok."""
     text = f"{finding.check} {finding.found} {finding.todo}"
     assert "\n" not in text
     assert finding.status == "ok" or finding.todo

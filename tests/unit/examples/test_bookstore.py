@@ -1,4 +1,5 @@
-"""The demo's generator and recomputation, without Spark: what the events promise, and cases small enough to count."""
+"""The generator and the recomputation of examples/bookstore, without Spark: properties of the generated events, and
+cases small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -27,20 +28,20 @@ TEN = datetime(2026, 3, 14, 22, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def whole() -> events.Night:
+def whole_night() -> events.Night:
     return events.night(6000, events.users(200))
 
 
 @pytest.fixture(scope="module")
-def rows(whole: events.Night) -> list[dict[str, Any]]:
+def rows(whole_night: events.Night) -> list[dict[str, Any]]:
     """The events that can be read, each once, in the order of their times."""
-    values = [record.value for minute in [*whole.minutes, whole.late] for record in minute]
+    values = [record.value for minute in [*whole_night.minutes, whole_night.late] for record in minute]
     found = {row["event_id"]: row for value in values if (row := recompute.parsed(value))}
     return sorted(found.values(), key=lambda row: (row["ts"], row["event_id"]))
 
 
 class TestGenerator:
-    def test_a_seed_is_a_night(self) -> None:
+    def test_the_same_seed_generates_the_same_night(self) -> None:
         people = events.users(50, seed=3)
         assert people == events.users(50, seed=3) != events.users(50, seed=4)
         assert events.night(500, people, seed=3) == events.night(500, people, seed=3)
@@ -49,15 +50,15 @@ class TestGenerator:
     def test_the_users_beside_the_pipeline_are_the_generated_ones(self) -> None:
         assert (BOOKSTORE / "data" / "users.csv").read_text() == events.users_csv(events.users(60))
 
-    def test_about_as_many_as_asked_for(self, whole: events.Night) -> None:
-        assert whole.total == pytest.approx(6000, rel=0.1)
+    def test_about_as_many_events_as_requested_are_generated(self, whole_night: events.Night) -> None:
+        assert whole_night.total == pytest.approx(6000, rel=0.1)
 
-    def test_every_kind_of_event_and_of_trouble_occurs(self, whole: events.Night) -> None:
-        result = recompute.recompute([whole.minutes, [whole.late]], {})
+    def test_every_kind_of_event_and_of_fault_occurs(self, whole_night: events.Night) -> None:
+        result = recompute.recompute([whole_night.minutes, [whole_night.late]], {})
         assert result.by_type.keys() == set(events.TYPES)
         assert {day for day, _ in result.by_day_and_type} == {"2026-03-14", "2026-03-15"}
         assert min(result.dead.total(), result.duplicates, result.too_late, len(result.suspicious)) > 0
-        assert result.too_late == len(whole.late)
+        assert result.too_late == len(whole_night.late)
 
     def test_sessions_begin_with_a_login_and_end_with_a_logout(self, rows: list[dict[str, Any]]) -> None:
         sessions = defaultdict(list)
@@ -71,7 +72,7 @@ class TestGenerator:
             assert [row["type"] for row in session].count("logout") == 1
             assert len({row["user_id"] for row in session}) == 1
 
-    def test_orders_exist_before_they_are_asked_for_or_returned(self, rows: list[dict[str, Any]]) -> None:
+    def test_orders_exist_before_their_status_is_queried_or_they_are_returned(self, rows: list[dict[str, Any]]) -> None:
         owner, returned = {}, set()
         for row in rows:
             if row["type"] == "buy":
@@ -84,15 +85,15 @@ class TestGenerator:
                 returned.add(row["order_id"])
         assert returned
 
-    def test_nobody_is_overtaken_by_more_than_promised(self, whole: events.Night) -> None:
+    def test_events_are_out_of_order_by_no_more_than_the_documented_time(self, whole_night: events.Night) -> None:
         newest = datetime.min.replace(tzinfo=UTC)
-        for minute in whole.minutes:
+        for minute in whole_night.minutes:
             times = [row["ts"] for _, value in minute if (row := recompute.parsed(value))]
             newest = max([newest, *times])
             for moment in times:
                 assert newest - moment <= timedelta(milliseconds=events.DISORDER_MS + events.MINUTE_MS)
 
-    def test_bad_records_are_bad_in_all_four_ways(self) -> None:
+    def test_all_four_kinds_of_bad_records_occur(self) -> None:
         night = events.night(15_000, events.users(500))
         bad = [value for minute in night.minutes for _, value in minute if recompute.parsed(value) is None]
         ways: Counter[str] = Counter()
@@ -118,7 +119,7 @@ def minutes(count: float) -> timedelta:
 
 
 CLOSING = record("e-last", minutes(100), "logout", "u-2")
-"""So much later than the others that all their windows close."""
+"""An event so much later than the others that all their windows close."""
 
 
 class TestRecompute:
@@ -148,25 +149,25 @@ class TestRecompute:
         assert recompute.recompute([[[first]], [[just_before]]], USERS).counts == {}
         assert recompute.recompute([[[first]], [[reached]]], USERS).counts == {(TEN, "login"): (1, 0)}
 
-    def test_an_id_counts_once(self) -> None:
+    def test_an_event_id_counts_once(self) -> None:
         twice = record("e-1", minutes(1))
         result = recompute.recompute([[[twice, twice]], [[twice]]], USERS)
         assert (len(result.events), result.duplicates, result.read) == (1, 2, 3)
 
-    def test_what_comes_behind_the_watermark_is_too_late(self) -> None:
+    def test_an_event_behind_the_watermark_is_too_late(self) -> None:
         waves = [[[CLOSING]], [[record("e-1", minutes(95)), record("e-2", minutes(95.1))]]]
         result = recompute.recompute(waves, USERS)
         assert result.too_late == 1
         assert result.events.keys() == {"e-last", "e-2"}
 
-    def test_a_late_event_among_others_would_be_chance(self) -> None:
+    def test_a_late_event_within_a_wave_is_refused(self) -> None:
         early = record("e-1", minutes(1))
         with pytest.raises(recompute.ChanceDecides, match="e-1"):
             recompute.recompute([[[early, CLOSING]]], USERS)
         with pytest.raises(recompute.ChanceDecides, match="e-1"):
             recompute.recompute([[[CLOSING], [early]]], USERS)
 
-    def test_enriched_with_the_user_if_there_is_one(self) -> None:
+    def test_events_are_enriched_with_their_user(self) -> None:
         known, unknown = record("e-1", minutes(1)), record("e-2", minutes(125), user="u-9")
         found = recompute.recompute([[[known]], [[unknown]]], USERS).events
         assert [found["e-1"][name] for name in ("user_name", "home_country", "segment", "day")] == [
@@ -178,14 +179,14 @@ class TestRecompute:
         assert (found["e-2"]["user_name"], found["e-2"]["day"]) == (None, "2026-03-15")
 
     @pytest.mark.parametrize(("failed", "suspicious"), [(4, False), (5, True)])
-    def test_failed_logins(self, failed: int, suspicious: bool) -> None:
+    def test_five_failed_logins_are_suspicious(self, failed: int, suspicious: bool) -> None:
         sent = [record(f"e-{number}", minutes(number), success=False, country="CZ") for number in range(failed)]
         sent.append(record("e-good", minutes(3), success=True, country="CZ"))
         result = recompute.recompute([[sent], [[CLOSING]]], USERS)
         assert result.suspicious == ({(TEN, "u-1"): ("Ottla Samsa", failed, ("CZ",))} if suspicious else {})
 
     @pytest.mark.parametrize(("countries", "suspicious"), [("CZ DE DE", False), ("CZ JP DE", True)])
-    def test_logins_from_several_countries(self, countries: str, suspicious: bool) -> None:
+    def test_logins_from_three_countries_are_suspicious(self, countries: str, suspicious: bool) -> None:
         sent = [record(f"e-{number}", minutes(1), country=each) for number, each in enumerate(countries.split())]
         sent.append(record("e-book", minutes(1), "buy", country="US", price="1.00"))
         result = recompute.recompute([[sent], [[CLOSING]]], USERS)
@@ -204,18 +205,18 @@ class TestRecompute:
             b'{"event_id": "e-1", "ts": "2026-03-14T22:00:00Z", "type": "login", "user_id": "u-1", "success": "no"}',
         ],
     )
-    def test_what_does_not_fit_is_dead(self, value: bytes) -> None:
+    def test_a_record_that_does_not_fit_the_schema_is_a_dead_letter(self, value: bytes) -> None:
         result = recompute.recompute([[[(b"k", value)]]], USERS)
         assert result.dead == {(b"k", value): 1}
         assert not result.events
 
 
 class TestChecks:
-    """The proof must not be easier than it looks: each thing that can be wrong in what was written is seen."""
+    """The comparison with the recomputation finds every kind of error in the output of the pipeline."""
 
     @staticmethod
     def written(result: recompute.Result) -> checks.Written:
-        """What a pipeline without fault would have written."""
+        """Return the output of a correct pipeline."""
         rows = [{name: value for name, value in row.items() if value is not None} for row in result.events.values()]
         return checks.Written(
             by_type={kind: [row for row in rows if row["type"] == kind] for kind in result.by_type},
@@ -255,11 +256,13 @@ class TestChecks:
         sent += [record("e-buy", minutes(2), "buy", price="3.00"), (b"k", b"{")]
         return recompute.recompute([[sent], [[CLOSING]]], USERS)
 
-    def test_what_is_right_agrees(self, result: recompute.Result) -> None:
-        assert all(check.agrees for check in checks.compare(self.written(result), result))
+    def test_a_correct_output_passes_all_checks(self, result: recompute.Result) -> None:
+        compared = checks.compare(self.written(result), result)
+        assert compared
+        assert [check.what for check in compared if not check.agrees] == []
 
     @pytest.mark.parametrize(
-        ("spoil", "noticed"),
+        ("corrupt", "failed_check"),
         [
             (lambda w: w.by_type["buy"].clear(), "topic bookstore.buy"),
             (lambda w: w.by_type["login"].append(w.by_type["login"][0]), "topic bookstore.login"),
@@ -273,10 +276,10 @@ class TestChecks:
             (lambda w: w.lake_partitions.pop(), "  its partitions"),
         ],
     )
-    def test_what_is_wrong_is_noticed(self, result: recompute.Result, spoil: Any, noticed: str) -> None:
+    def test_a_wrong_output_fails_its_check(self, result: recompute.Result, corrupt: Any, failed_check: str) -> None:
         written = self.written(result)
-        spoil(written)
-        assert noticed in {check.what for check in checks.compare(written, result) if not check.agrees}
+        corrupt(written)
+        assert failed_check in {check.what for check in checks.compare(written, result) if not check.agrees}
 
 
 class TestReport:
@@ -292,7 +295,7 @@ class TestReport:
         assert [line.count("▲") for line in lines if line.startswith("22:00")] == [1]
         assert any("3.00 €" in line for line in lines if line.startswith("22:30"))
 
-    def test_the_picture_is_one(self, whole: events.Night, tmp_path: Path) -> None:
-        result = recompute.recompute([whole.minutes, [whole.late]], {})
+    def test_the_picture_is_a_png(self, whole_night: events.Night, tmp_path: Path) -> None:
+        result = recompute.recompute([whole_night.minutes, [whole_night.late]], {})
         report.draw_picture(tmp_path / "report.png", result.counts, result.suspicious)
         assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""The database of examples/commit-log: its commit log, replayed, is the database."""
+"""The database of examples/commit-log: replaying its commit log gives the same rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "commit-log"))
 import database
 
 
-def test_the_changes_replayed_are_the_database(tmp_path: Path) -> None:
+def test_replaying_the_changes_gives_the_database(tmp_path: Path) -> None:
     with closing(database.opened(tmp_path / "customers.db")) as customers:
         database.work(customers, 300, Random(1))
         replayed: dict[int, object] = {}

@@ -1,4 +1,4 @@
-"""The workers of examples/exactly-once, killed in the middle of their work: each loses or doubles what it says."""
+"""The workers of examples/exactly-once, killed in the middle of their work: each delivery guarantee holds."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def after_crashes(address: str, delivery: str) -> Verdict:
     return verdict(ids(address, pricing.ORDERS), ids(address, f"{pricing.PRICED}.{delivery}"))
 
 
-def test_at_most_once_loses_and_never_doubles(address: str) -> None:
+def test_at_most_once_loses_orders_and_never_duplicates_them(address: str) -> None:
     found = after_crashes(address, "at-most-once")
     assert found.lost > 0
     assert found.doubled == 0
 
 
-def test_at_least_once_doubles_and_never_loses(address: str) -> None:
+def test_at_least_once_duplicates_orders_and_never_loses_them(address: str) -> None:
     found = after_crashes(address, "at-least-once")
     assert found.lost == 0
     assert found.doubled > 0
 
 
-def test_exactly_once_does_neither_though_its_crashes_left_records(address: str) -> None:
+def test_exactly_once_neither_loses_nor_duplicates_orders_though_crashes_left_records(address: str) -> None:
     assert after_crashes(address, "exactly-once") == Verdict(COUNT, lost=0, doubled=0, once=COUNT)
     everything = ids(address, f"{pricing.PRICED}.exactly-once", "read_uncommitted")
-    assert len(everything) > COUNT, "what was aborted is in the log, and only there"
+    assert len(everything) > COUNT, "aborted records are in the log, and only read_uncommitted returns them"
 
 
-def test_what_is_done_with_an_order() -> None:
+def test_an_order_is_priced() -> None:
     assert json.loads(pricing.priced(b'{"id": 7, "copies": 3}')) == {"id": 7, "cents": 3 * pricing.CENTS_A_COPY}
 
 

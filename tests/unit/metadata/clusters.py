@@ -13,7 +13,14 @@ from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.topics import TopicRules, decide_create_topics
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.metadata.records import BrokerEndpoint, MetadataRecord, RegisterBrokerRecord
+from moldau.metadata.records import (
+    BrokerEndpoint,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    decode_record,
+    encode_record,
+)
+from moldau.metadata.snapshot import image_records
 from moldau.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -52,7 +59,7 @@ def layers(image: MetadataImage | None = None) -> BrokerLayers:
     return broker_layers(image or MetadataImage(), NODE_ID, {})
 
 
-def defaults(partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True) -> TopicRules:
+def topic_rules(partitions: int = 1, replication_factor: int = 1, delete_enabled: bool = True) -> TopicRules:
     return TopicRules(
         num_partitions=partitions,
         replication_factor=replication_factor,
@@ -81,16 +88,22 @@ def topic(
 
 
 def create(
-    image: MetadataImage, *topics: CreatableTopic, validate_only: bool = False, seed: int = 1, **with_defaults: int
+    image: MetadataImage, *topics: CreatableTopic, validate_only: bool = False, seed: int = 1, **rules: int
 ) -> Decision:  # type: ignore[type-arg]
     request = CreateTopicsRequest(list(topics), validate_only=validate_only)
-    return finish(decide_create_topics(image, request, defaults(**with_defaults), Random(seed)))  # type: ignore[arg-type]
+    return finish(decide_create_topics(image, request, topic_rules(**rules), Random(seed)))  # type: ignore[arg-type]
 
 
 def with_topics(image: MetadataImage, *topics: CreatableTopic) -> MetadataImage:
     decision = create(image, *topics)
     assert all(result.error_code == 0 for result in decision.response.topics), decision.response
     return applied(image, decision.records)
+
+
+def restore(image: MetadataImage) -> MetadataImage:
+    """Return the image that the encoded records of a snapshot give."""
+    records = [decode_record(encode_record(record)) for record in image_records(image)]
+    return apply(MetadataImage(), records, image.offset, image.epoch)[0]
 
 
 def broker(broker_id: int, rack: str | None = None) -> BrokerImage:

@@ -1,4 +1,4 @@
-"""Creating and deleting ACLs, each error as in Apache Kafka 4.3.1, and their way through records and snapshots."""
+"""Creating and deleting ACLs, with each error as in Apache Kafka 4.3.1, and ACLs in records and snapshots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from clusters import applied
+from clusters import applied, restore
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
@@ -16,8 +16,8 @@ from moldau.metadata.apply import apply
 from moldau.metadata.controller import acls
 from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import RemoveAccessControlEntryRecord, decode_record, encode_record
-from moldau.metadata.snapshot import changes_between, image_records
+from moldau.metadata.records import RemoveAccessControlEntryRecord
+from moldau.metadata.snapshot import changes_between
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
 from moldau.security.acls.index import AclIndex
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
@@ -136,7 +136,7 @@ def test_invalid_parts_are_refused_and_do_not_stop_valid_acls(fields: dict[str, 
     ],
     ids=str,
 )
-def test_a_value_of_filters_spoils_the_whole_request(fields: dict[str, object]) -> None:
+def test_a_value_that_only_filters_may_have_fails_the_whole_request(fields: dict[str, object]) -> None:
     image, results = create(MetadataImage(), creation("before"), creation("", **fields), creation("", host="h"))
     assert results == [(E.UNKNOWN_SERVER_ERROR, None)] * 3
     assert not image.acls
@@ -155,7 +155,7 @@ def test_a_value_of_filters_spoils_the_whole_request(fields: dict[str, object]) 
     ],
     ids=str,
 )
-def test_what_only_the_command_line_checks_is_accepted(fields: dict[str, object]) -> None:
+def test_values_that_only_the_command_line_checks_are_accepted(fields: dict[str, object]) -> None:
     image, results = create(MetadataImage(), creation(**fields))
     assert (results, len(image.acls)) == ([(0, "")], 1)
 
@@ -205,7 +205,7 @@ def five_acls() -> MetadataImage:
         (acl_filter(principal_filter=""), []),
     ],
 )
-def test_a_filter_deletes_what_it_matches(selected: DeleteAclsFilter, expected: list[str]) -> None:
+def test_a_filter_deletes_the_acls_that_it_matches(selected: DeleteAclsFilter, expected: list[str]) -> None:
     before = five_acls()
     image, (result,) = delete(before, selected)
     assert (result.error_code, result.error_message) == (0, None)
@@ -268,7 +268,7 @@ def test_at_most_ten_thousand_acls_are_deleted_at_once() -> None:
     assert (result.error_code, len(result.matching_acls), len(emptied.acls)) == (0, acls.RECORDS_MAX, 0)
 
 
-def test_filters_times_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_filters_times_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise one request of 32,000 filters could stop a controller with many ACLs for minutes."""
     assert acls.COMPARISONS_MAX == 100_000
     monkeypatch.setattr(acls, "COMPARISONS_MAX", 100)
@@ -281,7 +281,7 @@ def test_filters_times_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acls, "COMPARISONS_MAX", 10)
     assert len(delete(image, acl_filter("000001"))[0].acls) == 49, "one filter is always possible"
     exact = [DeleteAclsFilter(*binding) for binding in image.acl_ids]
-    assert not delete(image, *exact)[0].acls, "what names its ACL exactly is not searched for"
+    assert not delete(image, *exact)[0].acls, "a filter that names one ACL exactly needs no search"
 
 
 def test_the_size_of_the_response_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,11 +295,6 @@ def test_the_size_of_the_response_is_limited(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # --- records and snapshots ----------------------------------------------------------------------------------------
-
-
-def restore(image: MetadataImage) -> MetadataImage:
-    records = [decode_record(encode_record(record)) for record in image_records(image)]
-    return apply(MetadataImage(), records, image.offset, image.epoch)[0]
 
 
 def test_a_snapshot_restores_the_acls() -> None:
@@ -323,14 +318,14 @@ def test_the_changes_of_records_and_of_snapshots_keep_an_index_equal_to_the_imag
         decide_create_acls(applied(old, removed), CreateAclsRequest([creation("a")]), lambda: bytes([8]) * 16)
     )
     new, changes = apply(old, [*both, *removed, *again.records], 99, 1)
-    for added, gone in [
+    for added, dropped in [
         (changes.acls_added, changes.acls_removed),
         (changes_between(old, new).acls_added, changes_between(old, new).acls_removed),
     ]:
         index = AclIndex()
         for binding in [*old.acl_ids, *added]:
             index.add(binding)
-        for binding in gone:
+        for binding in dropped:
             index.remove(binding)
         assert sorted(index.of_type(ResourceType.TOPIC)) == sorted(new.acl_ids)
     assert names(new) == ["a", "b"]

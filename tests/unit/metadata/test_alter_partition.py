@@ -10,14 +10,14 @@ from moldau.metadata.controller.alter_partition import decide_alter_partition
 from moldau.wire.messages.alter_partition import AlterPartitionRequest, RequestPartitionData, RequestTopicData
 
 
-def three() -> ControlledCluster:
+def three_brokers() -> ControlledCluster:
     cluster = ControlledCluster([1, 2, 3])
     cluster.create("a", [1, 2, 3])
     return cluster
 
 
 def test_shrinking_and_growing_keep_the_leader_epoch_and_raise_the_partition_epoch() -> None:
-    cluster = three()
+    cluster = three_brokers()
     shrunk = cluster.alter("a", [1, 3])
     assert (shrunk.error_code, shrunk.leader_id, shrunk.leader_epoch) == (0, 1, 0)
     assert (list(shrunk.isr), shrunk.partition_epoch) == ([1, 3], 1)
@@ -27,7 +27,7 @@ def test_shrinking_and_growing_keep_the_leader_epoch_and_raise_the_partition_epo
 
 
 def test_an_unchanged_isr_writes_no_record() -> None:
-    cluster = three()
+    cluster = three_brokers()
     response = cluster.alter("a", [1, 2, 3])
     assert (response.error_code, response.partition_epoch, cluster.records) == (0, 0, ())
 
@@ -55,7 +55,7 @@ def test_an_unchanged_isr_writes_no_record() -> None:
 )
 def test_an_invalid_proposal_is_refused(proposal: dict[str, object], code: E) -> None:
     """Broker 1 is fenced; since then broker 2 leads in epoch 1."""
-    cluster = three()
+    cluster = three_brokers()
     cluster.die(1)
     before = cluster.image
     response = cluster.alter("a", **{"isr": [2, 3], **proposal})  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_an_invalid_proposal_is_refused(proposal: dict[str, object], code: E) ->
 
 def test_a_broker_that_restarted_since_its_last_fetch_does_not_join_the_isr() -> None:
     """KIP-903: the leader saw the previous process fetching."""
-    cluster = three()
+    cluster = three_brokers()
     old_epoch = cluster.image.brokers[3].epoch
     cluster.die(3)
     cluster.join(3, incarnation=2)
@@ -74,7 +74,7 @@ def test_a_broker_that_restarted_since_its_last_fetch_does_not_join_the_isr() ->
 
 
 def test_unknown_topics_partitions_and_brokers_are_refused() -> None:
-    cluster = three()
+    cluster = three_brokers()
     topic = cluster.image.topics["a"]
     topics = [
         RequestTopicData(bytes(16), [RequestPartitionData(0)]),
@@ -86,13 +86,13 @@ def test_unknown_topics_partitions_and_brokers_are_refused() -> None:
         [E.UNKNOWN_TOPIC_ID],
         [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION],
     ]
-    for stranger in (AlterPartitionRequest(9, 1, topics), AlterPartitionRequest(1, 1, topics)):
-        refused = decide_alter_partition(cluster.image, stranger, cluster.layers)
+    for unknown in (AlterPartitionRequest(9, 1, topics), AlterPartitionRequest(1, 1, topics)):
+        refused = decide_alter_partition(cluster.image, unknown, cluster.layers)
         assert (refused.response.error_code, refused.records) == (E.STALE_BROKER_EPOCH, ())
 
 
 def test_of_two_proposals_for_one_partition_the_first_counts() -> None:
-    cluster = three()
+    cluster = three_brokers()
     proposals = [RequestPartitionData(0, new_isr=isr, partition_epoch=0) for isr in ([1, 2], [1, 3])]
     topic = RequestTopicData(cluster.image.topics["a"].id, proposals)
     response = cluster.do(

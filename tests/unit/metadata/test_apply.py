@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from clusters import applied, cluster, create, defaults, layers, topic, with_topics
+from clusters import applied, cluster, create, layers, topic, topic_rules, with_topics
 
 from moldau.base.errors import MalformedData
 from moldau.base.steps import finish
@@ -51,9 +51,9 @@ def some_decision(image: MetadataImage, rng: Random) -> Decision:  # type: ignor
         case 0:
             configs = {"retention.ms": "5"} if rng.random() < 0.5 else {}
             request = CreateTopicsRequest([topic(name, rng.randint(1, 4), rng.randint(1, 3), configs=configs)])
-            return finish(decide_create_topics(image, request, defaults(), rng))
+            return finish(decide_create_topics(image, request, topic_rules(), rng))
         case 1:
-            return finish(decide_delete_topics(image, DeleteTopicsRequest(topic_names=[name]), defaults()))
+            return finish(decide_delete_topics(image, DeleteTopicsRequest(topic_names=[name]), topic_rules()))
         case 2:
             grow = CreatePartitionsRequest([CreatePartitionsTopic(name, rng.randint(1, 8), None)])
             return finish(decide_create_partitions(image, grow, rng))
@@ -136,7 +136,7 @@ def test_changes_name_only_existing_topics_and_images_are_consistent() -> None:
             assert image.topic_by_id(removed.id) is None
 
 
-def test_a_topic_removed_and_created_again_in_one_batch() -> None:
+def test_a_topic_is_removed_and_recreated_in_one_batch() -> None:
     image = with_topics(cluster(), topic("a", 3, configs={"retention.ms": "5"}))
     old = image.topics["a"]
     records: list[MetadataRecord] = [RemoveTopicRecord(old.id), *create(cluster(), topic("a", 1), seed=2).records]
@@ -184,7 +184,7 @@ def test_configs_are_set_and_removed() -> None:
     assert image.configs_of(*key) == {}
 
 
-def test_features_and_producer_ids() -> None:
+def test_feature_levels_and_producer_ids_are_applied() -> None:
     image = applied(MetadataImage(), [FeatureLevelRecord("x", 3), ProducerIdsRecord(1, 1, 5000)])
     assert (image.features, image.next_producer_id) == ({"x": 3}, 5000)
     assert applied(image, [FeatureLevelRecord("x", 0)]).features == {}
@@ -193,6 +193,6 @@ def test_features_and_producer_ids() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\x01", b"\x01\x02", b"\x00\x02\x00", b"\x01\x7f\x00", b"\x01\x02\x09", b"\x01\x02\x00"]
 )
-def test_a_value_that_is_no_supported_record_is_malformed(value: bytes) -> None:
+def test_an_unsupported_record_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedData):
         decode_record(value)

@@ -17,7 +17,7 @@ from moldau.metadata.records import (
 )
 
 
-def three() -> ControlledCluster:
+def three_brokers() -> ControlledCluster:
     cluster = ControlledCluster([1, 2, 3])
     cluster.create("a", [1, 2, 3], [2, 3, 1], [3, 1, 2])
     return cluster
@@ -56,7 +56,7 @@ def test_a_broker_is_unfenced_once_it_has_read_its_registration() -> None:
 
 
 def test_the_same_process_keeps_its_epoch_and_its_state() -> None:
-    cluster = three()
+    cluster = three_brokers()
     before = cluster.image.brokers[1]
     again = cluster.register(1, port=9999)
     assert (again.error_code, again.broker_epoch) == (0, before.epoch)
@@ -67,7 +67,7 @@ def test_the_same_process_keeps_its_epoch_and_its_state() -> None:
 
 
 def test_a_new_incarnation_is_refused_until_the_session_of_the_old_one_expires() -> None:
-    cluster = three()
+    cluster = three_brokers()
     assert cluster.register(1, incarnation=2).error_code == E.DUPLICATE_BROKER_REGISTRATION
     assert cluster.records == ()
     cluster.now_ms += SESSION_TIMEOUT_MS
@@ -76,7 +76,7 @@ def test_a_new_incarnation_is_refused_until_the_session_of_the_old_one_expires()
 
 def test_a_new_incarnation_leaves_every_isr_and_leads_nothing() -> None:
     """It may have lost records that were only in memory, and must fetch them again before it is in sync."""
-    cluster = three()
+    cluster = three_brokers()
     cluster.create("alone", [1])
     cluster.now_ms += SESSION_TIMEOUT_MS
     cluster.register(1, incarnation=2)
@@ -95,8 +95,8 @@ def test_a_new_incarnation_leaves_every_isr_and_leads_nothing() -> None:
 
 
 def test_a_new_incarnation_that_names_the_previous_epoch_stays_in_sync() -> None:
-    """The process was killed, but its machine went on, so that no record was lost."""
-    cluster = three()
+    """The process was killed, but its machine kept running, so that no record was lost."""
+    cluster = three_brokers()
     epoch = cluster.image.brokers[1].epoch
     cluster.now_ms += SESSION_TIMEOUT_MS
     cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
@@ -109,8 +109,8 @@ def test_a_new_incarnation_that_names_the_previous_epoch_stays_in_sync() -> None
     assert leaders(cluster) == [2, 2, 3]
 
 
-def test_two_of_three_killed_brokers_go_on_without_the_third() -> None:
-    cluster = three()
+def test_two_of_three_killed_brokers_continue_without_the_third() -> None:
+    cluster = three_brokers()
     epochs = [cluster.image.brokers[broker_id].epoch for broker_id in (1, 2)]
     cluster.take_over()
     cluster.now_ms += SESSION_TIMEOUT_MS
@@ -123,7 +123,7 @@ def test_two_of_three_killed_brokers_go_on_without_the_third() -> None:
 
 
 def test_an_epoch_older_than_the_previous_one_does_not_keep_a_broker_in_sync() -> None:
-    cluster = three()
+    cluster = three_brokers()
     earlier = cluster.image.brokers[1].epoch
     cluster.now_ms += SESSION_TIMEOUT_MS
     cluster.register(1, incarnation=2, previous_broker_epoch=earlier)
@@ -148,14 +148,14 @@ def test_an_epoch_older_than_the_previous_one_does_not_keep_a_broker_in_sync() -
     ],
 )
 def test_a_refused_registration_changes_nothing(wrong: dict[str, object], code: E) -> None:
-    cluster = three()
+    cluster = three_brokers()
     before = cluster.image
     assert cluster.register(4, **wrong).error_code == code  # type: ignore[arg-type]
     assert cluster.image is before
 
 
 def test_a_broker_may_support_features_that_the_cluster_does_not_have() -> None:
-    cluster = three()
+    cluster = three_brokers()
     assert cluster.register(4, features={**SUPPORTED, "new.version": (0, 2)}).error_code == 0
 
 
@@ -163,14 +163,14 @@ def test_a_broker_may_support_features_that_the_cluster_does_not_have() -> None:
 
 
 def test_heartbeats_of_unknown_brokers_and_old_epochs_are_stale() -> None:
-    cluster = three()
+    cluster = three_brokers()
     assert cluster.beat(9).error_code == E.STALE_BROKER_EPOCH
     assert cluster.beat(1, epoch=cluster.image.brokers[1].epoch - 1).error_code == E.STALE_BROKER_EPOCH
     assert cluster.sessions.is_live(1, cluster.image.brokers[1].epoch, cluster.now_ms)
 
 
-def test_a_silent_broker_is_fenced_and_its_leaderships_move_to_the_next_in_sync() -> None:
-    cluster = three()
+def test_a_broker_without_heartbeats_is_fenced_and_the_next_in_sync_replicas_lead() -> None:
+    cluster = three_brokers()
     cluster.die(1)
     assert [cluster.summary("a", index) for index in range(3)] == [
         "2:2,3 of 1,2,3 @1",
@@ -184,7 +184,7 @@ def test_a_silent_broker_is_fenced_and_its_leaderships_move_to_the_next_in_sync(
 
 
 def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_again_when_it_returns() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.die(1)
     cluster.die(2)
     assert cluster.summary("a") == "3:3 of 1,2,3 @2"
@@ -196,8 +196,8 @@ def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_again_when_it_retur
     assert cluster.summary("a") == "3:3 of 1,2,3 @4"
 
 
-def test_when_all_fall_silent_together_the_leader_stays_in_the_isr() -> None:
-    cluster = three()
+def test_if_all_brokers_stop_their_heartbeats_together_the_leader_stays_in_the_isr() -> None:
+    cluster = three_brokers()
     cluster.die(1, 2, 3)
     assert [cluster.summary("a", index) for index in range(3)] == [
         "-1:1 of 1,2,3 @1",
@@ -206,8 +206,8 @@ def test_when_all_fall_silent_together_the_leader_stays_in_the_isr() -> None:
     ]
 
 
-def test_brokers_that_fall_silent_together_are_not_elected() -> None:
-    cluster = three()
+def test_brokers_that_stop_their_heartbeats_together_are_not_elected() -> None:
+    cluster = three_brokers()
     cluster.die(1, 2)
     assert [cluster.summary("a", index) for index in range(3)] == [
         "3:3 of 1,2,3 @1",
@@ -218,7 +218,7 @@ def test_brokers_that_fall_silent_together_are_not_elected() -> None:
 
 @pytest.mark.parametrize("resource", [(ConfigResource.TOPIC, "a"), (ConfigResource.BROKER, "")])
 def test_a_replica_outside_of_the_isr_leads_only_if_unclean_elections_are_allowed(resource: tuple[int, str]) -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.alter("a", [1])
     cluster.do(Decision(None, (ConfigRecord(*resource, "unclean.leader.election.enable", "true"),)))
     cluster.die(1)
@@ -231,7 +231,7 @@ def test_a_replica_outside_of_the_isr_leads_only_if_unclean_elections_are_allowe
 
 
 def test_a_topic_may_forbid_unclean_elections_that_the_cluster_allows() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.create("b", [1, 2, 3])
     cluster.alter("a", [1])
     cluster.alter("b", [1])
@@ -246,7 +246,7 @@ def test_a_topic_may_forbid_unclean_elections_that_the_cluster_allows() -> None:
 
 
 def test_an_expired_session_of_an_old_epoch_fences_no_broker() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.sessions.touch(1, cluster.image.brokers[1].epoch - 1, cluster.now_ms - SESSION_TIMEOUT_MS)
     assert cluster.fence_stale() == []
     assert not cluster.image.brokers[1].fenced
@@ -288,7 +288,7 @@ def test_replicas_on_a_directory_that_went_offline_leave_the_isr() -> None:
 
 
 def test_a_broker_is_fenced_on_its_own_request() -> None:
-    cluster = three()
+    cluster = three_brokers()
     response = cluster.beat(1, want_fence=True)
     assert (response.is_fenced, response.should_shut_down) == (True, False)
     assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
@@ -300,7 +300,7 @@ def test_a_broker_is_fenced_on_its_own_request() -> None:
 
 
 def test_a_controlled_shutdown_moves_leaders_and_waits_for_the_other_brokers() -> None:
-    cluster = three()
+    cluster = three_brokers()
     before = cluster.image.offset
     first = cluster.beat(1, want_shut_down=True)
     assert (first.should_shut_down, first.is_fenced) == (False, False)
@@ -321,7 +321,7 @@ def test_a_controlled_shutdown_moves_leaders_and_waits_for_the_other_brokers() -
 
 
 def test_a_broker_in_controlled_shutdown_gets_no_leadership_and_joins_no_isr() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.beat(1, want_shut_down=True)
     assert cluster.alter("a", [2, 3, 1], sender=2).error_code == E.INELIGIBLE_REPLICA
     assert cluster.elect(0, "a", 0) == [E.PREFERRED_LEADER_NOT_AVAILABLE]
@@ -330,7 +330,7 @@ def test_a_broker_in_controlled_shutdown_gets_no_leadership_and_joins_no_isr() -
 
 
 def test_a_broker_that_leads_nothing_is_shut_down_at_once() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.join(4)
     response = cluster.beat(4, want_shut_down=True)
     assert (response.should_shut_down, response.is_fenced) == (True, True)
@@ -349,7 +349,7 @@ def test_the_only_broker_stops_and_leads_again_when_it_returns() -> None:
 
 
 def test_under_a_new_controller_a_stopping_broker_waits_for_the_others_again() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.beat(1, want_shut_down=True)
     cluster.take_over()
     assert not cluster.beat(1, want_shut_down=True).should_shut_down
@@ -360,7 +360,7 @@ def test_under_a_new_controller_a_stopping_broker_waits_for_the_others_again() -
 
 
 def test_a_broker_that_does_not_find_the_new_controller_in_time_is_fenced() -> None:
-    cluster = three()
+    cluster = three_brokers()
     cluster.take_over()
     cluster.now_ms += HEARTBEAT_INTERVAL_MS
     cluster.beat(1)
@@ -374,7 +374,7 @@ def test_a_broker_that_does_not_find_the_new_controller_in_time_is_fenced() -> N
 def test_brokers_that_have_not_found_the_new_controller_yet_stay_in_sync() -> None:
     """The previous controller hangs, and others learn that only from a timeout. Fenced with it, they would leave the
     sets of in-sync replicas, and partitions that it led would have no leader until it comes back."""
-    cluster = three()
+    cluster = three_brokers()
     cluster.take_over(suspect=3)
     cluster.now_ms += 3 * HEARTBEAT_INTERVAL_MS
     assert cluster.fence_stale() == [3]
@@ -388,7 +388,7 @@ def test_brokers_that_have_not_found_the_new_controller_yet_stay_in_sync() -> No
 
 
 def test_an_unregistered_broker_leaves_every_isr_and_may_register_again() -> None:
-    cluster = three()
+    cluster = three_brokers()
     assert cluster.unregister(9) == E.BROKER_ID_NOT_REGISTERED
     assert cluster.unregister(1) == 0
     assert 1 not in cluster.image.brokers

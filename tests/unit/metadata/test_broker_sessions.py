@@ -49,7 +49,7 @@ def test_a_new_controller_gives_unfenced_brokers_some_time_to_find_it() -> None:
     assert sessions.next_deadline_ms() == 5000 + TIMEOUT_MS
     assert [broker_id for broker_id, _ in sessions.stale(5000 + TIMEOUT_MS)] == [1, 2]
     sessions.begin_all(cluster.image, 5000, suspect=2)
-    assert sessions.next_deadline_ms() == 5000 + 3 * INTERVAL_MS, "that of the previous controller has less"
+    assert sessions.next_deadline_ms() == 5000 + 3 * INTERVAL_MS, "the session of the previous controller is shorter"
     assert [broker_id for broker_id, _ in sessions.stale(5000 + 3 * INTERVAL_MS)] == [2]
     short = BrokerSessions(300, INTERVAL_MS)
     short.begin_all(cluster.image, 5000, suspect=2)

@@ -1,10 +1,11 @@
-"""AlterClientQuotas: what is accepted, what is refused, and what ends up in the image and in a snapshot."""
+"""AlterClientQuotas: accepted and refused changes, and the quotas in the image and in a snapshot."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
+from clusters import restore
 
 from moldau.base.errors import ErrorCode
 from moldau.base.steps import finish
@@ -13,7 +14,7 @@ from moldau.metadata.controller import client_quotas
 from moldau.metadata.controller.client_quotas import decide_alter_client_quotas
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import decode_record, encode_record
-from moldau.metadata.snapshot import changes_between, image_records
+from moldau.metadata.snapshot import changes_between
 from moldau.security.quotas.entities import entity
 from moldau.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -85,7 +86,9 @@ def test_quotas_are_set_changed_and_removed() -> None:
         ([("user", "ann")], [OpData("request_percentage", 1.0)] * 2, "The key request_percentage is there twice"),
     ],
 )
-def test_what_is_invalid_is_refused_alone(parts: Parts, changes: list[OpData], message: str) -> None:
+def test_an_invalid_entry_is_refused_and_the_others_are_applied(
+    parts: Parts, changes: list[OpData], message: str
+) -> None:
     good = entry([("user", "bob")], OpData("producer_byte_rate", 1.0))
     image, results = alter(MetadataImage(), entry(parts, *changes), good)
     assert results[0][0] == INVALID
@@ -94,14 +97,14 @@ def test_what_is_invalid_is_refused_alone(parts: Parts, changes: list[OpData], m
     assert list(image.client_quotas) == [entity(user="bob")]
 
 
-def test_an_entity_that_is_there_twice_is_refused() -> None:
+def test_the_second_entry_of_an_entity_is_refused() -> None:
     one = entry([("user", "ann")], OpData("producer_byte_rate", 1.0))
     image, results = alter(MetadataImage(), one, one)
     assert [code for code, _ in results] == [INVALID]
     assert len(image.client_quotas) == 1
 
 
-def test_what_does_not_change_writes_nothing() -> None:
+def test_an_unchanged_quota_writes_no_record() -> None:
     change = entry([("user", "ann")], OpData("producer_byte_rate", 1.0))
     image, _ = alter(MetadataImage(), change)
     again, results = alter(image, change, entry([("user", "eve")], OpData("producer_byte_rate", remove=True)))
@@ -111,22 +114,21 @@ def test_what_does_not_change_writes_nothing() -> None:
     assert not only_checked.client_quotas
 
 
-def test_a_request_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_quotas_in_a_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_quotas, "RECORDS_MAX", 1)
     change = OpData("producer_byte_rate", 1.0)
     _, results = alter(MetadataImage(), entry([("user", "a")], change), entry([("user", "b")], change))
     assert {code for code, _ in results} == {ErrorCode.POLICY_VIOLATION}
 
 
-def test_a_snapshot_has_all_quotas() -> None:
+def test_a_snapshot_restores_all_quotas() -> None:
     image, _ = alter(
         MetadataImage(),
         entry([("user", None), ("client-id", "app")], OpData("producer_byte_rate", 1.0)),
         entry([("user", "ann"), ("client-id", None)], OpData("consumer_byte_rate", 2.0)),
         entry([("user", None)], OpData("request_percentage", 0.5), OpData("controller_mutation_rate", 0.1)),
     )
-    records = [decode_record(encode_record(record)) for record in image_records(image)]
-    restored = apply(MetadataImage(), records, image.offset, 1)[0]
+    restored = restore(image)
     assert dict(restored.client_quotas) == dict(image.client_quotas)
     assert changes_between(MetadataImage(), restored).has_client_quotas
     assert not changes_between(image, restored).has_client_quotas

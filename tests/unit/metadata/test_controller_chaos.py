@@ -1,4 +1,4 @@
-"""Whatever brokers, operators and leaders do in any order: each leader has every acknowledged record.
+"""Random actions of brokers, operators and leaders, in random order: each leader has every acknowledged record.
 
 A simple model runs beside the image: how many records each replica has on its disk. A failing run names its seed;
 `Chaos(seed).run()` repeats it.
@@ -82,7 +82,7 @@ class Chaos:
         if response.should_shut_down:
             self.alive.discard(broker_id)
             self.stopping.discard(broker_id)
-            self.seen["stopped in order"] += 1
+            self.seen["controlled shutdown"] += 1
 
     def produce(self) -> None:
         """Acknowledge a record only if all in-sync replicas have it, as with acks=all."""
@@ -108,7 +108,7 @@ class Chaos:
         broker_id = self.rng.choice(down)
         self.incarnations[broker_id] += 1
         if self.cluster.register(broker_id, self.incarnations[broker_id]).error_code:
-            self.seen["had to wait"] += 1
+            self.seen["registration refused"] += 1
             return
         self.alive.add(broker_id)
         for place, state in self.places():
@@ -157,7 +157,7 @@ class Chaos:
         if self.cluster.reassign(place[0], None, place[1]) == 0:
             assert state.is_reassigning
             self.targets.pop(place)
-            self.seen["called off"] += 1
+            self.seen["cancelled"] += 1
 
     def elect(self) -> None:
         if self.rng.random() < 0.5:
@@ -169,9 +169,9 @@ class Chaos:
         self.cluster.take_over()
 
     def unregister(self) -> None:
-        gone = [each for each in self.cluster.image.brokers if each not in self.alive]
-        if gone:
-            self.cluster.unregister(self.rng.choice(sorted(gone)))
+        dead = [each for each in self.cluster.image.brokers if each not in self.alive]
+        if dead:
+            self.cluster.unregister(self.rng.choice(sorted(dead)))
             self.seen["unregistered"] += 1
 
     # --- invariants ---------------------------------------------------------------------------------------------
@@ -243,11 +243,11 @@ def test_each_leader_has_every_acknowledged_record() -> None:
 
 REQUIRED_EVENTS = (
     "fenced",
-    "stopped in order",
-    "had to wait",
+    "controlled shutdown",
+    "registration refused",
     "caught up",
     "reassigned",
-    "called off",
+    "cancelled",
     "unregistered",
     "elections",
     "reassignments done",

@@ -1,4 +1,4 @@
-"""Changing configs: set, delete, append and subtract; all at once or one by one; and each error."""
+"""IncrementalAlterConfigs (set, delete, append, subtract) and AlterConfigs (replace all): results and each error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = with_topics(
 )
 
 
-def step(
+def alter_incrementally(
     image: MetadataImage, *resources: tuple[tuple[int, str], list[Change]], validate_only: bool = False
 ) -> tuple[MetadataImage, list[int], list[str | None]]:
     """Apply one IncrementalAlterConfigs; return the image after it, the codes and the messages."""
@@ -71,14 +71,18 @@ def replace_all(
     return applied(image, decision.records), [each.error_code for each in decision.response.responses]
 
 
-# --- one by one
+# --- IncrementalAlterConfigs
 
 
-def test_set_and_delete() -> None:
-    image, codes, _ = step(START, (TOPIC, [("retention.ms", SET, "7"), ("max.message.bytes", DELETE, None)]))
+def test_configs_are_set_and_deleted() -> None:
+    image, codes, _ = alter_incrementally(
+        START, (TOPIC, [("retention.ms", SET, "7"), ("max.message.bytes", DELETE, None)])
+    )
     assert codes == [0]
     assert image.configs_of(*TOPIC) == {"retention.ms": "7"}
-    image, codes, _ = step(image, (TOPIC, [("retention.ms", DELETE, "whatever"), ("segment.ms", DELETE, None)]))
+    image, codes, _ = alter_incrementally(
+        image, (TOPIC, [("retention.ms", DELETE, "whatever"), ("segment.ms", DELETE, None)])
+    )
     assert (codes, image.configs_of(*TOPIC)) == ([0], {})
 
 
@@ -107,22 +111,22 @@ def test_an_unchanged_value_writes_no_record() -> None:
     ],
 )
 def test_append_and_subtract_change_lists(before: str | None, operation: int, value: str, after: str) -> None:
-    image = START if before is None else step(START, (TOPIC, [("cleanup.policy", SET, before)]))[0]
-    image, codes, messages = step(image, (TOPIC, [("cleanup.policy", operation, value)]))
+    image = START if before is None else alter_incrementally(START, (TOPIC, [("cleanup.policy", SET, before)]))[0]
+    image, codes, messages = alter_incrementally(image, (TOPIC, [("cleanup.policy", operation, value)]))
     assert codes == [0], messages
     value_after = image.configs_of(*TOPIC).get("cleanup.policy")
     assert value_after == after
 
 
-def test_a_list_does_not_grow_beyond_what_can_be_set() -> None:
+def test_append_does_not_make_a_list_longer_than_its_limit() -> None:
     """Repeated items do not count, and their number does not make the work quadratic."""
     name, replicas = "leader.replication.throttled.replicas", [f"{index}:1" for index in range(5_000)]
-    image, codes, _ = step(START, (TOPIC, [(name, SET, ",".join(replicas[:4_000]))]))
+    image, codes, _ = alter_incrementally(START, (TOPIC, [(name, SET, ",".join(replicas[:4_000]))]))
     assert codes == [0]
-    image, codes, _ = step(image, (TOPIC, [(name, APPEND, ",".join(["7:1"] * 6_000))]))
+    image, codes, _ = alter_incrementally(image, (TOPIC, [(name, APPEND, ",".join(["7:1"] * 6_000))]))
     assert codes == [0]
     assert image.configs_of(*TOPIC)[name] == ",".join(replicas[:4_000])
-    _, codes, messages = step(image, (TOPIC, [(name, APPEND, ",".join(replicas))]))
+    _, codes, messages = alter_incrementally(image, (TOPIC, [(name, APPEND, ",".join(replicas))]))
     assert codes == [ErrorCode.INVALID_CONFIG]
     assert messages == [f"The value of {name} would be longer than 32,767 bytes."]
 
@@ -137,7 +141,9 @@ def test_append_and_subtract_treat_lists_as_ordered_sets(changes: list[tuple[Ope
     for operation, words in changes:
         if operation is SET and not words:
             continue
-        image, codes, messages = step(image, (TOPIC, [("cleanup.policy", operation, ",".join(sorted(words)))]))
+        image, codes, messages = alter_incrementally(
+            image, (TOPIC, [("cleanup.policy", operation, ",".join(sorted(words)))])
+        )
         assert codes == [0], messages
         model = {SET: words, DELETE: {"delete"}, APPEND: model | words, SUBTRACT: model - words}[operation]
         value = image.configs_of(*TOPIC).get("cleanup.policy", "delete")
@@ -168,7 +174,7 @@ def test_a_refused_change_leaves_its_resource_unchanged_and_others_succeed(
     change: Change, code: ErrorCode, reason: str
 ) -> None:
     other = (ConfigResource.TOPIC, "b")
-    image, codes, messages = step(
+    image, codes, messages = alter_incrementally(
         START, (TOPIC, [("segment.ms", SET, "9"), change]), (other, [("segment.ms", SET, "8")])
     )
     assert codes == [code, 0]
@@ -190,20 +196,20 @@ def test_a_refused_change_leaves_its_resource_unchanged_and_others_succeed(
     ],
 )
 def test_unknown_resources_are_refused(key: tuple[int, str], code: ErrorCode) -> None:
-    assert step(START, (key, [("retention.ms", SET, "1")]))[:2] == (START, [code])
+    assert alter_incrementally(START, (key, [("retention.ms", SET, "1")]))[:2] == (START, [code])
     assert replace_all(START, (key, {"retention.ms": "1"})) == (START, [code])
 
 
 def test_duplicate_resources_and_keys_are_refused() -> None:
     changes: list[Change] = [("retention.ms", SET, "1")]
-    image, codes, _ = step(START, (TOPIC, changes), (TOPIC, changes))
+    image, codes, _ = alter_incrementally(START, (TOPIC, changes), (TOPIC, changes))
     assert (image, codes) == (START, [E.INVALID_REQUEST] * 2)
-    image, codes, _ = step(START, (TOPIC, [*changes, ("retention.ms", DELETE, None)]))
+    image, codes, _ = alter_incrementally(START, (TOPIC, [*changes, ("retention.ms", DELETE, None)]))
     assert (image, codes) == (START, [E.INVALID_REQUEST])
 
 
 def test_validate_only_changes_nothing() -> None:
-    image, codes, _ = step(
+    image, codes, _ = alter_incrementally(
         START, (TOPIC, [("retention.ms", SET, "9")]), (BROKER, [("log.retention.ms", SET, "no")]), validate_only=True
     )
     assert (image, codes) == (START, [0, E.INVALID_REQUEST])
@@ -214,7 +220,7 @@ def test_validate_only_changes_nothing() -> None:
 
 
 def test_configs_of_one_broker_and_of_all_brokers() -> None:
-    image, codes, messages = step(
+    image, codes, messages = alter_incrementally(
         START, (BROKER, [("log.retention.ms", SET, "8")]), (ALL_BROKERS, [("log.retention.ms", SET, "9")])
     )
     assert codes == [0, 0], messages
@@ -223,22 +229,22 @@ def test_configs_of_one_broker_and_of_all_brokers() -> None:
     assert broker_layers(image, 2, {}).dynamic == {}
 
 
-def test_a_brokers_config_with_the_name_of_a_views_makes_no_view() -> None:
-    """Brokers accept unknown keys. This one says of a topic which topic it is a view of."""
+def test_a_broker_config_named_like_a_view_config_creates_no_view() -> None:
+    """Brokers accept unknown keys. As a config of a topic, this key names the source of a view."""
     for value in ("not an id", uuid_text(START.topics["a"].id)):
-        image, codes, messages = step(START, (ALL_BROKERS, [("moldau.view.source.id", SET, value)]))
+        image, codes, messages = alter_incrementally(START, (ALL_BROKERS, [("moldau.view.source.id", SET, value)]))
         assert codes == [0], messages
         assert (image.topics, image.views) == (START.topics, START.views)
 
 
 def test_a_static_key_cannot_be_set_dynamically() -> None:
-    image, codes, messages = step(START, (BROKER, [("broker.id", SET, "8")]))
+    image, codes, messages = alter_incrementally(START, (BROKER, [("broker.id", SET, "8")]))
     assert (image, codes) == (START, [E.INVALID_REQUEST])
     assert "Cannot update these configs dynamically" in (messages[0] or "")
 
 
 def test_a_key_for_one_broker_cannot_be_set_for_all() -> None:
-    _, codes, messages = step(START, (ALL_BROKERS, [("cordoned.log.dirs", SET, "/a")]))
+    _, codes, messages = alter_incrementally(START, (ALL_BROKERS, [("cordoned.log.dirs", SET, "/a")]))
     assert codes == [E.INVALID_REQUEST]
     assert "broker id must be specified" in (messages[0] or "")
 
@@ -246,8 +252,8 @@ def test_a_key_for_one_broker_cannot_be_set_for_all() -> None:
 @pytest.mark.parametrize(
     "name", ["listener.name.external.ssl.keystore.location", "ssl.truststore.certificates", "sasl.jaas.config"]
 )
-def test_tls_and_logins_of_a_running_broker_cannot_be_changed(name: str) -> None:
-    image, codes, messages = step(START, (BROKER, [(name, SET, "planted")]))
+def test_tls_and_sasl_settings_of_a_running_broker_cannot_be_changed(name: str) -> None:
+    image, codes, messages = alter_incrementally(START, (BROKER, [(name, SET, "planted")]))
     assert (image, codes) == (START, [E.INVALID_REQUEST])
     assert messages == [
         f"Moldau cannot change these configs of a running broker: [{name}]; replaced key and trust stores are read"
@@ -255,7 +261,7 @@ def test_tls_and_logins_of_a_running_broker_cannot_be_changed(name: str) -> None
     ]
 
 
-# --- all at once
+# --- AlterConfigs
 
 
 def test_alter_configs_removes_configs_that_it_does_not_name() -> None:
@@ -270,7 +276,7 @@ def test_alter_configs_changes_all_configs_of_a_resource_or_none() -> None:
     assert replace_all(START, (TOPIC, {"segment.ms": None})) == (START, [E.INVALID_REQUEST])
 
 
-def test_only_changes_are_written() -> None:
+def test_alter_configs_writes_only_changes() -> None:
     request = alter_configs.AlterConfigsRequest(
         [alter_configs.AlterConfigsResource(*TOPIC, [alter_configs.AlterableConfig("retention.ms", "5")])]
     )

@@ -116,11 +116,11 @@ def test_a_round_of_balancing_is_limited() -> None:
     assert (last.response, len(last.records)) == (False, 1)
 
 
-def test_elections_without_a_request_take_a_turn_for_some_partitions() -> None:
+def test_elections_without_a_request_yield_after_some_partitions() -> None:
     cluster = ControlledCluster([1, 2])
     cluster.create("a", *[[1, 2]] * (3 * PARTITIONS_A_TURN))
     cluster.die(1)
-    assert len(list(decide_balance(cluster.image))) == 3, "none of the preferred leaders is there"
+    assert len(list(decide_balance(cluster.image))) == 3, "none of the preferred leaders is alive"
     cluster.die(2)
     assert len(list(decide_unclean_elections(cluster.image, cluster.layers))) == 3
 

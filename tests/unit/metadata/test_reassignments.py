@@ -15,7 +15,7 @@ from moldau.wire.messages.list_partition_reassignments import (
 )
 
 
-def five() -> ControlledCluster:
+def five_brokers() -> ControlledCluster:
     cluster = ControlledCluster([1, 2, 3, 4, 5])
     cluster.create("a", [1, 2, 3])
     return cluster
@@ -33,7 +33,7 @@ def list_reassignments(
 
 
 def test_a_reassignment_is_completed_when_all_new_replicas_are_in_sync() -> None:
-    cluster = five()
+    cluster = five_brokers()
     assert cluster.reassign("a", [4, 5, 3]) == 0
     assert cluster.summary("a") == "1:1,2,3 of 4,5,3,1,2 @0 +4,5 -1,2"
     assert cluster.state("a").directories == tuple(bytes([each]) * 16 for each in (4, 5, 3, 1, 2))
@@ -45,7 +45,7 @@ def test_a_reassignment_is_completed_when_all_new_replicas_are_in_sync() -> None
 
 
 def test_a_leader_that_stays_gets_a_new_epoch() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.reassign("a", [1, 2, 4])
     response = cluster.alter("a", [1, 2, 3, 4])
     assert (response.error_code, response.leader_epoch, list(response.isr)) == (0, 1, [1, 2, 4])
@@ -53,7 +53,7 @@ def test_a_leader_that_stays_gets_a_new_epoch() -> None:
 
 
 def test_another_order_of_replicas_takes_effect_at_once_and_keeps_the_leader() -> None:
-    cluster = five()
+    cluster = five_brokers()
     assert cluster.reassign("a", [3, 1, 2]) == 0
     assert cluster.summary("a") == "1:1,2,3 of 3,1,2 @0"
     assert cluster.elect(0, "a", 0) == [0]
@@ -62,7 +62,7 @@ def test_another_order_of_replicas_takes_effect_at_once_and_keeps_the_leader() -
 
 
 def test_replicas_are_removed_only_when_all_remaining_ones_are_in_sync() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.alter("a", [1, 3])
     cluster.reassign("a", [1, 2])
     assert cluster.summary("a") == "1:1,3 of 1,2,3 @0 -3"
@@ -74,7 +74,7 @@ def test_replicas_are_removed_only_when_all_remaining_ones_are_in_sync() -> None
 
 def test_the_replication_factor_changes_only_if_allowed() -> None:
     """KIP-860: an ongoing reassignment counts as completed."""
-    cluster = five()
+    cluster = five_brokers()
     assert cluster.reassign("a", [1, 2], free_factor=False) == E.INVALID_REPLICATION_FACTOR
     assert cluster.reassign("a", [1, 2, 3, 4], free_factor=False) == E.INVALID_REPLICATION_FACTOR
     assert cluster.reassign("a", [1, 2, 3, 4, 5]) == 0
@@ -83,7 +83,7 @@ def test_the_replication_factor_changes_only_if_allowed() -> None:
 
 
 def test_cancelling_removes_the_added_replicas() -> None:
-    cluster = five()
+    cluster = five_brokers()
     assert cluster.reassign("a", None) == E.NO_REASSIGNMENT_IN_PROGRESS
     cluster.reassign("a", [4, 5, 3])
     cluster.alter("a", [1, 2, 3, 4])
@@ -93,7 +93,7 @@ def test_cancelling_removes_the_added_replicas() -> None:
 
 
 def test_cancelling_is_refused_while_only_new_replicas_are_in_sync() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.create("b", [1])
     cluster.reassign("b", [4, 5])
     cluster.alter("b", [1, 4])
@@ -107,7 +107,7 @@ def test_cancelling_is_refused_while_only_new_replicas_are_in_sync() -> None:
 
 
 def test_a_new_target_replaces_the_old_one() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.reassign("a", [1, 2, 4])
     cluster.alter("a", [1, 2, 3, 4])
     assert cluster.summary("a") == "1:1,2,4 of 1,2,4 @1"
@@ -120,7 +120,7 @@ def test_a_new_target_replaces_the_old_one() -> None:
 
 
 def test_a_new_target_keeps_the_only_in_sync_replica_until_others_are_in_sync() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.create("b", [1])
     cluster.reassign("b", [4, 5])
     cluster.alter("b", [1, 4])
@@ -132,7 +132,7 @@ def test_a_new_target_keeps_the_only_in_sync_replica_until_others_are_in_sync() 
 
 
 def test_a_replica_that_is_being_removed_may_fail_first() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.reassign("a", [1, 2, 4])
     cluster.alter("a", [1, 2, 3])
     cluster.die(3)
@@ -142,7 +142,7 @@ def test_a_replica_that_is_being_removed_may_fail_first() -> None:
 
 
 def test_invalid_reassignments_are_refused() -> None:
-    cluster = five()
+    cluster = five_brokers()
     assert cluster.reassign("nowhere", [1]) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.reassign("a", [1], 7) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.reassign("a", []) == E.INVALID_REPLICA_ASSIGNMENT
@@ -152,7 +152,7 @@ def test_invalid_reassignments_are_refused() -> None:
 
 
 def test_ongoing_reassignments_are_listed() -> None:
-    cluster = five()
+    cluster = five_brokers()
     cluster.create("b", [1, 2], [2, 1])
     cluster.reassign("b", [3, 2], 1)
     moving = ("b", 1, (3, 2, 1), (3,), (1,))

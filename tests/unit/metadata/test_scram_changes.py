@@ -101,10 +101,10 @@ def test_refused_changes_do_not_stop_others(changes: list[Change], expected: dic
     assert set(after.scram_credentials) == {(SHA_256, "ann"), (SHA_256, "other")}
 
 
-# --- the secret of made-up salts --------------------------------------------------------------------------------
+# --- the secret from which the salts of unknown users are derived -----------------------------------------------
 
 
-def test_the_first_user_brings_the_secret_and_nothing_changes_it() -> None:
+def test_the_first_user_creates_the_salt_secret_and_nothing_changes_it() -> None:
     assert scram_secret(MetadataImage()) is None
     image, _ = change(MetadataImage(), upsert("ann"))
     assert scram_secret(image) == SECRET
@@ -116,12 +116,12 @@ def test_the_first_user_brings_the_secret_and_nothing_changes_it() -> None:
     assert scram_secret(image) == SECRET
 
 
-def test_a_refused_change_brings_no_secret() -> None:
+def test_a_refused_change_creates_no_salt_secret() -> None:
     image, _ = change(MetadataImage(), upsert("", SHA_256))
     assert scram_secret(image) is None
 
 
-def test_users_of_a_formatted_directory_get_a_secret_when_a_controller_takes_over() -> None:
+def test_users_of_a_formatted_directory_get_a_salt_secret_when_a_controller_takes_over() -> None:
     assert decide_scram_secret(MetadataImage(), lambda: SECRET).records == ()
     image, _ = change(MetadataImage(), upsert("ann"))
     formatted = replace(image, configs=MetadataImage().configs)
@@ -131,14 +131,14 @@ def test_users_of_a_formatted_directory_get_a_secret_when_a_controller_takes_ove
     assert len({new_scram_secret(Random(seed)) for seed in range(9)}) == 9
 
 
-def test_clients_can_neither_set_nor_remove_the_secret() -> None:
+def test_clients_can_neither_set_nor_remove_the_salt_secret() -> None:
     image, _ = change(MetadataImage(), upsert("ann"))
-    everybody = (ConfigResource.BROKER, "")
-    replacing = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(*everybody, [])])
+    all_brokers = (ConfigResource.BROKER, "")
+    replacing = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(*all_brokers, [])])
     assert finish(decide_alter_configs(image, replacing, BrokerLayers())).records == ()
     for operation, value, error in ((0, "mine", ErrorCode.INVALID_REQUEST), (1, None, ErrorCode.NONE)):
         changes = [incremental_alter_configs.AlterableConfig(SCRAM_SECRET, operation, value)]
-        resource = incremental_alter_configs.AlterConfigsResource(*everybody, changes)
+        resource = incremental_alter_configs.AlterConfigsResource(*all_brokers, changes)
         request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
         for before in (image, MetadataImage()):
             decision = finish(decide_incremental_alter_configs(before, request, BrokerLayers()))
@@ -146,7 +146,7 @@ def test_clients_can_neither_set_nor_remove_the_secret() -> None:
             assert decision.response.responses[0].error_code == error
 
 
-def test_no_describe_shows_the_secret() -> None:
+def test_no_describe_shows_the_salt_secret() -> None:
     image, _ = change(MetadataImage(), upsert("ann"))
     layers = BrokerLayers(dynamic_default=image.configs_of(ConfigResource.BROKER, ""))
     (entry,) = cluster_default_configs(layers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from random import Random
 
-from clusters import cluster, topic, with_topics
+from clusters import cluster, restore, topic, with_topics
 from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ from moldau.metadata.records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
-    decode_record,
     encode_record,
 )
 from moldau.metadata.snapshot import changes_between, image_records
@@ -88,11 +87,6 @@ def images(draw: st.DrawFn) -> MetadataImage:
     )
 
 
-def restore(image: MetadataImage) -> MetadataImage:
-    records = [decode_record(encode_record(record)) for record in image_records(image)]
-    return apply(MetadataImage(), records, image.offset, image.epoch)[0]
-
-
 @given(images())
 @settings(max_examples=deep(150), deadline=None)
 def test_the_records_of_an_image_restore_it(image: MetadataImage) -> None:
@@ -114,7 +108,8 @@ def test_changes_between_contains_all_differences_of_two_images(old: MetadataIma
         assert indexes == {index for index, (old_state, state) in enumerate(pairs) if state and state != old_state}
     assert {each.id for each in changes.removed} == {*old.topic_names} - {*new.topic_names}
     assert changes.brokers == {id for id in {*old.brokers, *new.brokers} if old.brokers.get(id) != new.brokers.get(id)}
-    assert all(old.configs.get(key) != new.configs.get(key) for key in changes.configs)
+    keys = {*old.configs, *new.configs}
+    assert changes.configs == {key for key in keys if old.configs.get(key) != new.configs.get(key)}
 
 
 def test_equal_images_give_the_same_bytes_in_whatever_order_they_were_built() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from clusters import applied, cluster, create, defaults, layers, topic, with_topics
+from clusters import applied, cluster, create, layers, restore, topic, topic_rules, with_topics
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import finish
@@ -16,7 +16,7 @@ from moldau.metadata.controller.topics import decide_create_partitions, decide_c
 from moldau.metadata.controller.views import VIEWS_MAX, refuse_view_configs
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import PartitionRecord
-from moldau.metadata.snapshot import changes_between, image_records
+from moldau.metadata.snapshot import changes_between
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -36,7 +36,7 @@ def with_view() -> MetadataImage:
 
 def removed(image: MetadataImage, name: str) -> MetadataImage:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name)])
-    return applied(image, finish(decide_delete_topics(image, request, defaults())).records)
+    return applied(image, finish(decide_delete_topics(image, request, topic_rules())).records)
 
 
 def test_a_view_has_the_partitions_of_its_source_and_no_records_of_them() -> None:
@@ -50,7 +50,7 @@ def test_a_view_has_the_partitions_of_its_source_and_no_records_of_them() -> Non
 
 def test_a_snapshot_restores_views() -> None:
     image = with_view()
-    restored, _ = apply(MetadataImage(), image_records(image), image.offset, image.epoch)
+    restored = restore(image)
     assert restored == image
     assert changes_between(MetadataImage(), restored).topics["big"] == {0, 1}
 
@@ -69,7 +69,7 @@ def test_a_view_follows_the_leader_of_its_source() -> None:
     assert "big" not in {each.topic for each in elected.response.replica_election_results}
 
 
-def test_partitions_are_added_to_the_source_alone() -> None:
+def test_partitions_can_be_added_only_to_the_source() -> None:
     image = with_view()
     request = CreatePartitionsRequest([CreatePartitionsTopic("orders", 3, None), CreatePartitionsTopic("big", 3, None)])
     decision = finish(decide_create_partitions(image, request, Random(1)))
@@ -77,11 +77,11 @@ def test_partitions_are_added_to_the_source_alone() -> None:
     assert len(applied(image, decision.records).topics["big"].partitions) == 3
 
 
-def test_a_view_loses_its_partitions_with_its_source_for_ever() -> None:
+def test_a_view_of_a_deleted_topic_has_no_partitions_even_if_the_topic_is_recreated() -> None:
     image = removed(with_view(), "orders")
     assert image.topics["big"].partitions == ()
     request = CreateTopicsRequest([topic("orders", 2, 3)])
-    again = applied(image, finish(decide_create_topics(image, request, defaults(), Random(99))).records)
+    again = applied(image, finish(decide_create_topics(image, request, topic_rules(), Random(99))).records)
     assert len(again.topics["orders"].partitions) == 2
     assert again.topics["big"].partitions == ()
     assert "big" not in removed(again, "big").views
@@ -104,7 +104,7 @@ def test_a_view_loses_its_partitions_with_its_source_for_ever() -> None:
         (view("orders", "orders"), ErrorCode.TOPIC_ALREADY_EXISTS),
     ],
 )
-def test_wrong_views_are_refused(wrong: CreatableTopic, code: ErrorCode) -> None:
+def test_invalid_views_are_refused(wrong: CreatableTopic, code: ErrorCode) -> None:
     decision = create(with_view(), wrong)
     result = decision.response.topics[0]
     assert (result.error_code, decision.records) == (code, ())
@@ -132,11 +132,13 @@ def test_the_definitions_of_one_request_are_limited() -> None:
     assert [each.error_code for each in results] == [*[0] * 24, *[ErrorCode.POLICY_VIOLATION] * 6]
 
 
-def test_views_use_up_no_partitions_of_a_request() -> None:
+def test_views_do_not_count_towards_the_partition_limit_of_a_request() -> None:
     image = with_topics(cluster([1]), topic("orders", 1000, 1))
     topics = [*(view(f"v{number}", "orders") for number in range(10)), topic("other", 1000, 1)]
     charged: list[int] = []
-    decision = finish(decide_create_topics(image, CreateTopicsRequest(topics), defaults(), Random(1), charged.append))
+    decision = finish(
+        decide_create_topics(image, CreateTopicsRequest(topics), topic_rules(), Random(1), charged.append)
+    )
     assert {each.error_code for each in decision.response.topics} == {0}
     assert charged == [*[1] * 10, 1000]
 
@@ -144,13 +146,13 @@ def test_views_use_up_no_partitions_of_a_request() -> None:
 def test_a_view_counts_as_one_partition_for_the_quota_also_when_it_is_deleted() -> None:
     image, charged = with_view(), list[int]()
     create_both = CreateTopicsRequest(topics=[view("other", "orders"), topic("more", 2, 1)])
-    finish(decide_create_topics(image, create_both, defaults(), Random(1), charged.append))
+    finish(decide_create_topics(image, create_both, topic_rules(), Random(1), charged.append))
     delete_both = DeleteTopicsRequest(topics=[DeleteTopicState("big"), DeleteTopicState("orders")])
-    finish(decide_delete_topics(image, delete_both, defaults(), charged.append))
+    finish(decide_delete_topics(image, delete_both, topic_rules(), charged.append))
     assert charged == [1, 2, 1, 2]
 
 
-def test_configs_of_views_do_not_change() -> None:
+def test_changes_of_view_configs_are_refused() -> None:
     image = with_view()
     for name, configs in (("big", {"retention.ms": "5"}), ("orders", {WHERE: "a = 1"})):
         with pytest.raises(KafkaError):

@@ -56,7 +56,7 @@ ROW = {
 }  # fmt: skip
 
 
-def test_the_types_of_all_kinds_of_fields() -> None:
+def test_avro_types_become_spark_types() -> None:
     assert spark_schema(EVERYTHING).simpleString() == (
         "struct<flag:boolean,small:int,big:bigint,half:float,whole:double,raw:binary,text:string,day:date,at:timestamp,"
         "exact:timestamp,local:timestamp_ntz,clock:int,price:decimal(6,2),uuid:string,colour:string,other_colour:string,"
@@ -185,14 +185,14 @@ def test_a_type_may_contain_one_of_the_same_name_in_another_namespace() -> None:
 
 
 @pytest.mark.parametrize("kind", [["null", "long"], {"type": "long"}])
-def test_a_logical_type_beside_a_type_that_is_no_name_is_ignored(tmp_path: Path, kind: Any) -> None:
-    """Avro ignores it there: it belongs into the type, not to the field."""
+def test_a_logical_type_of_a_field_without_a_primitive_type_is_ignored(tmp_path: Path, kind: Any) -> None:
+    """Avro ignores it there: a logical type belongs inside the type, not beside it in the field."""
     field = {"name": "at", "type": kind, "logicalType": "timestamp-millis"}
     (tmp_path / "at.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": [field]}))
     assert spark_schema(read_avro_schema(tmp_path / "at.avsc")).simpleString() == "struct<at:bigint>"
 
 
-def test_a_fixed_decimal_has_its_type_also_where_it_is_named() -> None:
+def test_a_fixed_decimal_keeps_its_type_where_it_is_referenced_by_name() -> None:
     money = {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2}
     avro = record(("net", money), ("tax", "Money"))
     schema = spark_schema(avro)

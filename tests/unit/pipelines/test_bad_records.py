@@ -1,4 +1,4 @@
-"""When a share of bad records causes a warning, and when it ends the run."""
+"""When a share of bad records causes a warning, when it ends the run, and what a killed run had counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def query(name: str, records: int, bad: int) -> QueryStatus:
     return QueryStatus(name=name, bad_records={"orders": Counted(records, bad)})
 
 
-def watch(fail_above: float | None = None) -> BadRecords:
+def bad_records_of_orders(fail_above: float | None = None) -> BadRecords:
     return BadRecords([Rule("orders", FATE, fail_above)], set())
 
 
@@ -33,21 +33,23 @@ def watch(fail_above: float | None = None) -> BadRecords:
         (0, 0, True, False),
     ],
 )
-def test_a_share_above_a_tenth_is_reported(records: int, bad: int, is_over: bool, is_reported: bool) -> None:
-    one, queries = watch(), [query("q", records, bad)]
+def test_a_share_of_bad_records_above_a_tenth_is_reported(
+    records: int, bad: int, is_over: bool, is_reported: bool
+) -> None:
+    one, queries = bad_records_of_orders(), [query("q", records, bad)]
     assert bool(one.summary(queries) if is_over else one.new_warnings(queries)) is is_reported
     assert one.refusal(queries, is_over) is None
 
 
 def test_at_the_end_every_bad_record_is_reported() -> None:
-    assert watch().summary([query("q", 44_234, 1_320)]) == [
+    assert bad_records_of_orders().summary([query("q", 44_234, 1_320)]) == [
         f"source orders: 1,320 of 44,234 records read by q in this run (2.98 %) are bad; {FATE}"
     ]
-    assert watch().new_warnings([query("q", 44_234, 1_320)]) == []
+    assert bad_records_of_orders().new_warnings([query("q", 44_234, 1_320)]) == []
 
 
-def test_a_warning_comes_once_with_the_counts_of_the_query_that_read_most() -> None:
-    one = watch()
+def test_a_warning_is_given_once_with_the_counts_of_the_query_that_read_most() -> None:
+    one = bad_records_of_orders()
     queries = [query("a", 200, 100), query("b", 110_000, 110_000), query("c", 0, 0)]
     warning = [f"source orders: 110,000 of 110,000 records read by b in this run (100 %) are bad; {FATE}"]
     assert one.new_warnings(queries) == warning
@@ -59,8 +61,8 @@ def test_a_warning_comes_once_with_the_counts_of_the_query_that_read_most() -> N
     ("records", "bad", "is_over", "is_refused"),
     [(1000, 5, False, False), (1000, 6, False, True), (50, 50, False, False), (50, 50, True, True)],
 )
-def test_more_than_the_file_allows_ends_the_run(records: int, bad: int, is_over: bool, is_refused: bool) -> None:
-    refusal = watch(fail_above=0.5).refusal([query("q", records, bad)], is_over)
+def test_more_bad_records_than_fail_above_end_the_run(records: int, bad: int, is_over: bool, is_refused: bool) -> None:
+    refusal = bad_records_of_orders(fail_above=0.5).refusal([query("q", records, bad)], is_over)
     assert (refusal is not None) is is_refused
     if refusal:
         assert refusal.endswith(f"are bad, more than fail_above: 0.5%; {FATE}")
@@ -79,24 +81,26 @@ def test_counts_of_spark_are_added_up_and_kept_in_json() -> None:
     assert RunStatus.from_json(json.loads(json.dumps(run.to_json()))) == run
 
 
-def killed_run(state: RunState, *queries: QueryStatus) -> RunStatus:
+def run_in_state(state: RunState, *queries: QueryStatus) -> RunStatus:
     return RunStatus(
         pipeline="p", mode="continuous", state=state, pid=1, host="h", started="", updated="", queries=queries
     )
 
 
 @pytest.mark.parametrize("state", ["running", "stopping", "finished", "stopped", "failed"])
-def test_the_next_run_says_that_a_killed_one_has_not_counted_all(state: RunState) -> None:
-    last = killed_run(state, query("a", 200, 12), query("b", 0, 0))
+def test_the_next_run_reports_the_bad_records_that_a_killed_run_counted(state: RunState) -> None:
+    last = run_in_state(state, query("a", 200, 12), query("b", 0, 0))
     expected = f"the last run was killed; as far as it had counted, 12 of 200 records of source orders were bad; {FATE}"
-    assert watch().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
+    assert bad_records_of_orders().of_killed_run(last) == ([expected] if state in ("running", "stopping") else [])
 
 
-def test_a_killed_run_that_has_counted_nothing_names_no_topic() -> None:
+def test_a_killed_run_without_counts_names_no_dead_letter_topic() -> None:
     """Its first batch may not have ended: then the dead-letter topic is empty, or does not exist."""
-    assert watch().of_killed_run(None) == []
-    for last in (killed_run("running"), killed_run("running", query("a", 0, 0))):
-        assert watch().of_killed_run(last) == ["the last run was killed; bad records of source orders were not counted"]
+    assert bad_records_of_orders().of_killed_run(None) == []
+    for last in (run_in_state("running"), run_in_state("running", query("a", 0, 0))):
+        assert bad_records_of_orders().of_killed_run(last) == [
+            "the last run was killed; bad records of source orders were not counted"
+        ]
 
 
 PIPELINE = """

@@ -1,4 +1,5 @@
-"""The files of test cases, and the comparison: what counts as equal, and how differences are shown."""
+"""The files of a pipeline's test cases, and the comparison of expected and actual records: when they are equal, and how
+differences are shown."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_cases_are_found(pipeline: Path) -> None:
         find_cases(pipeline.parent / "elsewhere" / "pipeline.yaml")
 
 
-def test_files_that_editors_keep_beside_a_file_are_no_files_of_a_case(pipeline: Path) -> None:
+def test_backup_files_of_editors_are_ignored(pipeline: Path) -> None:
     folder = pipeline.parent / "tests" / "first"
     for name in (".events.jsonl.swp", "events.jsonl~", "#events.jsonl#", ".#events.jsonl"):
         (folder / "input" / name).touch()
@@ -57,7 +58,7 @@ def test_files_that_editors_keep_beside_a_file_are_no_files_of_a_case(pipeline: 
     assert set(first.expected) == {"events.dead-letters"}
 
 
-def test_a_source_has_one_file_in_a_case(pipeline: Path) -> None:
+def test_two_input_files_for_one_source_are_refused(pipeline: Path) -> None:
     (pipeline.parent / "tests" / "first" / "input" / "events.csv").touch()
     first, second = find_cases(pipeline)
     with pytest.raises(BadCase, match=r"input: events.csv and events.jsonl are both for source events; keep one"):
@@ -95,7 +96,7 @@ def test_a_failed_case_gives_no_advice_about_topics_of_its_own_broker(
         case.run_case(Case("first", tmp_path), load_text(tmp_path, WHOLE), None)  # type: ignore[arg-type]
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def write_lines(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "events.jsonl"
     path.write_text(text, encoding="utf-8")
     return path
@@ -106,7 +107,7 @@ def records(tmp_path: Path, text: str, name: str = "events.jsonl") -> list[Input
     return read_input(tmp_path / name)
 
 
-def test_records_of_all_kinds(tmp_path: Path) -> None:
+def test_all_forms_of_input_records_are_read(tmp_path: Path) -> None:
     parsed = records(
         tmp_path,
         '{"value": {"a": 1}, "key": "k", "headers": {"h": 1}, "timestamp": "2026-11-15T10:00:00Z", "partition": 2}\n'
@@ -144,7 +145,7 @@ def test_headers_may_be_a_list_as_consume_prints_them(tmp_path: Path) -> None:
         ('{"values": [1], "id": 7}', None),
     ],
 )
-def test_a_misspelt_key_does_not_make_a_record_a_value(tmp_path: Path, line: str, misspelt: str | None) -> None:
+def test_a_record_with_a_misspelt_key_is_not_read_as_a_value(tmp_path: Path, line: str, misspelt: str | None) -> None:
     """An object without any key of a record is a value, whatever its keys are."""
     if misspelt is None:
         (record,) = records(tmp_path, line)
@@ -152,7 +153,7 @@ def test_a_misspelt_key_does_not_make_a_record_a_value(tmp_path: Path, line: str
         return
     for read in (read_input, read_expected):
         with pytest.raises(BadCase, match=rf"events.jsonl:2: unknown key {misspelt}\?"):
-            read(written(tmp_path, f"\n{line}\n"))
+            read(write_lines(tmp_path, f"\n{line}\n"))
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_lines_of_csv_and_txt_files_are_values(tmp_path: Path) -> None:
         ("", "a.parquet", "records for a topic come from"),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path: Path, text: str, name: str, message: str) -> None:
+def test_invalid_input_files_are_refused(tmp_path: Path, text: str, name: str, message: str) -> None:
     with pytest.raises(BadCase, match=message):
         records(tmp_path, text, name)
 
@@ -278,7 +279,7 @@ def test_a_difference_is_shown_line_by_line() -> None:
 @pytest.mark.parametrize(
     ("sink", "outputs"), [("routed", ["out-a"]), ("fixed", ["big"]), ("orders.dead-letters", ["orders.dead"])]
 )
-def test_the_input_of_a_pattern_is_no_output_of_a_route(
+def test_input_topics_of_a_pattern_are_not_outputs_of_a_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, outputs: list[str]
 ) -> None:
     from moldau.pipelines.cases import case
@@ -310,7 +311,7 @@ class SlowProducer:
         return self.queued
 
 
-def test_a_case_may_have_more_records_than_the_queue_of_the_producer(
+def test_a_case_may_have_more_records_than_the_producer_queue_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from moldau.client import confluent
@@ -323,7 +324,7 @@ def test_a_case_may_have_more_records_than_the_queue_of_the_producer(
 
     monkeypatch.setattr(case, "Cluster", NoCluster)
     monkeypatch.setattr(confluent, "Producer", SlowProducer)
-    path = written(tmp_path, "1\n" * 6)
+    path = write_lines(tmp_path, "1\n" * 6)
     pipeline = load_text(tmp_path, WHOLE)
     with pytest.raises(BadCase, match="2 records are not written to the topics after 30 s"):
         case._produce_input(Case("first", tmp_path, {"orders": path}), pipeline)

@@ -29,7 +29,7 @@ QUERIES = {name: QueryIdentity({}) for name in ("events.dead-letters", "counts",
         (["by-type+lake"], ["by-type+lake"]),
     ],
 )
-def test_sinks_choose_their_queries(only: Collection[str] | None, expected: list[str]) -> None:
+def test_named_sinks_select_their_queries(only: Collection[str] | None, expected: list[str]) -> None:
     assert list(choose_queries(QUERIES, only)) == expected
 
 
@@ -41,7 +41,7 @@ def test_sinks_choose_their_queries(only: Collection[str] | None, expected: list
         (["lake"], "sink by-type is written by the same query (by-type+lake): name it too"),
     ],
 )
-def test_wrong_names_of_sinks(only: list[str], message: str) -> None:
+def test_unknown_or_incomplete_sink_names_are_refused(only: list[str], message: str) -> None:
     with pytest.raises(PipelineError) as refused:
         choose_queries(QUERIES, only)
     assert str(refused.value) == message
@@ -80,7 +80,7 @@ def test_a_refused_first_run_has_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("counts", 1), ("sensors", 0)])
-def test_bad_records_that_nobody_counts_are_mentioned_if_their_source_is_read(
+def test_a_run_without_the_dead_letter_query_of_its_source_gives_a_warning(
     tmp_path: Path, name: str, count: int
 ) -> None:
     queries = {

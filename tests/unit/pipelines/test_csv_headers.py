@@ -30,7 +30,7 @@ sinks:
         ("format: csv, schema: 'id int', options: {enforceSchema: true}", False),
     ],
 )
-def test_columns_have_names_where_files_have_a_header(tmp_path: Path, source: str, expected: bool) -> None:
+def test_columns_are_found_by_name_if_the_files_have_a_header(tmp_path: Path, source: str, expected: bool) -> None:
     (tmp_path / "users.csv").touch()
     users = load_text(tmp_path, PIPELINE.replace("SOURCE", source)).sources["users"]
     assert isinstance(users, FileSource)
@@ -49,6 +49,6 @@ def test_the_exact_name_wins_then_the_first_column(header: list[str], column: st
     assert find_columns("u.csv", header, ["id"]) == {"id": column}
 
 
-def test_a_name_that_the_header_lacks_is_refused_with_those_it_has() -> None:
+def test_a_column_that_the_header_lacks_is_refused_with_a_suggestion() -> None:
     with pytest.raises(MissingColumn, match=r"^there is no column nmae in the header of u.csv, did you mean 'name'\?$"):
         find_columns("u.csv", ["id", "name"], ["id", "nmae"])

@@ -36,11 +36,11 @@ def bookstore(folder: Path) -> Graph:
 
 
 @pytest.mark.parametrize("form", get_args(Form))
-def test_the_picture_is_the_one_in_golden(form: Form, tmp_path: Path) -> None:
+def test_the_picture_equals_the_one_in_golden(form: Form, tmp_path: Path) -> None:
     assert draw(bookstore(tmp_path), form) == (GOLDEN / FILES[form]).read_text(encoding="utf-8")
 
 
-def test_no_layer_is_empty_after_sources_moved_on() -> None:
+def test_no_layer_is_empty_after_sources_moved_to_a_later_one() -> None:
     breadths = {"a": 12, "c": 12, "b": 20, "x": 20, "z": 20}
     nodes = tuple(Node(name, NodeKind.TOPIC, name) for name in breadths)
     drawn = Graph("wide", nodes, (Edge("a", "x"), Edge("c", "z")))
@@ -59,7 +59,7 @@ STEPS = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
 BACK = {"u": "d", "d": "u", "l": "r", "r": "l"}
 
 
-class Reader:
+class PictureReader:
     """Reads a drawing like a person: follows the lines from the foot of each box to the arrow tips."""
 
     def __init__(self, picture: str) -> None:
@@ -109,7 +109,7 @@ class Reader:
 
 def assert_drawn(drawn: Graph, picture: str) -> None:
     titles = {node.id: node.title for node in drawn.nodes}
-    reader = Reader(picture)
+    reader = PictureReader(picture)
     assert set(reader.box_at.values()) == set(titles.values())
     assert reader.edges() == {(titles[edge.source], titles[edge.target]) for edge in drawn.edges}
 
@@ -135,7 +135,7 @@ def test_a_picture_fits_a_narrow_terminal() -> None:
     drawn = Graph("g", tuple(nodes), tuple(Edge("a", f"b{n}") for n in range(5)))
     picture = draw_terminal(drawn, 40).plain
     assert max(len(row) for row in picture.split("\n")) <= 40
-    assert Reader(picture).edges() == {("a" * 29 + "…", f"b{n}") for n in range(5)}
+    assert PictureReader(picture).edges() == {("a" * 29 + "…", f"b{n}") for n in range(5)}
 
 
 def test_wide_and_control_characters_keep_the_frame_intact() -> None:
@@ -188,7 +188,7 @@ def test_names_cannot_break_an_svg() -> None:
     assert "alert" in "".join(root.itertext())
 
 
-def test_a_long_name_is_cut_and_whole_in_the_tooltip() -> None:
+def test_a_long_name_is_cut_but_complete_in_the_tooltip() -> None:
     root = ElementTree.fromstring(draw_svg(Graph("g", (Node("a", NodeKind.SQL, "long" * 40),), ())))
     (title,) = [one.text for one in root.iter(f"{SVG}title")]
     assert title == "long" * 40

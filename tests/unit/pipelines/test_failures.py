@@ -1,4 +1,5 @@
-"""One line out of what Spark says when a query dies, and whether to try again. The texts are Spark's own, shortened."""
+"""`failure_of` makes one line of Spark's error text, and decides whether the query is restarted. The texts are Spark's
+own, shortened."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from moldau.base.errors import ErrorCode
 from moldau.client.cluster import RETRIABLE
 from moldau.pipelines.running.failures import MESSAGE_LENGTH_MAX, Kind, failure_of
 
-OF_DELETED_TOPICS = {
+DELETED_TOPIC_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 }
-"""The client retries them for a moment only: the topic may be new, but it may also be gone."""
+"""The client retries them only for a moment: the topic may be new, but it may also be deleted."""
 IN_THE_SOURCE = """StreamingQueryException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming \
 data source perform initialOffset: Traceback (most recent call last):
   File "python_streaming_source_runner.py", line 267, in main
@@ -42,12 +43,12 @@ WITHOUT_A_TRACE = """StreamingQueryException: [STREAM_FAILED] Query [id = 1, run
 
 
 @pytest.mark.parametrize("name", ["TimeoutError", "ConnectorTimeoutError", "ConnectorConnectionRefusedError"])
-def test_an_error_of_the_network_is_retriable_also_under_the_connectors_name(name: str) -> None:
+def test_network_errors_are_retriable_also_under_the_connectors_names(name: str) -> None:
     assert failure_of(f"{name}: 127.0.0.1:9092: no answer").kind is Kind.RETRIABLE
 
 
-@pytest.mark.parametrize("code", sorted(RETRIABLE - OF_DELETED_TOPICS))
-def test_what_the_client_retries_is_retriable(code: ErrorCode) -> None:
+@pytest.mark.parametrize("code", sorted(RETRIABLE - DELETED_TOPIC_ERRORS))
+def test_errors_that_the_client_retries_are_retriable(code: ErrorCode) -> None:
     text = IN_THE_SOURCE.format(error=f"moldau.base.errors.KafkaError: clicks-0: {code.name}")
     assert failure_of(text).kind is Kind.RETRIABLE
 
@@ -147,12 +148,12 @@ ZeroDivisionError: float division by zero
         ("", Kind.UNKNOWN, ""),
     ],
 )  # fmt: skip
-def test_the_reason_and_its_kind(text: str, kind: Kind, message: str) -> None:
+def test_the_kind_and_message_of_a_failure(text: str, kind: Kind, message: str) -> None:
     failure = failure_of(text)
     assert (failure.kind, failure.message) == (kind, message)
 
 
-def test_a_long_reason_is_cut() -> None:
+def test_a_long_message_is_cut() -> None:
     message = failure_of("ValueError: " + "x" * 5000).message
     assert len(message) == MESSAGE_LENGTH_MAX
     assert message.endswith("…")

@@ -146,6 +146,7 @@ def test_the_problem_points_at_the_line_without_a_colon(text: str, missing: str)
 @pytest.mark.parametrize("text", [SOURCE, STEPS, WHOLE, LISTS_AT_THE_MARGIN])
 def test_the_problem_points_at_a_tab(text: str) -> None:
     lines = text.splitlines()
+    found = 0
     for at, line in enumerate(lines):
         for changed in ("\t" + line, "\t" + line.lstrip(), line.replace("  ", " \t", 1)):
             if changed.lstrip(" ").startswith("\t") and (
@@ -153,6 +154,8 @@ def test_the_problem_points_at_a_tab(text: str) -> None:
             ):
                 assert problem.message == "a tab is not allowed here: YAML is indented with spaces"
                 assert line_column(problem) == (at + 1, changed.index("\t") + 1)
+                found += 1
+    assert found >= len(lines), "only lines of a multi-line text may begin with a tab"
 
 
 def test_a_tab_within_a_line_is_not_called_indentation() -> None:
@@ -166,12 +169,15 @@ def test_a_tab_within_a_line_is_not_called_indentation() -> None:
 def test_any_line_moved_by_one_space_is_found(text: str, spaces: int) -> None:
     """If the file is then not YAML, the problem points at the moved line."""
     assert first_problem(text) is None
+    found = 0
     for number, changed in moved(text, spaces):
         problem = first_problem(changed)
         if problem is not None:
+            found += 1
             assert problem.place is not None
             assert problem.place.line == number, (changed.splitlines()[number - 1], problem)
             assert problem.message.startswith("this line is indented by"), problem
+    assert found > 3, "some moved lines must make the file invalid"
 
 
 @pytest.mark.parametrize("spaces", [-3, -2, 2, 3])

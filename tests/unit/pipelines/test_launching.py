@@ -1,4 +1,4 @@
-"""The start of a run: what a stop, an interruption or damaged state before the first query leaves behind."""
+"""The start of a run, without Spark: a stop, an interruption or damaged state before the first query."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 def test_a_stop_before_the_first_query_clears_nothing(
     start: Start, by_command: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user who presses Ctrl-C while a `--fresh --existing clear` compiles wants to keep what is there."""
+    """A user who presses Ctrl-C while a `--fresh --existing clear` compiles wants to keep the existing outputs."""
     table = start.directory.path.parent / "table"
     table.mkdir()
     plan = FreshStart(None, tables=(str(table),))
@@ -94,7 +94,7 @@ def test_a_stop_before_the_first_query_clears_nothing(
 
 
 @pytest.mark.parametrize("fresh", [(), None])
-def test_a_stop_does_not_speak_for_the_unfinished_fresh_start_of_a_killed_run(
+def test_a_stop_reports_the_unfinished_fresh_start_of_a_killed_run(
     start: Start, fresh: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FreshStart, "perform", lambda *args: pytest.fail("a stopped run has cleared outputs"))
@@ -154,7 +154,7 @@ def test_the_reason_of_a_failed_start_hides_passwords(tmp_path: Path, monkeypatc
     assert "hunter2" not in message
 
 
-def test_a_reason_without_text_is_named_by_its_type(start: Start) -> None:
+def test_an_error_without_text_is_reported_by_its_type(start: Start) -> None:
     def fail() -> None:
         raise AssertionError
 
@@ -165,7 +165,7 @@ def test_a_reason_without_text_is_named_by_its_type(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("sinks", "expected"), [(["a+b"], ["a", "b"]), (["b"], ["b"]), (["a", "a+b"], ["a", "b"])])
-def test_the_sinks_of_a_batch_are_also_named_by_the_query_that_they_share(
+def test_sinks_of_a_batch_can_be_chosen_by_the_query_that_they_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sinks: list[str], expected: list[str]
 ) -> None:
     start = Start(tmp_path, monkeypatch, SHARED)
@@ -179,8 +179,8 @@ def test_a_batch_refuses_sinks_that_share_no_query(tmp_path: Path, monkeypatch: 
         start.run("BATCH", only=["b+c"])
 
 
-def test_a_second_batch_is_refused_as_one(start: Start) -> None:
-    """`status` and `stop` do not see the run of a batch."""
+def test_a_second_batch_run_is_refused(start: Start) -> None:
+    """The message says --batch, because `status` and `stop` do not see such a run. A continuous run is not refused."""
     with launching.batch_directory(start.directory).locked(Holder(7, "h", "noon")):
         with pytest.raises(StateRefused) as refused:
             start.run("BATCH")
@@ -190,10 +190,10 @@ def test_a_second_batch_is_refused_as_one(start: Start) -> None:
 
 @pytest.mark.parametrize("name", ["identity.json", "fresh.json", "checkpoints/orders-to-big/metadata"])
 @pytest.mark.parametrize("text", ["{", "{}"])
-def test_fresh_begins_anew_beside_damaged_files(
+def test_fresh_starts_over_despite_damaged_files(
     start: Start, name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their error says that --fresh helps, so it must not fail because of them."""
+    """The error of a damaged file recommends --fresh, so --fresh must not fail because of that file."""
     monkeypatch.setattr(fresh_start, "_nonempty_outputs", lambda *args: Outputs())
     monkeypatch.setattr(fresh_start, "_delete_groups", lambda *args: None)
     start.during_compile = lambda: None

@@ -13,7 +13,7 @@ AMOUNT = DecimalType(6, 2)
 
 
 def replaced(text: str, patterns: Patterns = PATTERNS) -> str:
-    """As Java does it: Python has neither \\G nor \\p."""
+    """Replace misread numbers as Java does: Python's `re` has neither \\G nor \\p."""
     pattern = re.compile(_for_python(patterns.replaced).replace(r"\G", ""))
     result, position = "", 0
     while (found := pattern.match(text, position)) is not None:
@@ -41,7 +41,7 @@ def _for_python(pattern: str) -> str:
         '{"amount":"1e0","other":["a","b",1,"c"]}',
     ],
 )
-def test_other_texts_are_parsed_once(text: str) -> None:
+def test_texts_without_misread_decimals_are_parsed_once(text: str) -> None:
     assert not is_suspect(text)
     assert replaced(text) == text
 
@@ -67,7 +67,7 @@ def test_other_texts_are_parsed_once(text: str) -> None:
         ('["it\'s","1,5"]', '["it\'s","x"]'),
     ],
 )
-def test_texts_that_are_parsed_twice(text: str, result: str) -> None:
+def test_texts_with_misread_decimals_are_parsed_twice(text: str, result: str) -> None:
     assert is_suspect(text)
     assert replaced(text) == result
 
@@ -106,7 +106,7 @@ def test_in_another_locale_only_long_exponents_are_suspect(text: str, result: st
         ("1e999", False, False),
     ],
 )
-def test_fields_of_csv(field: str, is_misread: bool, is_misread_in_german: bool) -> None:
+def test_csv_fields_that_spark_misreads(field: str, is_misread: bool, is_misread_in_german: bool) -> None:
     found = [
         re.search(_for_python(patterns_for(options).csv_field), field) is not None
         for options in ({}, {"locale": "de-DE"})

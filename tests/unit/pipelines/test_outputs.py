@@ -1,4 +1,4 @@
-"""The names of outputs, by which a fresh start finds what it would double."""
+"""The names of outputs, by which a fresh start finds outputs that it would write a second time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prefix(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_a_table_on_this_machine_is_its_path(
+def test_a_local_table_is_named_by_its_path(
     tmp_path: Path, prefix: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pipelines" / "lake.yaml"
@@ -48,22 +48,22 @@ def test_a_table_on_this_machine_is_its_path(
     assert not (tmp_path / "lake" / "rows").exists()
 
 
-def test_so_is_an_upserted_one(tmp_path: Path, prefix: str) -> None:
+def test_an_upserted_local_table_is_named_by_its_path(tmp_path: Path, prefix: str) -> None:
     file = tmp_path / "lake.yaml"
     table = f"{prefix}{tmp_path}/rows"
     file.write_text(SPEC.format(table=table, format="delta", mode=", mode: upsert, keys: [id]"))
     assert upserted_by(load(file)) == {"rows": f"{tmp_path}/rows"}
 
 
-def test_a_table_elsewhere_is_its_url(tmp_path: Path) -> None:
+def test_a_remote_table_is_named_by_its_url(tmp_path: Path) -> None:
     file = tmp_path / "lake.yaml"
     file.write_text(SPEC.format(table="s3a://lake/rows", format="parquet", mode=""))
     assert outputs_of(load(file), ["rows"]) == ["table s3a://lake/rows"]
     assert fresh_start._nonempty_tables(["s3a://lake/rows"]) == ("s3a://lake/rows",)
 
 
-def test_what_only_the_java_client_can_read_is_kept_or_refused(tmp_path: Path) -> None:
-    """Moldau's client has no Kerberos, Spark's own connector has: its topics may hold something."""
+def test_topics_that_only_the_java_client_can_read_are_kept_or_refused(tmp_path: Path) -> None:
+    """Moldau's client has no Kerberos, Spark's own connector has: it is unknown whether its topics are empty."""
     file = tmp_path / "shop.yaml"
     file.write_text(
         WHOLE + "connector: kafka\nkafka: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: GSSAPI}\n",

@@ -92,7 +92,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_sources(folder: Path) -> None:
+def test_topic_sources(folder: Path) -> None:
     sources = load_text(folder, EVERYTHING).sources
     events = sources["events"]
     assert isinstance(events, TopicSource)
@@ -119,7 +119,7 @@ def test_sources(folder: Path) -> None:
     assert packed.dead_letter == "p.dead"
 
 
-def test_files_and_tables(folder: Path) -> None:
+def test_file_and_table_sources(folder: Path) -> None:
     sources = load_text(folder, EVERYTHING).sources
     users, arrivals, rates = sources["users"], sources["arrivals"], sources["rates"]
     assert isinstance(users, FileSource)
@@ -174,7 +174,7 @@ def test_sinks(folder: Path) -> None:
     assert (console.name, console.mode) == ("enriched-to-console", "complete")
 
 
-def test_places(folder: Path) -> None:
+def test_places_of_keys_and_values(folder: Path) -> None:
     pipeline = load_text(folder, EVERYTHING)
     lines = EVERYTHING.splitlines()
     for path, word in {
@@ -232,7 +232,7 @@ def test_numbers_and_booleans_of_yaml_are_texts_where_a_text_is_expected(tmp_pat
     assert source.topics == ("0012",)
 
 
-def test_anchors_and_merges(tmp_path: Path) -> None:
+def test_yaml_anchors_and_merges(tmp_path: Path) -> None:
     text = WHOLE.replace("  orders:\n", "  orders: &base\n").replace(
         "sinks:", "  late:\n    <<: *base\n    topic: late\n    start: latest\nsinks:"
     )
@@ -279,11 +279,11 @@ def test_a_byte_order_mark_does_not_count_as_a_column(tmp_path: Path) -> None:
         ("1 second x", None),
     ],
 )
-def test_durations(written: str, read: str | None) -> None:
+def test_durations_are_parsed(written: str, read: str | None) -> None:
     assert parse_duration(written) == read
 
 
-def test_times() -> None:
+def test_times_are_parsed() -> None:
     assert parse_time("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert parse_time("2026-01-31T08:00:00Z") == datetime(2026, 1, 31, 8, tzinfo=UTC)
     assert parse_time("2026-01-31 08:00:00+02:00") == datetime(2026, 1, 31, 6, tzinfo=UTC)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import urllib.request
-from types import TracebackType
 
 import click
 import pytest
 from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from test_query_progress import T0, gauge, report
+from test_run_loop import RecordingDisplay
 
 from moldau.cli.connect import CommandFailed
 from moldau.cli.pipeline.metrics import ServedDisplay
@@ -57,7 +57,7 @@ def samples(*queries: QueryStatus) -> dict[tuple[str, str, str], float]:
     return found
 
 
-def test_all_that_is_known_of_a_query_is_a_series() -> None:
+def test_every_known_number_of_a_query_is_a_series() -> None:
     found = samples(BUSY)
     states = {key: found.pop(key) for key in list(found) if key[0] == "query_state"}
     assert {key[2] for key in states} == set(STATES)
@@ -83,7 +83,7 @@ def test_all_that_is_known_of_a_query_is_a_series() -> None:
     }
 
 
-def test_what_is_not_known_is_not_a_zero() -> None:
+def test_an_unknown_number_has_no_series() -> None:
     names = {metric for metric, query, _ in samples(BUSY, NEW) if query == "new"}
     assert names == {"query_state", "rows_in_total", "rows_late_total", "batches_total", "restarts_total"}
 
@@ -96,29 +96,10 @@ def test_phases_are_summed_over_the_batches_that_ran() -> None:
     assert (one.status.batches, one.status.phases_ms) == (2, {"addBatch": 800, "walCommit": 200})
 
 
-class QuietDisplay:
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.shown: list[RunStatus] = []
-
-    def __enter__(self) -> QuietDisplay:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def show(self, status: RunStatus) -> None:
-        self.shown.append(status)
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
 def test_a_run_serves_its_last_status() -> None:
-    display = QuietDisplay()
+    display = RecordingDisplay()
     with ServedDisplay(display, "127.0.0.1:0") as served:
-        url = display.said[0].removeprefix("metrics: ")
+        url = display.lines[0].removeprefix("metrics: ")
         with urllib.request.urlopen(url) as empty:
             assert empty.read() == b""
         served.show(run_status(NEW))
@@ -128,24 +109,24 @@ def test_a_run_serves_its_last_status() -> None:
     assert display.shown == [run_status(NEW), run_status(BUSY)]
 
 
-def test_a_run_that_ends_at_once_has_served() -> None:
+def test_a_run_that_ends_at_once_prints_its_metrics_address() -> None:
     for _ in range(20):
-        display = QuietDisplay()
+        display = RecordingDisplay()
         with ServedDisplay(display, ":0"):
             pass
-        assert display.said[0].startswith("metrics: http://127.0.0.1:")
+        assert display.lines[0].startswith("metrics: http://127.0.0.1:")
 
 
 def test_a_scrape_while_spark_starts_is_answered() -> None:
-    served = ServedDisplay(QuietDisplay(), "127.0.0.1:0")
+    served = ServedDisplay(RecordingDisplay(), "127.0.0.1:0")
     with urllib.request.urlopen(f"http://{served.address}/metrics", timeout=PATIENCE_S) as answer:
         assert answer.read() == b""
     with served:
         pass
 
 
-def test_an_address_that_cannot_be_used_is_refused_before_spark_starts() -> None:
+def test_an_unusable_metrics_address_is_refused_before_spark_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CommandFailed, match="Address already in use"):
-        ServedDisplay(QuietDisplay(), f"127.0.0.1:{taken.getsockname()[1]}")
+        ServedDisplay(RecordingDisplay(), f"127.0.0.1:{taken.getsockname()[1]}")
     with pytest.raises(click.BadParameter, match="expected HOST:PORT"):
-        ServedDisplay(QuietDisplay(), "somewhere")
+        ServedDisplay(RecordingDisplay(), "somewhere")

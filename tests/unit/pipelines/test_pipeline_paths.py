@@ -1,4 +1,5 @@
-"""Paths of files and tables in a pipeline file: what Spark can read is accepted, anything else is one sentence."""
+"""Paths of files and tables in a pipeline file: paths that Spark can read are accepted, others are refused with one
+sentence."""
 
 from __future__ import annotations
 
@@ -74,14 +75,14 @@ def folder(tmp_path: Path) -> Path:
         "hdfs:/data/a.csv",
     ],
 )
-def test_patterns_as_hadoop_has_them(folder: Path, path: str) -> None:
+def test_hadoop_patterns_are_accepted(folder: Path, path: str) -> None:
     source = load_text(folder, pipeline("file", path)).sources["orders"]
     assert isinstance(source, FileSource)
     assert source.path == (path if ":/" in path else f"{folder}/{path}")
 
 
 @pytest.mark.parametrize("scheme", ["file:", "file://"])
-def test_file_urls(folder: Path, scheme: str) -> None:
+def test_file_urls_are_accepted(folder: Path, scheme: str) -> None:
     for path in (f"{scheme}{folder}/a.csv", f"{scheme}{folder}/{{a,gone}}.csv"):
         source = load_text(folder, pipeline("file", path)).sources["orders"]
         assert isinstance(source, FileSource)
@@ -115,17 +116,17 @@ def test_a_schema_file_may_be_a_file_url(folder: Path) -> None:
         ("loop", "'loop' cannot be read: too many levels of symbolic links"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(folder: Path, path: str, expected: str) -> None:
+def test_an_unreadable_path_is_refused_with_one_sentence(folder: Path, path: str, expected: str) -> None:
     (folder / "loop").symlink_to("loop")
     assert problem(folder, "file", path) == expected.rstrip()
 
 
 @pytest.mark.parametrize("key", ["file", "table"])
-def test_a_name_that_is_too_long_is_no_error_of_ours(folder: Path, key: str) -> None:
+def test_a_file_name_that_is_too_long_is_refused(folder: Path, key: str) -> None:
     assert problem(folder, key, "x" * 5_000).endswith("cannot be read: file name too long")
 
 
-def test_a_directory_whose_name_is_a_pattern(tmp_path: Path) -> None:
+def test_a_directory_whose_name_is_a_pattern_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "[work]"
     folder.mkdir()
     (folder / "a.csv").write_text("x\n")
@@ -133,7 +134,7 @@ def test_a_directory_whose_name_is_a_pattern(tmp_path: Path) -> None:
 
 
 @NEEDS_PERMISSIONS
-def test_files_and_directories_without_permission(folder: Path) -> None:
+def test_files_and_directories_without_permission_are_refused(folder: Path) -> None:
     (folder / "a.csv").chmod(0)
     (folder / "2026").chmod(0)
     assert problem(folder, "file", "a.csv") == "'a.csv' cannot be read: permission denied"
@@ -150,12 +151,12 @@ def test_hostile_patterns_match_nothing(tmp_path: Path, pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["{a,b}" * 60, "{" * 3_000 + "}" * 3_000, "{" + "," * 100_000 + "}" + "x" * 100_000]
 )
-def test_too_many_alternatives_are_left_to_spark(tmp_path: Path, pattern: str) -> None:
+def test_patterns_with_too_many_alternatives_are_not_checked(tmp_path: Path, pattern: str) -> None:
     assert Folder(tmp_path).files_problem(pattern) is None
 
 
 @pytest.mark.parametrize("name", [".", "pipe"])
-def test_a_schema_file_is_a_file(folder: Path, name: str) -> None:
+def test_a_schema_file_that_is_not_a_regular_file_is_refused(folder: Path, name: str) -> None:
     if hasattr(os, "mkfifo"):
         os.mkfifo(folder / "pipe")
     text = WHOLE.replace("schema: id string, amount double, ts timestamp", f"schema_file: {name}\n    format: avro")

@@ -105,7 +105,7 @@ WRONG = {
     "misspelt kind": (source("«topik»: a"), "source 'orders': unknown key 'topik', did you mean 'topic'?"),
     "path": (source("«path»: a.csv"), "unknown key 'path', did you mean 'file'?"),
     "misspelt key": (source(TOPIC + "«fromat»: json"), "unknown key 'fromat', did you mean 'format'?"),
-    "unknown far key": (source(TOPIC + "«zzz»: json"), "unknown key 'zzz'"),
+    "unknown key without a similar one": (source(TOPIC + "«zzz»: json"), "unknown key 'zzz'"),
     "topic name": (source("topic: «my» orders\nformat: text"), "not a topic's name"),
     "topics name": (source("topics: [a, «b/c»]\nformat: text"), "not a topic's name"),
     "topics twice": (source("topics: [a, «a»]\nformat: text"), "'a' is listed twice in 'topics'"),
@@ -158,10 +158,10 @@ WRONG = {
                              "the default dead-letter topic is not a valid topic name"),
     "dead letter of raw": (source("topic: a\nformat: raw\n«dead_letter»: b"), "every record fits"),
     "dead letter list": (source(TOPIC + "«dead_letter»: [a]\nfail_above: 1%"), "must be a topic, fail or drop"),
-    "a share of raw": (source("topic: a\nformat: raw\n«fail_above»: 1%"), "every record fits"),
+    "fail_above of raw": (source("topic: a\nformat: raw\n«fail_above»: 1%"), "every record fits"),
     "a percentage without its sign": (source(TOPIC + "fail_above: «10»"), "'10' is not a percentage"),
     "a percentage above 100": (source(TOPIC + "fail_above: «101%»"), "'101%' is not a percentage"),
-    "a share beside fail": (source(TOPIC + "dead_letter: fail\n«fail_above»: 1%"), "does not go with"),
+    "fail_above beside fail": (source(TOPIC + "dead_letter: fail\n«fail_above»: 1%"), "does not go with"),
     "max per trigger": (source(TOPIC + "max_per_trigger: «0»"), "must be a whole number of at least 1, not '0'"),
     "watch of a topic": (source(TOPIC + "«watch»: true"), "'watch' is for files"),
     "options": (source(TOPIC + "«options»: [a]"), "'options' must be a mapping, not a list"),
@@ -188,7 +188,7 @@ WRONG = {
     # names
     "view with a dash": (WHOLE.replace("  orders:", "  «big-orders»:").replace("from: orders", "from: big-orders"),
                          "'big-orders' cannot be a view: use letters, digits and _, did you mean 'big_orders'?"),
-    "view of ours": (WHOLE.replace("  orders:", "  «_x»:").replace("from: orders", "from: _x"),
+    "view with a reserved prefix": (WHOLE.replace("  orders:", "  «_x»:").replace("from: orders", "from: _x"),
                      "begin with _ are Moldau's"),
     "reserved word": (WHOLE.replace("  orders:", "  «Select»:").replace("from: orders", "from: Select"),
                       "SQL reserves this word"),
@@ -225,12 +225,13 @@ WRONG = {
     "sink without from": (f"{TOP}{SOURCES}sinks:\n  - «topic»: x\n", "sink 1: missing key 'from'"),
     "unknown from": (f"{TOP}{SOURCES}sinks:\n  - from: «order»\n    topic: x\n",
                      "unknown view 'order', did you mean 'orders'?"),
-    "far from": (f"{TOP}{SOURCES}sinks:\n  - from: «zzz»\n    topic: x\n", "unknown view 'zzz'"),
+    "unknown view without a similar one": (f"{TOP}{SOURCES}sinks:\n  - from: «zzz»\n    topic: x\n",
+                                           "unknown view 'zzz'"),
     "sink without target": (f"{TOP}{SOURCES}sinks:\n  - «from»: orders\n", "where does it write to?"),
     "two targets": (sink("topic: x\n«table»: y"), "'topic' and 'table' do not go together"),
     "topic and route": (sink("topic: x\n«route»: y"), "'topic' and 'route' do not go together"),
     "sink topic name": (sink("topic: «a»/b"), "not a topic's name"),
-    "sink to the cluster's": (sink("topic: «__consumer_offsets»"), "belongs to the cluster"),
+    "sink to an internal topic": (sink("topic: «__consumer_offsets»"), "belongs to the cluster"),
     "loop": (sink("topic: «users»"), "which source 'users' reads: the pipeline would feed itself"),
     "sink mode": (sink("topic: x\nmode: «upsert»"), "'upsert' is not a mode of a topic"),
     "sink partitions": (sink("topic: x\npartitions: «-1»"), "must be a whole number of at least 1"),
@@ -241,8 +242,8 @@ WRONG = {
                         "does not go with format avro"),
     "sink headers": (sink("topic: x\n«headers»: [a]"), "'headers' must be a mapping, not a list"),
     "sink trigger": (sink("topic: x\ntrigger: «often»"), "'often' is not a duration"),
-    "with nobody": (shared("with: «one»"), "there is no sink 'one' above it, did you mean 'one-two'?"),
-    "with nobody and a trigger": (shared("with: «one»\ntrigger: 1 second"), "there is no sink 'one' above it"),
+    "with an unknown sink": (shared("with: «one»"), "there is no sink 'one' above it, did you mean 'one-two'?"),
+    "with an unknown sink and a trigger": (shared("with: «one»\ntrigger: 1 second"), "there is no sink 'one' above it"),
     "with itself": (shared("name: two\nwith: «two»"), "there is no sink 'two' above it"),
     "with another view": (shared("from: users\nwith: «one-two»"), "'one-two' is made from 'orders'"),
     "with one in another mode": (shared("mode: update\nwith: «one-two»"), "only sinks in mode append"),
@@ -308,7 +309,8 @@ WRONG = {
     "unknown variable": (sink("topic: big-«${regoin}»") + "vars: {region: eu}\n",
                          "unknown variable 'regoin', did you mean 'region'?"),
     "unclosed variable": (sink("table: a«${»region") + "vars: {region: eu}\n", "'${' without a '}'"),
-    "environment": (sink("table: a«${env:HOEM}»"), "the environment has no variable 'HOEM', did you mean 'HOME'?"),
+    "unknown environment variable": (sink("table: a«${env:HOEM}»"),
+                                     "the environment has no variable 'HOEM', did you mean 'HOME'?"),
     "variable without value": (sink("table: x") + "vars: {«region»: }\n", "the variable 'region' has no value"),
     "variable is a list": (sink("table: x") + "vars: {region: «»[a]}\n", "the variable 'region' must be a text"),
     "variable name": (sink("table: x") + "vars: {«a b»: c}\n", "cannot be a variable's name"),
@@ -371,7 +373,7 @@ def test_sinks_in_mode_append_may_share_a_table(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("paths", [("s3://b/t", "s3://b/T"), ("s3://b/t", "gs://b/t"), ("/b/t", "s3://b/t")])
-def test_other_tables_are_not_shared(paths: tuple[str, str], folder: Path) -> None:
+def test_sinks_may_upsert_into_different_tables(paths: tuple[str, str], folder: Path) -> None:
     text, _ = marked(same_table("upsert", "upsert", paths))
     assert [sink.name for sink in load_text(folder, text).sinks] == ["first", "second"]
 
@@ -427,7 +429,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert raised.value.render() == f"{tmp_path} is a directory\n      = did you mean {tmp_path}/pipeline.yaml?"
 
 
-def test_unknown_settings_of_the_command_line_are_refused(tmp_path: Path) -> None:
+def test_unknown_variables_of_the_command_line_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidPipeline, match="laek is given a value, but this file has no such variable, did you mean 'lake'"
     ):
@@ -458,7 +460,7 @@ def test_a_long_line_is_cut_around_the_word_without_control_characters(tmp_path:
     assert "\x1b" not in shown[1]
     assert len(shown[1]) < 130
     start = shown[2].index("^")
-    assert shown[1][start : start + len(shown[2]) - start] == "word"
+    assert shown[1][start : len(shown[2])] == "word"
 
 
 def test_a_problem_outside_the_file_is_rendered_without_its_line(tmp_path: Path) -> None:
@@ -467,7 +469,7 @@ def test_a_problem_outside_the_file_is_rendered_without_its_line(tmp_path: Path)
     assert render(Problem("m", Place(file=str(path / "gone"), line=9, column=9))) == f"{path}/gone:9:9: m"
 
 
-def test_an_option_has_its_known_name_in_whatever_case_it_is_written(folder: Path) -> None:
+def test_known_options_are_recognised_in_any_case(folder: Path) -> None:
     options = "options: {Order_By: ts}"
     text = sink(f"table: x\nkeys: [a]\nmode: upsert\nformat: delta\n{options}")
     assert load_text(folder, text).sinks[0].options == {"order_by": "ts"}
@@ -477,7 +479,7 @@ def test_an_option_has_its_known_name_in_whatever_case_it_is_written(folder: Pat
     assert load_text(folder, text).sinks[0].options == {"Kafka.Acks": "all", "unheard.Of": "1"}
 
 
-def test_a_pattern_is_javas_with_sparks_own_connector(folder: Path) -> None:
+def test_a_java_pattern_is_accepted_with_sparks_own_connector(folder: Path) -> None:
     text = source(r"pattern: orders-\p{Alpha}+" + "\nformat: text")
     (read,) = load_text(folder, "connector: kafka\n" + text).sources.values()
     assert isinstance(read, TopicSource)

@@ -65,7 +65,7 @@ def test_a_file_with_an_absolute_path(folder: Path) -> None:
         ("«command-config»: client.properties", "unknown key 'command-config', did you mean 'command_config'?"),
     ],
 )
-def test_a_value_that_cannot_be_had_is_one_error_with_its_place(folder: Path, written: str, message: str) -> None:
+def test_a_value_that_cannot_be_read_is_one_problem_at_its_place(folder: Path, written: str, message: str) -> None:
     (folder / "bad").write_text(f"password={PLANTED}\nx=\\uZZ{PLANTED}\n")
     (folder / "binary").write_bytes(b"\xff\xfe\x00" + PLANTED.encode())
     text, places = marked(WHOLE + written + "\n")
@@ -77,13 +77,13 @@ def test_a_value_that_cannot_be_had_is_one_error_with_its_place(folder: Path, wr
     assert PLANTED not in raised.value.render()
 
 
-def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
     with pytest.raises(InvalidPipeline, match=r"'large' is larger than 1048576 bytes"):
         load_text(tmp_path, WHOLE + "kafka: {x: '${file:large}'}\n")
 
 
-def test_a_variable_that_no_environment_can_have_is_missing(tmp_path: Path) -> None:
+def test_a_variable_named_with_a_lone_surrogate_is_missing(tmp_path: Path) -> None:
     with pytest.raises(InvalidPipeline, match=r"the environment has no variable '\\ud800'"):
         load(write(tmp_path, WHOLE + 'kafka: {x: "${env:\\ud800}"}\n'))
 
@@ -117,7 +117,7 @@ def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": JAAS,
-    }, "the file says what `kafka` does not; settings that a pipeline says elsewhere are left out"
+    }, "`kafka` overrides the file; properties that have another key in a pipeline are left out"
     assert load_text(folder, WHOLE + "command_config: client.properties\n").bootstrap == "localhost:9092"
 
 
@@ -183,7 +183,7 @@ def test_a_missing_value_behind_many_variables_is_reported_once(folder: Path) ->
     assert [problem.message for problem in raised.value.problems] == ["the environment has no variable 'NOT_SET'"]
 
 
-def test_no_representation_shows_a_secret(folder: Path) -> None:
+def test_no_repr_shows_a_secret(folder: Path) -> None:
     options = f"options: {{kafka.sasl.password: {PLANTED}}}"
     text = WHOLE.replace("    topic: orders\n", f"    topic: orders\n    {options}\n") + f"    {options}\n"
     pipeline = load_text(folder, text + "command_config: client.properties\n")
@@ -199,7 +199,7 @@ def test_no_representation_shows_a_secret(folder: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["fs.s3a.secret.key", "fs.s3a.access.key", "fs.azure.account.key.shop.dfs.core.windows.net"]
 )
-def test_settings_of_spark_may_be_secret_too(folder: Path, name: str) -> None:
+def test_secret_settings_of_spark_are_masked(folder: Path, name: str) -> None:
     pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.{name}: {PLANTED}}}\n")
     assert pipeline.spark[f"spark.hadoop.{name}"] == PLANTED
     assert PLANTED not in repr(pipeline)
@@ -243,4 +243,4 @@ def test_secrets_are_masked_longest_first() -> None:
     assert secrets == {JAAS, PLANTED, PLANTED + "-more"}
     assert masked(f"{PLANTED}-more and {PLANTED} of ann", secrets) == f"{MASK} and {MASK} of ann"
     assert secret_values({"sasl.jaas.config": f"not JAAS {PLANTED}"}) == {f"not JAAS {PLANTED}"}
-    assert masked("a text", {"a"}) == "a text", "too short to be told from other text"
+    assert masked("a text", {"a"}) == "a text", "too short to be distinguished from other text"

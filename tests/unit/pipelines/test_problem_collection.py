@@ -19,7 +19,7 @@ from moldau.pipelines.planning.problem_collection import InvalidSetting, Problem
         ("takings", None, "it reads step takings, which comes after it; move takings up"),
     ],
 )
-def test_a_step_that_comes_later_is_not_called_missing(relation: str, view: str | None, expected: str | None) -> None:
+def test_a_later_step_is_not_reported_as_missing(relation: str, view: str | None, expected: str | None) -> None:
     assert later_step_message(relation, ["rentals", "hourly", "takings"], view) == expected
 
 

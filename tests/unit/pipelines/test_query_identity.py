@@ -1,4 +1,5 @@
-"""A checkpoint is resumed by the query that wrote it, or by one that Spark can rightly go on with; by no other."""
+"""A checkpoint is resumed by the query that wrote it, or by a changed query with which Spark continues correctly. Other
+queries are refused."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_checkpoints_without_an_identity_are_refused(directory: StateDirectory) 
     identity.check(directory, "shop", {"others": QueryIdentity({})})
 
 
-def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -> None:
+def test_a_checkpoint_of_another_query_is_refused(directory: StateDirectory) -> None:
     check_and_run(directory, query())
     write_json(directory.checkpoint("counts") / "metadata", {"id": "another"})
     with pytest.raises(WrongCheckpoint, match="by another query"):
@@ -87,7 +88,7 @@ def test_a_checkpoint_that_was_put_there_is_refused(directory: StateDirectory) -
     "now",
     [{"events": ["topic views"]}, {"clicks": ["topic clicks"]}, {"events": ["topic clicks"], "users": ["topic users"]}],
 )
-def test_other_sources_are_refused(directory: StateDirectory, now: dict[str, list[str]]) -> None:
+def test_changed_sources_are_refused(directory: StateDirectory, now: dict[str, list[str]]) -> None:
     check_and_run(directory, query())
     with pytest.raises(WrongCheckpoint, match=r"about events \(topic clicks\), and it reads"):
         identity.check(directory, "shop", query(now))
@@ -112,7 +113,7 @@ def test_a_source_may_get_more_topics(directory: StateDirectory) -> None:
         ("select a -- one\n, b from t", "select a -- one , b from t"),
     ],
 )
-def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
+def test_changed_white_space_in_a_literal_or_at_the_end_of_a_comment_changes_a_step(
     directory: StateDirectory, before: str, now: str
 ) -> None:
     for old, new in ((before, now), (now, before)):
@@ -130,7 +131,9 @@ def test_white_space_in_a_literal_and_the_end_of_a_comment_belong_to_a_step(
         ("select /* one\ntwo */ a from t", "select /* one two */\n a from t"),
     ],
 )
-def test_layout_outside_of_literals_does_not_belong_to_a_step(directory: StateDirectory, before: str, now: str) -> None:
+def test_changed_layout_outside_of_literals_does_not_change_a_step(
+    directory: StateDirectory, before: str, now: str
+) -> None:
     check_and_run(directory, query(a=before), state=True)
     check_and_run(directory, query(a=now), state=True)
 
@@ -169,8 +172,8 @@ def test_with_two_streams_steps_may_not_change_either(directory: StateDirectory)
         identity.check(directory, "shop", query(both, a="select 2"))
 
 
-def test_steps_that_changed_without_harm_are_reported(directory: StateDirectory) -> None:
-    """Somebody should know that what was written before has another meaning."""
+def test_changed_steps_that_may_resume_are_reported(directory: StateDirectory) -> None:
+    """The user must know that the rows written before come from the old step."""
     check_and_run(directory, query(a="select 1", b="select 2"))
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 2"), ()) == []
     assert identity.resumes_with_changed_steps(directory, query(a="select 1", b="select 3"), ()) == [
@@ -188,7 +191,7 @@ def test_forgetting_one_query_leaves_the_others(directory: StateDirectory) -> No
     changed = query(a="select 2") | {"others": queries["others"]}
     identity.check(directory, "shop", changed)
     assert directory.queries() == ["others"]
-    assert identity.forget(directory, None) == ["others"], "None forgets all that are there"
+    assert identity.forget(directory, None) == ["others"], "None forgets all queries"
     identity.check(directory, "bank", query())
 
 
@@ -217,7 +220,7 @@ def test_all_conflicts_are_reported_at_once(directory: StateDirectory) -> None:
     assert directory.queries() == ["a", "b", "c"]
 
 
-def test_sinks_that_share_a_query_are_one_in_a_stream_and_apart_in_a_batch(tmp_path: Path) -> None:
+def test_sinks_that_share_a_query_are_one_query_in_a_stream_and_separate_in_a_batch(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     text = PIPELINE.replace("topic: counts, mode: update", "topic: counts")
     file.write_text(f"{text}  - {{name: also, from: counted, topic: more, with: counts}}\n")
@@ -249,7 +252,7 @@ def test_the_identity_of_each_query_of_a_pipeline(tmp_path: Path) -> None:
     assert (differing, changed["others"]) == (["counted"], queries["others"])
 
 
-def test_watched_files_elsewhere_do_not_depend_on_the_working_directory(
+def test_the_identity_of_remote_files_does_not_depend_on_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pipeline.yaml"
@@ -320,7 +323,7 @@ def python_queries(folder: Path, code: str, sink: str = "out", **beside: str) ->
     return identity.of_pipeline(load(folder / "pipeline.yaml"))
 
 
-def test_the_code_of_a_python_step_belongs_to_the_query(directory: StateDirectory, tmp_path: Path) -> None:
+def test_changed_code_of_a_python_step_changes_its_query(directory: StateDirectory, tmp_path: Path) -> None:
     code = "from limits import LIMIT\ndef check(frame):\n    return frame.where(f'fee > {LIMIT}')\n"
     check_and_run(directory, python_queries(tmp_path, code, limits="LIMIT = 5"))
     same = python_queries(tmp_path, "# the rules\n" + code.replace("(frame)", "( frame )"), limits="LIMIT = 5")
@@ -360,7 +363,7 @@ def test_the_digest_of_code_is_the_same_in_all_versions_of_python(tmp_path: Path
 @pytest.mark.parametrize(
     "changed", ["common/__init__.py", "common/limits.py", "common/deep/__init__.py", "common/deep/a.py"]
 )
-def test_the_modules_of_packages_belong_to_the_code(tmp_path: Path, changed: str) -> None:
+def test_changed_modules_of_packages_change_the_code_digest(tmp_path: Path, changed: str) -> None:
     files = {
         "rules.py": "import common.limits\n",
         "common/__init__.py": "from .deep import a\n",
@@ -379,7 +382,7 @@ def test_the_modules_of_packages_belong_to_the_code(tmp_path: Path, changed: str
     assert not is_same_code(before, code_digest("rules", tmp_path))
 
 
-def test_code_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
+def test_a_code_digest_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
     queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
     check_and_run(directory, queries)
     known = identity.read_json(directory.path / identity.IDENTITY)
@@ -392,7 +395,9 @@ def test_code_of_an_older_version_is_still_recognized(directory: StateDirectory,
     assert len(identity.resumes_with_changed_steps(directory, changed, ())) == 1
 
 
-def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: StateDirectory, tmp_path: Path) -> None:
+def test_a_checkpoint_without_recorded_code_is_not_reported_as_changed(
+    directory: StateDirectory, tmp_path: Path
+) -> None:
     queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
     check_and_run(directory, queries)
     known = identity.read_json(directory.path / identity.IDENTITY)
@@ -402,7 +407,7 @@ def test_code_that_was_not_written_down_is_not_taken_for_changed(directory: Stat
     assert identity.resumes_with_changed_steps(directory, queries, ()) == []
 
 
-def test_a_sink_with_another_name_does_not_write_everything_again(directory: StateDirectory, tmp_path: Path) -> None:
+def test_a_renamed_sink_that_would_write_everything_again_is_refused(directory: StateDirectory, tmp_path: Path) -> None:
     code = "def check(frame):\n    return frame\n"
     check_and_run(directory, python_queries(tmp_path, code, sink="alarms"))
     renamed = python_queries(tmp_path, code, sink="alerts")

@@ -1,4 +1,5 @@
-"""What is made of Spark's reports: rates, lag in records and in seconds, totals, and that nothing is counted twice."""
+"""The status of a query, computed from Spark's progress reports: rates, lag in records and in seconds, and totals in
+which nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ TWO = TopicPartition("t", 1)
 def report(
     batch: int = 0, at_s: float = 0.0, rows: int = 0, end: Any = None, latest: Any = None, ms: int = 500, **more: Any
 ) -> dict[str, Any]:
-    """Of a query over one source, as pyspark gives it: offsets are JSON inside JSON."""
+    """Return the progress report of a query over one source, as pyspark gives it: offsets are JSON inside JSON."""
     stamp = datetime.fromtimestamp(T0 + at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest or end)}
     return {
@@ -73,7 +74,7 @@ def test_a_report_seen_again_is_not_counted_again() -> None:
     assert one.status.rows_out is None
 
 
-def test_batches_missed_between_two_looks_are_counted() -> None:
+def test_batches_between_two_polls_are_counted() -> None:
     one = gauge()
     reports = [report(number, number / 10, rows=5) for number in range(20)]
     one.add_reports(reports[:3], T0 + 1)
@@ -82,7 +83,7 @@ def test_batches_missed_between_two_looks_are_counted() -> None:
     assert one.status.batch_id == 19
 
 
-def test_a_query_without_data_reports_a_batch_that_has_not_run() -> None:
+def test_a_report_of_a_batch_that_did_not_run_keeps_the_last_batch() -> None:
     one = gauge()
     one.add_reports([report(3, 0, rows=5, ms=400, stateOperators=[{"numRowsTotal": 7}])], T0)
     one.add_reports([report(4, 10, durationMs={"latestOffset": 2, "triggerExecution": 2})], T0 + 10)
@@ -90,21 +91,21 @@ def test_a_query_without_data_reports_a_batch_that_has_not_run() -> None:
     assert one.status.rows_in_per_second == 0
 
 
-def test_a_restarted_query_goes_on_counting() -> None:
+def test_a_restarted_query_continues_its_counts() -> None:
     one = gauge()
     one.add_reports([report(0, 0, rows=10)], T0)
     one.add_reports([report(1, 9, rows=10, runId="s")], T0 + 10)
     assert one.status.rows_in == 20
 
 
-def test_the_rate_is_that_of_the_rows_gone_by() -> None:
+def test_the_rate_is_averaged_over_the_time_since_the_last_report() -> None:
     one = gauge()
     one.add_reports([report(0, 0, rows=100, ms=1000)], T0 + 1)
     one.add_reports([report(1, 1, rows=300, ms=500)], T0 + 3)
     assert one.status.rows_in_per_second == 150.0
 
 
-def test_the_rate_of_a_query_without_news_sinks() -> None:
+def test_the_rate_falls_while_no_new_report_arrives() -> None:
     one = gauge()
     batch_report = report(0, 0, rows=1000, ms=1000)
     one.add_reports([batch_report], T0 + 1)
@@ -116,14 +117,14 @@ def test_the_rate_of_a_query_without_news_sinks() -> None:
     assert one.status.rates == (1000.0, *rates)
 
 
-def test_a_source_that_is_no_topic_has_no_lag() -> None:
+def test_a_source_that_is_not_a_topic_has_no_lag() -> None:
     one = gauge()
     one.add_reports([report(0, rows=3, end={"logOffset": 4})], T0)
     one.compare(LogEnds(T0, {}), T0)
     assert (one.status.lag_records, one.status.lag_seconds) == (None, None)
 
 
-def test_a_topic_read_twice_lags_where_it_is_behind() -> None:
+def test_the_lag_of_a_topic_read_twice_is_the_larger_one() -> None:
     one = gauge()
     sources = [{"endOffset": {"t": {"0": 10}}}, {"endOffset": '{"t": {"0": 15}}'}]
     one.add_reports([report(0, sources=sources)], T0)
@@ -149,37 +150,37 @@ def test_lag_is_unknown_unless_all_log_ends_are_known(ends: LogEnds | None) -> N
     assert (one.status.lag_records, one.status.lag_seconds) == (None, None)
 
 
-def test_a_query_is_behind_from_its_checkpoint_on_before_it_reports() -> None:
+def test_before_the_first_report_lag_is_counted_from_the_checkpoint() -> None:
     one = Gauge(QueryStatus(name="q"), {ONE: 5})
     one.compare(LogEnds(T0, {ONE: 40_000}), T0)
     assert one.status.lag_records == 39_995
 
 
 @pytest.mark.parametrize("content", [None, "", "null", "12", "{", '{"a": 1}', {"a": {"b": 1}}, {"a": {"0": "x"}}, []])
-def test_content_without_offsets(content: Any) -> None:
+def test_content_without_offsets_gives_no_offsets(content: Any) -> None:
     assert offsets_or_empty(content) == {}
 
 
-def test_caught_up_is_no_lag() -> None:
+def test_a_query_that_caught_up_has_no_lag() -> None:
     clock = LagClock()
     clock.add_sample(T0, {ONE: 10})
     assert clock.seconds(T0 + 100, {ONE: 10}) == 0.0
 
 
-def test_a_backlog_from_before_has_no_known_age() -> None:
+def test_the_age_of_a_backlog_older_than_all_samples_is_unknown() -> None:
     clock = LagClock()
     clock.add_sample(T0, {ONE: 10})
     assert clock.seconds(T0 + 1, {ONE: 3}) is None
 
 
-def test_the_partition_furthest_behind_counts() -> None:
+def test_lag_is_that_of_the_partition_furthest_behind() -> None:
     clock = LagClock()
     for second in range(11):
         clock.add_sample(T0 + second, {ONE: second * 10, TWO: second})
     assert clock.seconds(T0 + 10, {ONE: 85, TWO: 4}) == pytest.approx(6.0)
 
 
-def test_a_partition_that_came_later() -> None:
+def test_the_lag_of_a_partition_that_was_added_later() -> None:
     clock = LagClock()
     clock.add_sample(T0, {ONE: 10})
     clock.add_sample(T0 + 1, {ONE: 10, TWO: 4})
@@ -194,7 +195,7 @@ steps = st.lists(
 
 @given(steps, st.data())
 def test_lag_is_the_time_since_the_end_passed_the_position(moves: list[tuple[float, int]], data: st.DataObject) -> None:
-    """Against the plain definition: the last moment at which an evenly moving end was not beyond the position."""
+    """Compared with the definition: the last moment at which an evenly moving end was not beyond the position."""
     clock, path = LagClock(), [(T0, 0)]
     clock.add_sample(T0, {ONE: 0})
     for seconds, records in moves:
@@ -213,7 +214,7 @@ def test_lag_is_the_time_since_the_end_passed_the_position(moves: list[tuple[flo
 
 
 @given(st.integers(1, 1000), st.floats(0.5, 300), st.integers(2 * SAMPLES_MAX, 5 * SAMPLES_MAX))
-def test_a_long_memory_is_coarse_but_right(per_second: int, behind_s: float, seconds: int) -> None:
+def test_lag_is_right_although_old_samples_are_thinned_out(per_second: int, behind_s: float, seconds: int) -> None:
     clock = LagClock()
     for second in range(seconds + 1):
         clock.add_sample(T0 + second, {ONE: second * per_second})
@@ -224,7 +225,7 @@ def test_a_long_memory_is_coarse_but_right(per_second: int, behind_s: float, sec
     assert lag_s == pytest.approx(seconds - position / per_second, abs=1e-6)
 
 
-def test_a_status_survives_its_file() -> None:
+def test_a_status_is_unchanged_after_a_json_round_trip() -> None:
     one = gauge()
     one.add_reports([report(0, 0, rows=100)], T0 + 1)
     run = RunStatus(

@@ -133,12 +133,12 @@ def test_a_good_json_text_has_no_reason(value: bytes) -> None:
         ({"ALLOWCOMMENTS": "true"}, None),
     ],
 )
-def test_options_that_change_what_json_is_leave_the_reason_open(options: dict[str, str], reason: str | None) -> None:
+def test_options_that_relax_json_give_no_reason_but_an_empty_value(options: dict[str, str], reason: str | None) -> None:
     assert json_rejection(b"{'id':'a','qty':'x'}", SCHEMA, options) == reason
     assert json_rejection(b"", SCHEMA, options) == "the value is empty"
 
 
-def test_dates_in_a_format_of_the_options_are_not_blamed() -> None:
+def test_dates_with_a_format_in_the_options_are_never_the_reason() -> None:
     value = b'{"id":"a","day":"31.1.2026","ts":"noon","qty":"x"}'
     formats = {"dateFormat": "d.M.yyyy", "timestampFormat": "a", "timeZone": "UTC"}
     assert json_rejection(value, SCHEMA, {}) == 'field day: "31.1.2026" is not a date'
@@ -163,7 +163,7 @@ def test_an_unexpected_error_gives_the_general_reason_and_is_logged_once(caplog:
     assert record.getMessage().startswith("the reason for a bad record was not found")
 
 
-def test_a_reason_that_is_no_utf8_becomes_the_general_reason() -> None:
+def test_a_reason_that_is_not_utf8_becomes_the_general_reason() -> None:
     assert reason_or_general(lambda value: "field \ud800", b"") == GENERAL
     assert reason_or_general(lambda value: None, b"") == GENERAL
     assert reason_or_general(utf8_rejection, b"\xff") == "not UTF-8: byte 0xff at position 0"
@@ -192,7 +192,7 @@ def test_the_reason_for_a_bad_line_of_csv(value: bytes, reason: str) -> None:
     assert csv_rejection(value, LINE, {}) == reason
 
 
-def test_csv_options_are_used() -> None:
+def test_a_good_line_of_csv_has_no_reason() -> None:
     assert csv_rejection(b"a;-;true;2026-01-31", LINE, {"Sep": ";", "nullValue": "-"}) is None
     assert csv_rejection(b'"a, b",1,TRUE,2026-01-31 08:00:00\n', LINE, {}) is None
 
@@ -250,7 +250,7 @@ def test_csv_is_split_as_the_options_say(value: bytes, options: dict[str, str], 
         (b"1_000,1,1", 'field price: "1_000" is not a double'),
     ],
 )
-def test_numbers_in_csv(value: bytes, reason: str) -> None:
+def test_the_reason_for_a_bad_number_in_csv(value: bytes, reason: str) -> None:
     numbers = StructType([StructField("price", DoubleType()), StructField("wei", DecimalType(38, 0)), PAIR.fields[1]])
     assert csv_rejection(value, numbers, {}) == reason
 

@@ -61,7 +61,7 @@ def is_refused(pipeline: Pipeline) -> bool:
     return bool(written_before(directory, pipeline, identity.of_pipeline(pipeline)))
 
 
-def test_another_name_in_the_same_file_is_refused_with_all_outputs(file: Path) -> None:
+def test_a_renamed_pipeline_is_refused_with_all_its_outputs(file: Path) -> None:
     renamed = change(file, "name: bikes\n", "name: bikes2\n")
     with pytest.raises(WrongCheckpoint) as refused:
         check(renamed, [])
@@ -78,7 +78,7 @@ def test_another_name_in_the_same_file_is_refused_with_all_outputs(file: Path) -
         check(renamed, ["takings"])
 
 
-def test_a_query_that_has_a_checkpoint_under_the_new_name_goes_on(file: Path) -> None:
+def test_a_query_that_has_a_checkpoint_under_the_new_name_continues(file: Path) -> None:
     renamed = change(file, "name: bikes\n", "name: bikes2\n")
     add_run(renamed)
     check(renamed, [])
@@ -107,7 +107,7 @@ def test_one_file_may_serve_several_clusters(file: Path, bootstrap: str | None, 
     assert is_refused(renamed) == is_same
 
 
-def test_the_same_name_with_another_state_directory_is_told_where_its_state_is(file: Path) -> None:
+def test_another_state_directory_is_refused_with_the_path_of_the_former_one(file: Path) -> None:
     pipeline = load(file)
     former = default_directory(file, "bikes").path
     other = StateDirectory(former.with_name("other"))
@@ -119,8 +119,8 @@ def test_the_same_name_with_another_state_directory_is_told_where_its_state_is(f
     assert f"; run with --state {former}, or run `" in str(refused.value)
 
 
-def test_what_may_not_be_read_is_not_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests may run as root, who may read all."""
+def test_unreadable_files_count_as_missing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors are simulated, because the tests may run as root, who may read everything."""
     renamed = change(file, "name: bikes\n", "name: bikes2\n")
     default_directory(file, "bikes").write_status({"file": "/elsewhere/pipeline.yaml"})
     stat = os.stat
@@ -159,20 +159,20 @@ def test_the_state_of_another_file_does_not_matter(
     [("topic: rentals, ", "topic: returns, dead_letter: rentals.dead, "), ("bikes.takings", "x}  # ")],
 )
 def test_only_the_same_records_in_the_same_outputs_are_refused(file: Path, before: str, after: str) -> None:
-    """One file may serve several pipelines, by variables: they may write one topic from different ones."""
+    """One file may describe several pipelines, by variables, which write one topic from different sources."""
     renamed = change(change(file, "name: bikes\n", "name: bikes2\n").file, before, after)
     directory = default_directory(file, "bikes2")
     queries = {"takings": identity.of_pipeline(renamed)["takings"]}
     assert written_before(directory, renamed, queries) == []
 
 
-def test_a_query_that_never_planned_a_batch_wrote_nothing(file: Path) -> None:
+def test_a_query_that_never_planned_a_batch_is_not_refused(file: Path) -> None:
     for offsets in default_directory(file, "bikes").checkpoints.glob("*/offsets/0"):
         offsets.unlink()
     assert not is_refused(change(file, "name: bikes\n", "name: bikes2\n"))
 
 
-def test_damaged_state_of_others_is_ignored(file: Path) -> None:
+def test_damaged_state_of_other_pipelines_is_ignored(file: Path) -> None:
     write_json(default_directory(file, "broken").path / "status.json", {"file": str(file)})
     (default_directory(file, "broken").path / "identity.json").write_text("no JSON")
     write_json(default_directory(file, "bare").path / "status.json", {"file": str(file)})

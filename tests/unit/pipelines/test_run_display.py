@@ -1,4 +1,4 @@
-"""What a person sees of a run: short numbers, a table on a terminal, one line every ten seconds elsewhere."""
+"""The display of a run: short numbers, a table on a terminal, one line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_numbers_are_short(value: float | None, text: str) -> None:
     assert display.number(value) == text
 
 
-def test_a_sparkline_reaches_from_nothing_to_the_largest() -> None:
+def test_a_sparkline_is_scaled_from_zero_to_the_largest_value() -> None:
     assert display.sparkline([0, 1, 4, 8]) == "▁▂▅█"
     assert display.sparkline([0, 0]) == "▁▁"
     assert display.sparkline([]) == ""
@@ -49,7 +49,7 @@ def drawn(renderable: object, width: int = 200) -> str:
     return file.getvalue()
 
 
-def test_what_a_run_is_about_before_its_first_rows() -> None:
+def test_the_phase_of_a_run_is_shown_until_its_first_batch() -> None:
     new = QueryStatus(name="counts", state="starting")
     idle = replace(new, name="lake", state="running")
     begun = replace(STATUS, queries=(new, idle))
@@ -71,7 +71,7 @@ def test_queries_that_a_run_leaves_out_are_not_counted() -> None:
     assert display.line(running).startswith("11:00:05 shop running · 1 of 1 queries running · 12.3k rows/s in")
 
 
-def test_the_table_shows_everything() -> None:
+def test_the_table_shows_all_numbers_of_a_query() -> None:
     text = drawn(display.table(STATUS, 200))
     assert "● shop  running, continuous, since 2026-11-15 10:59:00 UTC, process 42 on here" in text
     row = next(line for line in text.splitlines() if line.startswith("counts"))
@@ -116,8 +116,8 @@ def test_every_state_can_be_drawn(state: str) -> None:
 def test_an_unknown_lag_is_not_shown_as_zero(
     lags: list[tuple[int | None, float | None, int | None]], expected: str | None
 ) -> None:
-    """By query: records, seconds and the last batch. Without a batch, the position is unknown; one with a batch and
-    without a lag reads no topic."""
+    """`lags` has the records, the seconds and the last batch of each query. Without a batch, the position is unknown; a
+    query with a batch and without a lag reads no topic."""
     queries = tuple(
         replace(COUNTS, lag_records=records, lag_seconds=seconds, batch_id=batch) for records, seconds, batch in lags
     )
@@ -125,12 +125,12 @@ def test_an_unknown_lag_is_not_shown_as_zero(
     assert [part for part in parts if part.startswith("lag")] == ([expected] if expected else [])
 
 
-def test_what_holds_a_run_up_is_shown() -> None:
+def test_the_note_of_a_run_is_shown() -> None:
     held_up = replace(STATUS, note="localhost:9092 does not answer")
     assert "localhost:9092 does not answer" in drawn(display.table(held_up, 200))
 
 
-def test_without_a_terminal_a_line_every_ten_seconds() -> None:
+def test_without_a_terminal_a_line_is_printed_every_ten_seconds() -> None:
     out, err = io.StringIO(), io.StringIO()
     with display.PlainDisplay(out, err, lambda: "2026-11-15T11:00:25.500Z") as plain:
         for second in range(25):
@@ -174,7 +174,7 @@ def test_the_line_of_a_run_that_has_ended_is_printed_once() -> None:
     assert sum("shop finished" in line for line in out.getvalue().splitlines()) == 1
 
 
-def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:
+def test_on_a_terminal_the_table_is_redrawn_and_the_summary_stays() -> None:
     terminal = io.StringIO()
     console = Console(file=terminal, force_terminal=True, width=200)
     with display.LiveDisplay(console) as live:
@@ -185,12 +185,12 @@ def test_on_a_terminal_the_table_is_renewed_and_the_summary_stays() -> None:
     assert "2,000,000" in text.rpartition("\x1b[2K")[2]
 
 
-def test_what_a_start_waits_for_is_shown_once() -> None:
+def test_the_message_of_a_run_is_shown_once() -> None:
     starting = replace(STATUS, state="starting", message="starting Java", queries=())
     assert drawn(display.table(starting, 200)).count("starting Java") == 1
     assert drawn(display.table(replace(STATUS, message="held up"), 200)).count("held up") == 1
 
 
-def test_a_watermark_that_has_not_begun_is_none() -> None:
+def test_an_unset_watermark_is_shown_as_a_dash() -> None:
     assert display.readable_timestamp("1970-01-01T00:00:00.000Z") == "-"
     assert display.readable_timestamp(None) == "-"

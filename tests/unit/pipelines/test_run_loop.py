@@ -1,4 +1,4 @@
-"""The loop that keeps queries running, with scripted queries: restarts, ends, stops, messages."""
+"""The loop that keeps the queries of a run going, tested with scripted queries: restarts, ends, stops, messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.stop_request import Stop
 
 
-class Script:
+class ScriptedQuery:
     """A query that the test controls: it runs until it is stopped."""
 
     def __init__(self, error: Exception | None = None, active: bool = True, writing: bool = False) -> None:
@@ -32,7 +32,7 @@ class Script:
         self.stopped = threading.Event()
         self.reports: list[dict[str, Any]] = []
 
-    def batch(self, number: int, rows: int = 10) -> Script:
+    def batch(self, number: int, rows: int = 10) -> ScriptedQuery:
         offsets = {"endOffset": {"t": {"0": number}}, "latestOffset": {"t": {"0": number}}}
         stamp = f"2026-11-15T11:00:{number:02}.000Z"
         took = {"triggerExecution": 5, "addBatch": 5}
@@ -82,7 +82,7 @@ class RecordingDisplay(Silence):
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LOOK_EVERY_S", 0.005)
     monkeypatch.setattr(running, "STATUS_EVERY_S", 0.005)
     monkeypatch.setattr(running, "STOP_LOOK_EVERY_S", 0.005)
@@ -100,11 +100,11 @@ def display() -> RecordingDisplay:
 
 
 def make_run(
-    directory: StateDirectory, display: RecordingDisplay, stop: Stop | None = None, **queries: list[Script]
+    directory: StateDirectory, display: RecordingDisplay, stop: Stop | None = None, **queries: list[ScriptedQuery]
 ) -> Run:
     """Each job takes its scripts one after the other, as often as it is started."""
 
-    def starter(scripts: list[Script]) -> Callable[[], Script]:
+    def starter(scripts: list[ScriptedQuery]) -> Callable[[], ScriptedQuery]:
         return lambda: scripts.pop(0)
 
     status = RunStatus(pipeline="p", mode="continuous", state="starting", pid=1, host="h", started="a", updated="b")
@@ -112,8 +112,8 @@ def make_run(
     return Run(jobs, directory, display, stop or Stop(), status, lambda: 0.5)
 
 
-def ended(*batches: int, error: Exception | None = None) -> Script:
-    script = Script(error, active=False)
+def ended(*batches: int, error: Exception | None = None) -> ScriptedQuery:
+    script = ScriptedQuery(error, active=False)
     for number in batches:
         script.batch(number)
     return script
@@ -158,15 +158,15 @@ def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(
     run.broker = Ends()
     run.left_out = [Gauge(QueryStatus(name="two", state="not running"), {TopicPartition("t", 0): 3})]
     status = run.to_the_end()
-    assert status.state == "finished", "which it would not be if the query counted"
+    assert status.state == "finished", "a query that is left out does not keep the run from finishing"
     assert [(query.name, query.state, query.lag_records) for query in status.queries] == [
         ("one", "finished", 1),
         ("two", "not running", 7),
     ]
 
 
-def test_few_queries_start_at_once(directory: StateDirectory, display: RecordingDisplay) -> None:
-    scripts = [Script() for _ in range(5)]
+def test_only_a_few_queries_start_at_the_same_time(directory: StateDirectory, display: RecordingDisplay) -> None:
+    scripts = [ScriptedQuery() for _ in range(5)]
     for script in scripts:
         script.message = "Initializing sources"
     waiting = {str(index): [script] for index, script in enumerate(scripts)}
@@ -217,7 +217,7 @@ def test_a_query_that_failed_for_an_unknown_reason_is_replanned(
 def test_a_batch_write_that_ended_before_it_could_be_cancelled_has_finished(
     directory: StateDirectory, display: RecordingDisplay, rows: int | None, state: str
 ) -> None:
-    class Write(Script):
+    class Write(ScriptedQuery):
         def stop(self) -> None:
             super().stop()
             if rows is not None:
@@ -238,10 +238,10 @@ def test_a_batch_write_that_ended_before_it_could_be_cancelled_has_finished(
     assert status.state == state
 
 
-def test_a_query_has_started_when_it_computes(
+def test_a_query_has_started_once_it_submitted_a_job(
     directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = Script(writing=True), Script()
+    first, second = ScriptedQuery(writing=True), ScriptedQuery()
     stop, has_submitted = Stop(), False
     waiting = {"first": [first], "second": [second]}
 
@@ -262,9 +262,13 @@ def test_a_query_has_started_when_it_computes(
 
 
 def test_a_query_that_only_gets_offsets_has_started(directory: StateDirectory, display: RecordingDisplay) -> None:
-    first, second, stop = Script(), Script(), Stop()
+    first, second, stop = ScriptedQuery(), ScriptedQuery(), Stop()
     first.message = "Getting offsets from a topic"
-    stop_when(display, lambda status: all(query.state == "running" for query in status.queries), lambda: _once(stop))
+    stop_when(
+        display,
+        lambda status: all(query.state == "running" for query in status.queries),
+        lambda: _request_stop_once(stop),
+    )
     assert make_run(directory, display, stop, first=[first], second=[second]).to_the_end().state == "stopped"
 
 
@@ -277,10 +281,8 @@ def test_slowness_is_reported_once_if_spark_gives_up_on_a_worker(
     assert display.lines.count(running.SLOW) == 1
 
 
-def test_too_many_bad_records_end_the_run_where_the_file_says_so(
-    directory: StateDirectory, display: RecordingDisplay
-) -> None:
-    script = Script().batch(0)
+def test_more_bad_records_than_fail_above_fail_the_run(directory: StateDirectory, display: RecordingDisplay) -> None:
+    script = ScriptedQuery().batch(0)
     script.reports[0]["observedMetrics"] = {"orders.parsed": {"records": 1000, "bad": 400}}
     run = make_run(directory, display, one=[script])
     run.bad_records = BadRecords([Rule("orders", "they are left out", fail_above=10.0)], set())
@@ -291,7 +293,7 @@ def test_too_many_bad_records_end_the_run_where_the_file_says_so(
     assert script.stopped.is_set()
 
 
-def test_a_run_that_finished_with_bad_records_alone_says_so(
+def test_a_finished_run_reports_that_all_its_records_were_bad(
     directory: StateDirectory, display: RecordingDisplay
 ) -> None:
     script = ended(0)
@@ -303,7 +305,9 @@ def test_a_run_that_finished_with_bad_records_alone_says_so(
     assert (status.state, status.message, display.lines) == ("finished", warning, [])
 
 
-def test_a_refusal_at_the_end_leaves_the_other_lines(directory: StateDirectory, display: RecordingDisplay) -> None:
+def test_a_run_that_fails_at_its_end_keeps_its_other_messages(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
     script = ended(0)
     script.reports[0] |= {
         "observedMetrics": {"orders.parsed": {"records": 6, "bad": 6}},
@@ -338,7 +342,7 @@ def test_every_failure_is_written_to_a_file_in_full(directory: StateDirectory, d
 def test_a_lasting_failure_ends_the_run_and_stops_the_others(
     directory: StateDirectory, display: RecordingDisplay
 ) -> None:
-    other = Script()
+    other = ScriptedQuery()
     lost = RuntimeError("DataLoss: t-0: offsets 3 to 8 are gone")
     status = make_run(directory, display, other=[other], one=[ended(error=lost)]).to_the_end()
     assert status.state == "failed"
@@ -361,7 +365,7 @@ def test_an_unknown_failure_of_the_same_batch_ends_the_run(
 def test_a_query_that_cannot_be_started_fails_like_one_that_ends(
     directory: StateDirectory, display: RecordingDisplay
 ) -> None:
-    def start() -> Script:
+    def start() -> ScriptedQuery:
         raise ValueError("[UNRESOLVED_COLUMN] no column x")
 
     run = make_run(directory, display)
@@ -381,7 +385,7 @@ def stop_when(display: RecordingDisplay, condition: Callable[[RunStatus], bool],
 
 
 def test_the_stop_file_ends_the_run(directory: StateDirectory, display: RecordingDisplay) -> None:
-    query = Script().batch(0)
+    query = ScriptedQuery().batch(0)
     stop_when(display, lambda status: bool(status.queries) and status.queries[0].rows_in == 10, directory.request_stop)
     status = make_run(directory, display, one=[query]).to_the_end()
     assert status.state == "stopped"
@@ -389,8 +393,8 @@ def test_the_stop_file_ends_the_run(directory: StateDirectory, display: Recordin
     assert query.stopped.is_set()
 
 
-def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, display: RecordingDisplay) -> None:
-    stop, query = Stop(), Script(writing=True).batch(0)
+def test_a_stop_lets_the_running_batch_finish(directory: StateDirectory, display: RecordingDisplay) -> None:
+    stop, query = Stop(), ScriptedQuery(writing=True).batch(0)
     looks = 0
 
     def look(status: RunStatus) -> None:
@@ -410,12 +414,12 @@ def test_a_stop_lets_the_batch_under_way_finish(directory: StateDirectory, displ
     assert (status.state, status.message, status.queries[0].rows_in) == ("stopped", "Ctrl-C", 20)
 
 
-def end_during_stop(display: RecordingDisplay, stop: Stop, query: Script, error: Exception | None) -> None:
+def end_during_stop(display: RecordingDisplay, stop: Stop, query: ScriptedQuery, error: Exception | None) -> None:
     """Request a stop while the query writes; then let it end by itself."""
 
     def look(status: RunStatus) -> None:
         if status.state == "running" and status.queries and status.queries[0].rows_in:
-            _once(stop)
+            _request_stop_once(stop)
         if status.state == "stopping" and query.active:
             query.active, query.error = False, error
 
@@ -423,7 +427,7 @@ def end_during_stop(display: RecordingDisplay, stop: Stop, query: Script, error:
 
 
 def test_a_batch_that_fails_during_a_stop_fails_the_run(directory: StateDirectory, display: RecordingDisplay) -> None:
-    stop, query = Stop(), Script(writing=True).batch(0)
+    stop, query = Stop(), ScriptedQuery(writing=True).batch(0)
     end_during_stop(display, stop, query, RuntimeError("the sink is full"))
     status = make_run(directory, display, stop, one=[query]).to_the_end()
     assert (status.state, status.message) == ("failed", "one: RuntimeError: the sink is full")
@@ -434,10 +438,10 @@ def test_a_batch_that_fails_during_a_stop_fails_the_run(directory: StateDirector
 @pytest.mark.parametrize(
     ("mode", "state"), [("batch", "finished"), ("until caught up", "finished"), ("continuous", "stopped")]
 )
-def test_a_query_that_ends_by_itself_during_a_stop(
+def test_the_state_of_a_query_that_ends_by_itself_during_a_stop(
     directory: StateDirectory, display: RecordingDisplay, mode: str, state: str
 ) -> None:
-    stop, query = Stop(), Script(writing=True).batch(0)
+    stop, query = Stop(), ScriptedQuery(writing=True).batch(0)
     end_during_stop(display, stop, query, None)
     run = make_run(directory, display, stop, one=[query])
     run.status = replace(run.status, mode=mode)
@@ -445,8 +449,8 @@ def test_a_query_that_ends_by_itself_during_a_stop(
     assert (status.state, status.queries[0].state, status.message) == (state, state, "SIGTERM")
 
 
-class Lost(Script):
-    """A query whose JVM is gone once `lost` is set."""
+class QueryWithoutJvm(ScriptedQuery):
+    """A query whose JVM has died once `lost` is set."""
 
     lost = False
 
@@ -463,8 +467,8 @@ class Lost(Script):
         return super().lastProgress
 
 
-def test_a_run_whose_jvm_is_gone_ends_as_failed(directory: StateDirectory, display: RecordingDisplay) -> None:
-    queries = [Lost().batch(0), Lost().batch(0)]
+def test_a_run_whose_jvm_died_ends_as_failed(directory: StateDirectory, display: RecordingDisplay) -> None:
+    queries = [QueryWithoutJvm().batch(0), QueryWithoutJvm().batch(0)]
 
     def look(status: RunStatus) -> None:
         if status.queries and all(query.rows_in for query in status.queries):
@@ -487,7 +491,7 @@ def test_a_second_stop_request_does_not_wait(
     directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 3600.0)
-    stop, query = Stop(), Script(writing=True).batch(0)
+    stop, query = Stop(), ScriptedQuery(writing=True).batch(0)
 
     def look(status: RunStatus) -> None:
         if not stop.at_once and status.queries and status.queries[0].rows_in:
@@ -506,10 +510,11 @@ def test_a_stop_waits_no_longer_than_its_limit(
     directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 0.1)
-    stop = Stop("Ctrl-C")
-    run = make_run(directory, display, stop, one=[Script(writing=True).batch(0)])
-    stop.reason = None
-    stop_when(display, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
+    stop = Stop()
+    run = make_run(directory, display, stop, one=[ScriptedQuery(writing=True).batch(0)])
+    stop_when(
+        display, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _request_stop_once(stop)
+    )
     done = threading.Thread(target=run.to_the_end)
     done.start()
     done.join(PATIENCE_S)
@@ -522,7 +527,7 @@ def test_a_stop_waits_for_a_batch_that_makes_progress(
     directory: StateDirectory, display: RecordingDisplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LAST_BATCH_S", 2.0)
-    stop, query = Stop(), Script(writing=True).batch(0)
+    stop, query = Stop(), ScriptedQuery(writing=True).batch(0)
     beats: list[float] = []
 
     def pulse() -> int:
@@ -531,21 +536,25 @@ def test_a_stop_waits_for_a_batch_that_makes_progress(
             query.batch(1)
         return len(beats)
 
-    stop_when(display, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _once(stop))
+    stop_when(
+        display, lambda status: bool(status.queries) and status.queries[0].rows_in > 0, lambda: _request_stop_once(stop)
+    )
     run = make_run(directory, display, stop, one=[query])
     run.pulse = pulse
     assert run.to_the_end().queries[0].rows_in == 20
 
 
-def _once(stop: Stop) -> None:
+def _request_stop_once(stop: Stop) -> None:
     if stop.reason is None:
         stop.request("SIGTERM")
 
 
-def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, display: RecordingDisplay) -> None:
+def test_a_stop_ends_the_pause_before_a_restart(directory: StateDirectory, display: RecordingDisplay) -> None:
     stop = Stop()
     stop_when(
-        display, lambda status: bool(status.queries) and status.queries[0].state == "restarting", lambda: _once(stop)
+        display,
+        lambda status: bool(status.queries) and status.queries[0].state == "restarting",
+        lambda: _request_stop_once(stop),
     )
     run = make_run(directory, display, stop, one=[ended(error=ConnectionError("away"))])
     run.chance = lambda: 1e6
@@ -553,7 +562,7 @@ def test_a_stop_during_the_pause_before_a_restart(directory: StateDirectory, dis
     assert (status.state, status.queries[0].state) == ("stopped", "stopped")
 
 
-def test_a_query_that_a_stop_kept_from_starting_is_stopped(
+def test_a_query_that_did_not_start_because_of_a_stop_is_stopped(
     directory: StateDirectory, display: RecordingDisplay
 ) -> None:
     stop = Stop()
@@ -570,7 +579,7 @@ def test_a_status_that_cannot_be_written_is_reported_once(tmp_path: Path, displa
     assert "status" in display.lines[0]
 
 
-def test_a_batch_reports_its_dead_letters(directory: StateDirectory, display: RecordingDisplay) -> None:
+def test_a_batch_run_reports_its_dead_letters(directory: StateDirectory, display: RecordingDisplay) -> None:
     script = ended(0)
     script.reports[0]["sink"] = {"numOutputRows": 1452}
     run = make_run(directory, display, **{"rides.dead-letters": [script], "out": [ended(0)]})

@@ -92,6 +92,8 @@ def test_options_of_the_source_override_those_of_the_pipeline() -> None:
 
 
 def test_read_committed_is_the_default_isolation_level() -> None:
+    options = topic_options(pipeline(), SOURCE, Mode.CONTINUOUS, Range())
+    assert options["kafka.isolation.level"] == "read_committed"
     source = replace(SOURCE, options={"kafka.isolation.level": "read_uncommitted"})
     options = topic_options(pipeline(), source, Mode.CONTINUOUS, Range())
     assert options["kafka.isolation.level"] == "read_uncommitted"
@@ -125,11 +127,13 @@ ALL = ("_key", "_topic", "_partition", "_offset", "_timestamp")
         ("select id from events", {"value": "to_json(struct(*))"}, ALL),
     ],
 )
-def test_only_columns_named_in_the_pipeline_are_read(sql: str, sink: dict[str, str], columns: tuple[str, ...]) -> None:
+def test_only_metadata_columns_named_in_the_pipeline_are_read(
+    sql: str, sink: dict[str, str], columns: tuple[str, ...]
+) -> None:
     assert needed_metadata(pipeline(sql, **sink), SOURCE) == columns
 
 
-def test_watermarks_whole_rows_and_python_steps_need_columns_too() -> None:
+def test_watermarks_whole_rows_and_python_steps_need_metadata_columns() -> None:
     source = replace(SOURCE, watermark=Watermark(column="_timestamp", delay="1 second"), deduplicate=("_key",))
     assert needed_metadata(pipeline(source=source), source) == ("_key", "_timestamp")
     console = ConsoleSink(name="c", place=PLACE, view="events")

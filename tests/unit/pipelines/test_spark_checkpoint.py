@@ -1,4 +1,4 @@
-"""What is read from a Spark checkpoint, and when the batch that Spark forgets is planned."""
+"""A Spark checkpoint: its position, and when Moldau plans a batch that Spark owes and would not run by itself."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_an_owed_batch_is_planned_as_spark_would(tmp_path: Path) -> None:
     ("planned", "committed", "operator"),
     [
         pytest.param({0: 10}, {0: 10}, "stateStoreSave", id="the watermark did not move"),
-        pytest.param({0: 0, 1: 10}, {0: 10}, "stateStoreSave", id="a batch is under way"),
-        pytest.param({0: 0}, {}, "stateStoreSave", id="nothing is done"),
-        pytest.param({}, {}, None, id="nothing is there"),
+        pytest.param({0: 0, 1: 10}, {0: 10}, "stateStoreSave", id="a batch is running"),
+        pytest.param({0: 0}, {}, "stateStoreSave", id="no batch is committed"),
+        pytest.param({}, {}, None, id="no batch is planned"),
         pytest.param({0: 0}, {0: 10}, None, id="no state"),
-        pytest.param({0: 0}, {0: 10}, "dedupeWithinWatermark", id="state that is only forgotten"),
+        pytest.param({0: 0}, {0: 10}, "dedupeWithinWatermark", id="state that gives no rows when it is dropped"),
     ],
 )
 def test_no_batch_is_owed(
@@ -63,7 +63,7 @@ def test_no_batch_is_owed(
 
 
 @pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1", "v1\nno JSON\n{}", "v1\n[]\n{}", 'v1\n{"conf":{}}\n{}'])
-def test_files_in_another_format_are_left_alone(text: str, tmp_path: Path) -> None:
+def test_files_in_another_format_are_ignored(text: str, tmp_path: Path) -> None:
     spark_checkpoint = checkpoint(tmp_path, {0: 0}, {0: 10})
     (tmp_path / "offsets" / "0").write_text(text)
     assert not spark_checkpoint.plan_owed_batch()
@@ -71,13 +71,13 @@ def test_files_in_another_format_are_left_alone(text: str, tmp_path: Path) -> No
     assert spark_checkpoint.position() == {}
 
 
-def test_the_last_batch_closes_everything(tmp_path: Path) -> None:
+def test_the_last_batch_closes_all_windows(tmp_path: Path) -> None:
     assert checkpoint(tmp_path, {3: 10}, {3: 10}).plan_last_batch()
     plan = json.loads((tmp_path / "offsets" / "4").read_text().split("\n")[1])
     assert plan["batchWatermarkMs"] == END_OF_TIME_MS
 
 
-def test_the_position_is_that_of_the_last_batch_that_is_done(tmp_path: Path) -> None:
+def test_the_position_is_that_of_the_last_committed_batch(tmp_path: Path) -> None:
     spark_checkpoint = checkpoint(tmp_path, {0: 0, 1: 0}, {0: 0})
     (tmp_path / "offsets" / "1").write_text('v1\n{"batchWatermarkMs":0}\n{"t": {"0": 999}}')
     assert spark_checkpoint.position() == {TopicPartition("t", 0): 100, TopicPartition("t", 1): 7}

@@ -1,4 +1,4 @@
-"""The state directory of a pipeline: one run at a time, whatever kills it; files that are whole or not there."""
+"""The state directory of a pipeline: one run at a time, no lock left by a killed run, and no half-written files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from moldau.pipelines.running.state_directory import (
     write_json,
 )
 
-US = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
+HOLDER = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
 
 HOLD = """
 import sys
@@ -44,7 +44,7 @@ def directory(tmp_path: Path) -> StateDirectory:
     return StateDirectory(tmp_path / "bookstore")
 
 
-def holding(directory: StateDirectory) -> subprocess.Popen[str]:
+def lock_in_another_process(directory: StateDirectory) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(directory.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -53,62 +53,62 @@ def holding(directory: StateDirectory) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_run_is_refused_and_told_who_runs(directory: StateDirectory) -> None:
-    with holding(directory) as other:
+def test_a_second_run_is_refused_with_the_process_of_the_first(directory: StateDirectory) -> None:
+    with lock_in_another_process(directory) as other:
         assert directory.holder() == Holder(4711, "elsewhere", "noon")
         with (
             pytest.raises(AlreadyRunning, match=r"bookstore .* process 4711 on elsewhere since noon"),
-            directory.locked(US),
+            directory.locked(HOLDER),
         ):
             pass
         other.communicate()
     assert directory.holder() is None
-    with directory.locked(US):
-        assert directory.holder() == US
+    with directory.locked(HOLDER):
+        assert directory.holder() == HOLDER
 
 
 def test_a_killed_run_leaves_no_lock(directory: StateDirectory) -> None:
-    with holding(directory) as other:
+    with lock_in_another_process(directory) as other:
         other.send_signal(signal.SIGKILL)
         other.communicate()
     assert directory.holder() is None
-    with directory.locked(US):
-        assert directory.holder() == US
+    with directory.locked(HOLDER):
+        assert directory.holder() == HOLDER
 
 
-def test_an_exception_lets_go_of_the_lock(directory: StateDirectory) -> None:
-    with pytest.raises(ZeroDivisionError), directory.locked(US):
+def test_an_exception_releases_the_lock(directory: StateDirectory) -> None:
+    with pytest.raises(ZeroDivisionError), directory.locked(HOLDER):
         _ = 1 // 0
     assert directory.holder() is None
 
 
-def look(path: Path, done: Connection) -> None:
+def poll_holder(path: Path, done: Connection) -> None:
     directory = StateDirectory(path)
     done.send("looking")
     while not done.poll():
         directory.holder()
 
 
-def test_those_who_look_are_not_in_the_way(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`status` takes the lock for an instant; a run that starts just then is not refused for it."""
+def test_reading_the_holder_does_not_block_a_run(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` takes the lock for an instant; a run that starts just then is not refused because of that."""
     monkeypatch.setattr(state_directory, "LOCK_PATIENCE_S", PATIENCE_S)  # the instant may be long on a busy machine
-    with directory.locked(US):
+    with directory.locked(HOLDER):
         pass
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    watcher = context.Process(target=look, args=(directory.path, theirs))
+    watcher = context.Process(target=poll_holder, args=(directory.path, theirs))
     watcher.start()
     assert ours.recv() == "looking"
     try:
         for _ in range(300):
-            with directory.locked(US):
+            with directory.locked(HOLDER):
                 pass
     finally:
         ours.send(None)
         watcher.join()
 
 
-def test_status_is_read_back_and_missing_is_none(directory: StateDirectory) -> None:
+def test_a_status_is_read_back_and_a_missing_one_is_none(directory: StateDirectory) -> None:
     assert directory.read_status() is None
     directory.write_status({"state": "running", "queries": []})
     assert directory.read_status() == {"state": "running", "queries": []}
@@ -133,6 +133,7 @@ def test_a_reader_never_sees_half_a_status(directory: StateDirectory) -> None:
         while len(seen) < 50:
             status = directory.read_status()
             assert status is not None
+            assert writer.is_alive()
             seen.add(status["text"])
     finally:
         ours.send(None)
@@ -140,23 +141,23 @@ def test_a_reader_never_sees_half_a_status(directory: StateDirectory) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '"running"'])
-def test_a_file_that_is_none_of_ours_is_refused_in_words(directory: StateDirectory, text: str) -> None:
+def test_a_status_file_that_no_run_wrote_is_refused(directory: StateDirectory, text: str) -> None:
     directory.path.mkdir(parents=True)
     (directory.path / "status.json").write_text(text)
     with pytest.raises(StateRefused, match=r"status\.json is not what a run wrote"):
         directory.read_status()
 
 
-def test_a_directory_that_cannot_be_made_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     blocked = StateDirectory(tmp_path / "file" / "bookstore")
-    with pytest.raises(StorageFault, match="bookstore"), blocked.locked(US):
+    with pytest.raises(StorageFault, match="bookstore"), blocked.locked(HOLDER):
         pass
     with pytest.raises(StorageFault, match=r"status\.json"):
         blocked.write_status({})
 
 
-def test_stop_is_asked_for_and_forgotten(directory: StateDirectory) -> None:
+def test_a_stop_request_is_stored_and_removed(directory: StateDirectory) -> None:
     directory.path.mkdir()
     assert not directory.stop_requested()
     directory.request_stop()
@@ -166,7 +167,7 @@ def test_stop_is_asked_for_and_forgotten(directory: StateDirectory) -> None:
     assert not directory.stop_requested()
 
 
-def test_what_a_checkpoint_tells(directory: StateDirectory) -> None:
+def test_the_progress_and_state_of_a_checkpoint(directory: StateDirectory) -> None:
     checkpoint = directory.checkpoint("counts")
     assert (directory.queries(), directory.query_id("counts")) == ([], None)
     write_json(checkpoint / "metadata", {"id": "7"})
@@ -183,7 +184,7 @@ def test_what_a_checkpoint_tells(directory: StateDirectory) -> None:
     assert directory.queries() == []
 
 
-def test_a_removal_that_was_killed_is_finished_by_the_next(
+def test_a_killed_removal_is_finished_by_the_next_one(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a container, the next run has the same process id."""
@@ -202,7 +203,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(
     assert list(directory.checkpoints.iterdir()) == []
 
 
-def test_where_state_is_kept(tmp_path: Path) -> None:
+def test_the_default_state_directory(tmp_path: Path) -> None:
     assert known_directories(tmp_path) == []
     ours = default_directory(tmp_path / "pipeline.yaml", "bookstore")
     assert ours.path == tmp_path / ".moldau" / "pipelines" / "bookstore"

@@ -134,7 +134,7 @@ def test_long_runs_of_blanks_are_read_once() -> None:
         'sql: "select \\t ${long} \\\n      from «b»"',
     ],
 )
-def test_a_word_of_sql_is_found_whatever_the_style(sql: str, tmp_path: Path) -> None:
+def test_a_word_of_sql_is_found_in_every_yaml_style(sql: str, tmp_path: Path) -> None:
     text, places = marked(
         WHOLE.replace("sinks:", f"steps:\n  - name: s\n    {sql}\nsinks:") + "vars: {long: longer than it}\n"
     )

@@ -1,4 +1,4 @@
-"""The workbench without Spark: changed files, questions and answers over a socket, rows as text."""
+"""The workbench without Spark: changed files, questions to a running `moldau pipeline dev` over a socket, previews."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -77,25 +78,26 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Answer = Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]]
 
 
-def answering(file: Path, answer: Answer, times: int = 1) -> Iterator[None]:
+@contextmanager
+def answering(file: Path, answer: Answer) -> Iterator[None]:
+    """Answer one question for the pipeline file in a thread."""
     ready = threading.Event()
 
     def serve() -> None:
         with questions.listening(file) as listener:
             assert listener is not None
             ready.set()
-            for _ in range(times):
-                while not questions.answer_one(listener, answer, 0.05):
-                    pass
+            while not questions.answer_one(listener, answer, 0.05):
+                pass
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(PATIENCE_S)
     yield
     thread.join()
 
 
-def test_without_a_dev_there_is_no_answer(file: Path) -> None:
+def test_ask_returns_none_without_a_running_dev(file: Path) -> None:
     assert questions.ask(file, "check", {}, pytest.fail) is None
     path = questions.socket_path(file)
     assert path is not None
@@ -110,7 +112,7 @@ def test_without_a_dev_there_is_no_answer(file: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_dev_needs_no_locks_of_the_file_system(file: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_starts_on_a_file_system_without_locks(file: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def try_lock(fd: int) -> bool:
         raise OSError(code, "no locks here")
 
@@ -119,7 +121,7 @@ def test_a_dev_needs_no_locks_of_the_file_system(file: Path, code: int, monkeypa
         assert listener is not None
 
 
-def test_a_question_has_phases_and_an_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_gets_phases_and_an_answer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUE", "blue")
     phases: list[str] = []
 
@@ -129,26 +131,26 @@ def test_a_question_has_phases_and_an_answer(file: Path, monkeypatch: pytest.Mon
         on_phase("case one")
         return {"results": []}
 
-    for _ in answering(file, answer):
+    with answering(file, answer):
         assert questions.ask(file, "test", {"a": "b"}, phases.append, {"cases": ["one"]}) == {"results": []}
     assert phases == ["waiting for the Spark of `moldau pipeline dev` to finish its current work", "case one"]
 
 
-def test_an_error_is_the_answer(file: Path) -> None:
+def test_an_error_in_dev_is_returned_as_the_answer(file: Path) -> None:
     def refuse(question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
         raise PipelineError("there is no test case two")
 
-    for _ in answering(file, refuse):
+    with answering(file, refuse):
         assert questions.ask(file, "test", {}, lambda _: None, {"cases": ["two"]}) == {
             "failed": "there is no test case two"
         }
 
 
 @pytest.mark.parametrize("sent", [b"", b"no JSON\n", b"[]\n", b'{"version": "0.0.0-other"}\n'])
-def test_a_bad_question_does_not_stop_the_dev(file: Path, sent: bytes) -> None:
+def test_a_malformed_question_does_not_stop_dev(file: Path, sent: bytes) -> None:
     path = questions.socket_path(file)
     assert path is not None
-    for _ in answering(file, lambda question, on_phase: {"problems": []}):
+    with answering(file, lambda question, on_phase: {"problems": []}):
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(path))
             caller.sendall(sent)
@@ -159,7 +161,7 @@ def test_a_bad_question_does_not_stop_the_dev(file: Path, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [b'{"problems": [{"mess', b'{"phase": "case one"}\n{"resu', b"\xff\n"])
-def test_a_dev_that_dies_while_it_answers_is_no_answer(file: Path, sent: bytes) -> None:
+def test_ask_returns_none_if_dev_dies_while_it_answers(file: Path, sent: bytes) -> None:
     def die() -> None:
         caller, _ = listener.accept()
         with caller:
@@ -174,8 +176,8 @@ def test_a_dev_that_dies_while_it_answers_is_no_answer(file: Path, sent: bytes) 
         thread.join()
 
 
-def test_a_caller_that_does_not_read_does_not_block_the_dev(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that is stopped with Ctrl-Z, if the answer is larger than the buffers of the socket."""
+def test_a_caller_that_does_not_read_does_not_block_dev(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a caller that is stopped with Ctrl-Z, if the answer is larger than the buffers of the socket."""
     monkeypatch.setattr(questions, "CLIENT_TIMEOUT_S", 0.1)
     path = questions.socket_path(file)
     assert path is not None
@@ -197,7 +199,7 @@ def test_a_caller_that_does_not_read_does_not_block_the_dev(file: Path, monkeypa
         assert not thread.is_alive()
 
 
-def test_of_two_that_start_together_one_is_the_dev(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_devs_that_start_together_one_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second begins after the first has found no other, and before it listens."""
     refused: list[str] = []
     unlink = Path.unlink
@@ -216,7 +218,7 @@ def test_of_two_that_start_together_one_is_the_dev(file: Path, monkeypatch: pyte
             pass
 
 
-def test_paths_that_are_no_utf_8_and_long_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_paths_for_non_utf8_and_long_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert questions.socket_path(Path(os.fsdecode(b"/caf\xe9/p.yaml"))) is not None
     for letter, is_short in (("a", True), ("é", False)):  # as many letters as bytes are allowed
         directory = Path("/" + letter * (questions.PATH_LENGTH_MAX - len(f"//dev-{'0' * 16}.sock")))
@@ -224,7 +226,7 @@ def test_paths_that_are_no_utf_8_and_long_ones(tmp_path: Path, monkeypatch: pyte
         assert (questions.socket_path(tmp_path) is not None) == is_short
 
 
-def test_the_socket_is_for_this_user_alone(file: Path) -> None:
+def test_only_this_user_can_reach_the_socket(file: Path) -> None:
     path = questions.socket_path(file)
     assert path is not None
     assert not path.parent.stat().st_mode & 0o022
@@ -260,7 +262,7 @@ def test_previews_survive_json() -> None:
 # --- output -----------------------------------------------------------------------------------------------------------
 
 
-def test_rows_as_text() -> None:
+def test_a_preview_as_text() -> None:
     rows = (("1", "a\nb"), (None, "x" * 50))
     assert preview_lines(Preview(name="s", columns=("n", "text"), rows=rows, has_more=True, seconds=0.26)) == [
         "s: the first 2 rows, 0.3 s",

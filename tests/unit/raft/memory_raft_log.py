@@ -1,4 +1,5 @@
-"""A metadata log and a quorum state store in memory, which distinguish what is written from what is on disk."""
+"""A metadata log and a quorum state store in memory. The log distinguishes written batches from flushed ones: a crash
+may lose batches that were not flushed."""
 
 from __future__ import annotations
 

@@ -65,10 +65,10 @@ def _inject_fault(world: World, rng: Random) -> None:
     elif chance < 0.46 and not world.static:
         change_voters(world, rng)
     elif chance < 0.54:
-        _strike_leader(world, rng)
+        _disconnect_or_crash_leader(world, rng)
 
 
-def _strike_leader(world: World, rng: Random) -> None:
+def _disconnect_or_crash_leader(world: World, rng: Random) -> None:
     """Disconnect or crash the leader, with records in its log that not all nodes have."""
     for leader in world.leaders():
         others = [each for each in world.nodes if each != leader.id]
@@ -78,7 +78,7 @@ def _strike_leader(world: World, rng: Random) -> None:
         world.run(rng.choice([1, 10, 50]))
         if rng.random() < 0.5 and leader.is_up:
             leader.crash()
-        world.happened.append("struck")
+        world.happened.append("leader fault")
 
 
 def run_hunt(seed: int) -> World:

@@ -226,7 +226,7 @@ class _Disk:
 
     def _begin(self, log: Any) -> None:
         self._is_requested = False
-        # A truncation in between makes a flush void, as with a real log.
+        # As with a real log, a flush has no effect if the log was truncated in between.
         up_to, end_before = self._node.log.end_offset, self._node.log.headers[-1:]
         delay_ms = self._node.world.flush_delay_ms()
         self._timers.after_ms(delay_ms, lambda: self._end(log, up_to, end_before))
@@ -346,7 +346,7 @@ class World:
         if (to_id, from_id) not in self.cut and self.rng.random() >= self.loss:
             self.timers.after_ms(self._delay_ms(), lambda: settle(response))
 
-    # --- what tests call ----------------------------------------------------------------------------------------
+    # --- actions of a test --------------------------------------------------------------------------------------
 
     def run(self, ms: int) -> None:
         self.timers.advance(ms)

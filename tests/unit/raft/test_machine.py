@@ -1,4 +1,4 @@
-"""Single steps of one replica: state is on disk before it is sent, and hostile or strange requests are refused."""
+"""Single steps of one replica: state is on disk before it is sent, and hostile or invalid requests are refused."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_vote_is_on_disk_before_it_is_granted() -> None:
     assert (state.leader_epoch, state.voted_id) == (5, 2)
 
 
-def test_a_vote_that_could_not_be_written_was_not_granted() -> None:
+def test_a_vote_that_could_not_be_written_is_not_granted() -> None:
     replica = Replica()
     replica.ask(vote_request(2, 5, is_pre_vote=True))
     assert replica.quorum.leader_epoch == 5
@@ -341,7 +341,7 @@ def test_corrupt_batches_are_fetched_again() -> None:
     assert [each.request for each in replica.sent(ApiKey.FETCH)][-1:] == [outgoing.request]
 
 
-def follow_to_snapshot(replica: Replica, outgoing: OutgoingRequest, end_offset: int) -> None:
+def respond_with_snapshot_id(replica: Replica, outgoing: OutgoingRequest, end_offset: int) -> None:
     """Answer a fetch as node 2, the leader of epoch 4: the replica needs a snapshot first."""
     partition = fetch.PartitionData(
         0, current_leader=fetch.LeaderIdAndEpoch(2, 4), snapshot_id=fetch.SnapshotId(end_offset, 3), records=b""
@@ -350,11 +350,11 @@ def follow_to_snapshot(replica: Replica, outgoing: OutgoingRequest, end_offset: 
     replica.quorum.on_response(outgoing, fetch.FetchResponse(responses=topics))
 
 
-def downloading() -> Replica:
-    """A follower with the first 300 bytes of a snapshot. Its request for the next ones has failed."""
+def replica_with_a_partial_snapshot() -> Replica:
+    """Return a follower with the first 300 bytes of a snapshot, whose request for the next ones has failed."""
     replica = Replica()
     replica.ask(begin_request(2, 4))
-    follow_to_snapshot(replica, replica.sent(ApiKey.FETCH)[-1], 50)
+    respond_with_snapshot_id(replica, replica.sent(ApiKey.FETCH)[-1], 50)
     snapshot_id, leader = fetch_snapshot.ResponseSnapshotId(50, 3), fetch_snapshot.LeaderIdAndEpoch(2, 4)
     piece = fetch_snapshot.ResponsePartitionSnapshot(0, 0, snapshot_id, leader, 900, 0, bytes(300))
     response = fetch_snapshot.FetchSnapshotResponse(topics=[fetch_snapshot.ResponseTopicSnapshot(TOPIC, [piece])])
@@ -364,16 +364,17 @@ def downloading() -> Replica:
 
 
 @pytest.mark.parametrize(("named", "position"), [(50, 300), (60, 0)])
-def test_a_download_goes_on_although_the_leader_names_the_snapshot_again(named: int, position: int) -> None:
-    """While the leader is not asked again, a fetch may reach it as a bootstrap server."""
-    replica = downloading()
+def test_a_download_continues_unless_the_leader_names_a_newer_snapshot(named: int, position: int) -> None:
+    """Until the retry backoff is over, the follower does not fetch from the leader, but a fetch to a bootstrap server
+    may reach the leader."""
+    replica = replica_with_a_partial_snapshot()
     role = replica.quorum.role
     assert isinstance(role, Follower)
     first = role.download
     [outgoing] = replica.sent(ApiKey.FETCH)
     assert outgoing.node_id != 2
     replica.clock.move(SETTINGS.retry_backoff_ms)
-    follow_to_snapshot(replica, outgoing, named)
+    respond_with_snapshot_id(replica, outgoing, named)
     [again] = replica.sent(ApiKey.FETCH_SNAPSHOT)
     partition = again.request.topics[0].partitions[0]  # type: ignore[attr-defined]
     assert (partition.snapshot_id.end_offset, partition.position) == (named, position)
@@ -381,7 +382,7 @@ def test_a_download_goes_on_although_the_leader_names_the_snapshot_again(named: 
     assert first.size == position, "the download of an older snapshot is removed"
 
 
-def test_an_observer_asks_all_bootstrap_servers_until_one_names_the_leader() -> None:
+def test_an_observer_sends_fetches_to_all_bootstrap_servers_until_one_names_the_leader() -> None:
     log = MemoryRaftLog()
     addresses = {each: (f"node{each}", 9093) for each in (1, 2, 3)}
     bootstrap = [Endpoint(LISTENER, *address) for address in addresses.values()]

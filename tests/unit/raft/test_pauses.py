@@ -10,7 +10,7 @@ from depth import deep
 from quorum_world import SETTINGS, World
 
 
-def settled(seed: int) -> World:
+def world_with_a_leader(seed: int) -> World:
     world = World(seed, voters=3, observers=1)
     world.settings = replace(SETTINGS, fetch_timeout_ms=2_000, election_timeout_ms=1_000)  # the defaults
     for node in world.nodes.values():
@@ -27,7 +27,7 @@ def pause(world: World, node_ids: list[int], ms: int) -> None:
 
 @pytest.mark.parametrize("seed", range(deep(20)))
 def test_a_quorum_that_was_paused_as_a_whole_keeps_its_leader(seed: int) -> None:
-    world, rng = settled(seed), Random(seed)
+    world, rng = world_with_a_leader(seed), Random(seed)
     (leader,) = world.leaders()
     epoch = leader.driver.leader_epoch  # type: ignore[union-attr]
     for _ in range(10):
@@ -39,7 +39,7 @@ def test_a_quorum_that_was_paused_as_a_whole_keeps_its_leader(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(deep(20)))
 def test_a_follower_that_was_paused_alone_starts_no_election(seed: int) -> None:
-    world, rng = settled(seed), Random(seed)
+    world, rng = world_with_a_leader(seed), Random(seed)
     (leader,) = world.leaders()
     epoch = leader.driver.leader_epoch  # type: ignore[union-attr]
     followers = [node_id for node_id in world.nodes if node_id != leader.id]
@@ -49,8 +49,8 @@ def test_a_follower_that_was_paused_alone_starts_no_election(seed: int) -> None:
     assert leader.driver.leader_epoch == epoch  # type: ignore[union-attr]
 
 
-def test_a_paused_leader_is_replaced_by_those_who_run_and_steps_back() -> None:
-    world = settled(1)
+def test_a_paused_leader_is_replaced_and_steps_down() -> None:
+    world = world_with_a_leader(1)
     (old,) = world.leaders()
     pause(world, [old.id], 10_000)
     world.run(9_000)

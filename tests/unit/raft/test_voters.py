@@ -94,7 +94,7 @@ def test_voters_count_from_their_record_on_until_it_is_truncated() -> None:
     assert (history.voters, history.can_change) == (STATIC, False)
 
 
-def test_voters_of_a_snapshot_come_before_those_of_the_log() -> None:
+def test_the_voters_of_the_log_follow_those_of_the_snapshot() -> None:
     log = MemoryRaftLog()
     content = snapshot_batches(1, [], last_contained_ms=0, now_ms=0, kraft_version=1, voters=voters(1, 2))
     log.snapshots[SnapshotId(10, 1)] = b"".join(content)

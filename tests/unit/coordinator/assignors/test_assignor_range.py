@@ -90,7 +90,7 @@ def test_a_dynamic_member_comes_after_static_ones_whatever_its_id() -> None:
     assert group.assigned_by(RANGE) == {"z": {ONE: numbers(0)}, "y": {ONE: numbers(1)}, "a": {ONE: numbers(2)}}
 
 
-def test_members_of_different_topics_share_only_what_both_read() -> None:
+def test_members_of_different_topics_share_only_common_topics() -> None:
     members = {"a": member("a", [ONE]), "b": member("b", [ONE, TWO]), "c": member("c", [TWO])}
     assert Group(members, {ONE: 3, TWO: 2}).assigned_by(RANGE) == {
         "a": {ONE: numbers(0, 1)},

@@ -27,7 +27,7 @@ def improving_moves(group: Group, assignment: Assignment) -> list[tuple[str, str
 
 @few
 @given(any_groups)
-def test_every_partition_has_one_owner_whatever_came_before(group: Group) -> None:
+def test_every_partition_has_one_owner_after_any_history(group: Group) -> None:
     check_owners(group, group.assigned_by(UNIFORM))
 
 
@@ -150,7 +150,7 @@ def test_new_partitions_of_a_topic_go_to_the_members_with_the_fewest() -> None:
 
 
 def test_a_long_chain_of_overlapping_subscriptions_is_balanced_in_the_end() -> None:
-    """Each member shares a topic with the next and has a little less than that: load can only seep down the chain."""
+    """Each member shares a topic with the next, which has a little more: partitions can only move from link to link."""
     length = 30
     topics = {topic_id(place): 50 + 2 * place for place in range(length + 1)}
     chain = [member(f"m{place:02}", [topic_id(place), topic_id(place + 1)]) for place in range(length)]
@@ -163,7 +163,7 @@ def test_a_long_chain_of_overlapping_subscriptions_is_balanced_in_the_end() -> N
         before = group.after(before).assigned_by(UNIFORM)
         check_owners(group, before)
         assignments += 1
-    assert 1 < assignments < 20, "the chain is to be too long for one assignment"
+    assert 1 < assignments < 20, "the chain must be too long for one assignment"
     assert group.after(before).assigned_by(UNIFORM) == before
 
 

@@ -1,8 +1,8 @@
-"""Correct clients, and the failures that they meet: lost responses, slow callbacks, processes
-that are suspended or die.
+"""Clients that follow the consumer group protocol, and the failures that they meet: lost responses, slow callbacks,
+processes that are suspended or die.
 
-A client revokes partitions before it takes new ones, and tells the broker when it has done so.
-Meanwhile it does not report what it owns: partitions that it has not taken yet would look revoked.
+A client revokes partitions before it takes new ones, and reports what it owns only afterwards: in between, partitions
+that it has not taken yet would look revoked.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ConsumerClient:
     epoch: int = 0
     owned: TopicIdPartitions = frozenset()
     assigned: TopicIdPartitions = frozenset()
-    """The assignment that it got."""
+    """The last assignment from the broker."""
     reported: TopicIdPartitions | None = field(default=None)
-    """What the broker knows that it owns; None if the client cannot know that."""
+    """The partitions that it last reported as owned; None if it is unknown whether the broker got the report."""
     has_resubscribed: bool = False
 
     def send_request(self, *, is_response_lost: bool = False) -> int:
@@ -54,7 +54,7 @@ class ConsumerClient:
         return len(records)
 
     def react(self) -> bool:
-        """Move one step towards the assignment. Return whether there was one."""
+        """Take one step towards the assignment: revoke, or take new partitions. Return whether there was one."""
         if self.owned - self.assigned:
             self.owned &= self.assigned
         elif self.assigned - self.owned:
@@ -68,7 +68,7 @@ class ConsumerClient:
         self.has_resubscribed = True
 
     def abandon(self) -> None:
-        """It was fenced: it gives up everything and joins again."""
+        """Give up all partitions and join again, because the member was fenced."""
         self.epoch, self.owned, self.assigned, self.reported = 0, frozenset(), frozenset(), None
 
     def leave(self, epoch: int = -1) -> None:

@@ -52,7 +52,7 @@ class InMemoryConsumerShard:
         assert isinstance(group, ConsumerGroup)
         return group
 
-    # --- the machine --------------------------------------------------------------------------------------------
+    # --- requests, time and the log -----------------------------------------------------------------------------
 
     def heartbeat(
         self,

@@ -150,7 +150,7 @@ class Chaos:
             member = group.members.get(client.member_id)
             if member is not None and client.epoch > 0:
                 assigned = set(_flatten(member.assigned, member.pending_revocation))
-                assert client.owned <= assigned, f"{client.member_id} reads what may be given to another"
+                assert client.owned <= assigned, f"{client.member_id} reads a partition that another may get"
 
     def settle(self) -> None:
         """Stop all failures: soon every member has its target, and every partition is read."""

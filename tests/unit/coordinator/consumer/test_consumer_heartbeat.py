@@ -53,7 +53,7 @@ def error_of(shard: InMemoryConsumerShard, request: Request, version: int = 1) -
     return raised.value.code
 
 
-# --- what is refused --------------------------------------------------------------------------------------------
+# --- refused requests -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_member_ids_chosen_by_the_broker_differ(shard: InMemoryConsumerShard) ->
 
 
 def test_a_member_in_an_unknown_state_must_join_again(shard: InMemoryConsumerShard) -> None:
-    """A newer version wrote it, so it is unknown what the member may have."""
+    """A newer version of the broker wrote it, so it is unknown which partitions the member may have."""
     shard.heartbeat(join())
     unknown_state = records.member_assignment("g", shard.group().members["m"])
     assert isinstance(unknown_state.value, ConsumerGroupCurrentMemberAssignmentValue)
@@ -114,7 +114,7 @@ def test_a_member_in_an_unknown_state_must_join_again(shard: InMemoryConsumerSha
     assert [list(topic.partitions) for topic in response.assignment.topic_partitions] == [[0, 1, 2, 3, 4]]
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------
+# --- costs, topics and static members ---------------------------------------------------------------------------
 
 
 class LookupOnlyDict(dict[str, ConsumerMember]):
@@ -167,28 +167,28 @@ def test_a_topic_change_affects_only_groups_that_read_it(shard: InMemoryConsumer
     shard.heartbeat(join(group_id="of all", subscribed_topic_names=[], subscribed_topic_regex=".*"))
     shard.heartbeat(join(group_id="of x", subscribed_topic_names=[], subscribed_topic_regex="x.*"))
 
-    def concerned() -> set[str]:
+    def groups_to_resolve() -> set[str]:
         found = {group_id for group_id in shard.state.groups if shard.group(group_id).must_resolve_topics}
         for group_id in found:
             shard.group(group_id).must_resolve_topics = False
         return found
 
-    assert concerned() == set(), "a new group has just resolved its topics"
+    assert groups_to_resolve() == set(), "a new group has just resolved its topics"
     shard.grow_topic("a", 6)
-    assert concerned() == {"of a", "of all"}
+    assert groups_to_resolve() == {"of a", "of all"}
     shard.create_topic("y", 1)
-    assert concerned() == {"of all"}
+    assert groups_to_resolve() == {"of all"}
     shard.create_topic("x1", 1)
-    assert concerned() == {"of all", "of x"}
+    assert groups_to_resolve() == {"of all", "of x"}
     for group_id in ("of all", "of x"):
         shard.group(group_id).must_resolve_topics = True
         shard.heartbeat(Request(group_id, "m", 2))
     shard.delete_topic("x1")
-    assert concerned() == {"of all", "of x"}
+    assert groups_to_resolve() == {"of all", "of x"}
     shard.delete_topic("b")
-    assert concerned() == {"of b", "of all"}
+    assert groups_to_resolve() == {"of b", "of all"}
     shard.groups.on_image(shard.current.image, Changes())
-    assert concerned() == set()
+    assert groups_to_resolve() == set()
 
 
 def test_a_returning_static_member_gets_its_old_partitions_first(shard: InMemoryConsumerShard) -> None:
@@ -204,7 +204,7 @@ def test_a_returning_static_member_gets_its_old_partitions_first(shard: InMemory
     assert had < back.assigned
 
 
-def test_a_changed_assignor_is_no_longer_counted(shard: InMemoryConsumerShard) -> None:
+def test_the_former_assignor_of_a_member_is_not_counted(shard: InMemoryConsumerShard) -> None:
     """`range` gives the first of two members the larger half of every topic."""
     for name in ("b", "c"):
         shard.create_topic(name, 3)
@@ -227,7 +227,7 @@ def test_a_member_that_left_has_no_deadlines(shard: InMemoryConsumerShard) -> No
     assert not any(key in shard.state.deadlines for key in keys)
 
 
-def test_a_static_member_that_is_away_need_not_revoke_anything(shard: InMemoryConsumerShard) -> None:
+def test_a_static_member_that_left_temporarily_need_not_revoke_anything(shard: InMemoryConsumerShard) -> None:
     """It may come back within its session timeout, however short its rebalance timeout."""
     shard.heartbeat(join("m1", instance_id="one"))
     shard.heartbeat(join("m2"))
@@ -257,7 +257,8 @@ def test_a_classic_group_with_members_is_not_replaced(shard: InMemoryConsumerSha
 
 
 class Migration:
-    """A classic group of one static member that reads `a`, and a consumer group that none but it is left in."""
+    """Upgrades a classic group to one with a static classic member that reads `a`, and downgrades a group when only
+    classic members are left."""
 
     def __init__(self) -> None:
         self.left: list[str] = []
@@ -324,7 +325,7 @@ def test_a_classic_static_member_is_replaced_without_having_left() -> None:
     assert shard.group().members.keys() == {"new"}
 
 
-def test_commits_of_classic_members_go_by_generations() -> None:
+def test_classic_members_commit_and_fetch_offsets_with_their_generation() -> None:
     shard = InMemoryConsumerShard(migration=Migration())
     shard.create_topic("a", 4)
     shard.state.groups["g"] = ClassicGroup("g", state=State.STABLE)

@@ -1,4 +1,5 @@
-"""Consumer groups from their records: of older brokers, of compacted logs, and their description."""
+"""Consumer groups rebuilt from their records, also those of older brokers and of compacted logs, and how they are
+described."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from moldau.wire.codec import decode, encode
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-A, B, GONE = ((number).to_bytes(16) for number in (1, 2, 3))
+A, B, DELETED = ((number).to_bytes(16) for number in (1, 2, 3))
 
 
 @pytest.fixture
@@ -31,11 +32,11 @@ def write(shard: InMemoryConsumerShard, *pairs: tuple[RecordKey, RecordValue | N
     shard.execute(Outcome(None, [CoordinatorRecord(key, value) for key, value in pairs]))
 
 
-def current(member_id: str = "m") -> logged.ConsumerGroupCurrentMemberAssignmentKey:
+def current_assignment_key(member_id: str = "m") -> logged.ConsumerGroupCurrentMemberAssignmentKey:
     return logged.ConsumerGroupCurrentMemberAssignmentKey("g", member_id)
 
 
-def holding(epoch: int, *topics: logged.TopicPartitions) -> logged.ConsumerGroupCurrentMemberAssignmentValue:
+def current_assignment(epoch: int, *topics: logged.TopicPartitions) -> logged.ConsumerGroupCurrentMemberAssignmentValue:
     return logged.ConsumerGroupCurrentMemberAssignmentValue(epoch, epoch - 1, 0, topics)
 
 
@@ -46,13 +47,15 @@ def holding(epoch: int, *topics: logged.TopicPartitions) -> logged.ConsumerGroup
 def test_partitions_without_epochs_get_the_member_epoch(
     shard: InMemoryConsumerShard, member_epoch: int, epochs: list[int] | None, expected: dict[int, int]
 ) -> None:
-    write(shard, (current(), holding(member_epoch, logged.TopicPartitions(A, [0, 2], epochs))))
+    write(
+        shard, (current_assignment_key(), current_assignment(member_epoch, logged.TopicPartitions(A, [0, 2], epochs)))
+    )
     assert shard.group().members["m"].assigned == {A: expected}
 
 
-def test_a_tombstone_for_something_unknown_does_nothing(shard: InMemoryConsumerShard) -> None:
+def test_a_tombstone_for_an_unknown_group_or_member_does_nothing(shard: InMemoryConsumerShard) -> None:
     keys = (
-        current(),
+        current_assignment_key(),
         logged.ConsumerGroupTargetAssignmentMemberKey("g", "m"),
         logged.ConsumerGroupTargetAssignmentMetadataKey("g"),
         logged.ConsumerGroupMemberMetadataKey("g", "m"),
@@ -71,11 +74,11 @@ def test_a_tombstone_for_something_unknown_does_nothing(shard: InMemoryConsumerS
 
 def test_a_partition_belongs_to_the_member_that_got_it_last(shard: InMemoryConsumerShard) -> None:
     """In a partly compacted log, a member may still have a partition that another got since."""
-    write(shard, (current("old"), holding(2, logged.TopicPartitions(A, [0, 1]))))
-    write(shard, (current("new"), holding(3, logged.TopicPartitions(A, [1, 2]))))
-    write(shard, (current("old"), holding(3, logged.TopicPartitions(A, [0]))))
+    write(shard, (current_assignment_key("old"), current_assignment(2, logged.TopicPartitions(A, [0, 1]))))
+    write(shard, (current_assignment_key("new"), current_assignment(3, logged.TopicPartitions(A, [1, 2]))))
+    write(shard, (current_assignment_key("old"), current_assignment(3, logged.TopicPartitions(A, [0]))))
     assert shard.group().owners == {(A, 0): "old", (A, 1): "new", (A, 2): "new"}
-    write(shard, (current("new"), None))
+    write(shard, (current_assignment_key("new"), None))
     assert shard.group().owners == {(A, 0): "old"}
     assert shard.group().members["new"].state is MemberState.STABLE
 
@@ -103,8 +106,8 @@ def test_a_pattern_that_was_not_resolved_yet_is_resolved(shard: InMemoryConsumer
             logged.ConsumerGroupTargetAssignmentMetadataKey("g"),
             logged.ConsumerGroupTargetAssignmentMetadataValue(3),
         ),
-        (current("m1"), holding(3)),
-        (current("m2"), holding(3)),
+        (current_assignment_key("m1"), current_assignment(3)),
+        (current_assignment_key("m2"), current_assignment(3)),
     )
     shard.heartbeat(ConsumerGroupHeartbeatRequest("g", "m1", 3))
     assert (shard.group().epoch, len(shard.group().target_of("m2")[A])) == (4, 1)
@@ -112,7 +115,7 @@ def test_a_pattern_that_was_not_resolved_yet_is_resolved(shard: InMemoryConsumer
 
 def test_records_replace_a_group_that_has_only_offsets(shard: InMemoryConsumerShard) -> None:
     shard.state.groups["g"] = ClassicGroup("g")
-    write(shard, (current(), holding(2)))
+    write(shard, (current_assignment_key(), current_assignment(2)))
     assert shard.group().members.keys() == {"m"}
 
 
@@ -151,12 +154,12 @@ def test_a_group_is_described(shard: InMemoryConsumerShard) -> None:
             logged.ConsumerGroupTargetAssignmentMetadataValue(5, 77),
         ),
         (
-            current(),
+            current_assignment_key(),
             logged.ConsumerGroupCurrentMemberAssignmentValue(
                 4,
                 3,
                 1,
-                [logged.TopicPartitions(A, [2]), logged.TopicPartitions(GONE, [0])],
+                [logged.TopicPartitions(A, [2]), logged.TopicPartitions(DELETED, [0])],
                 [logged.TopicPartitions(A, [0])],
             ),
         ),
@@ -179,17 +182,17 @@ def test_a_group_is_described(shard: InMemoryConsumerShard) -> None:
 
 
 def test_the_metadata_hash_differs_for_different_topics(shard: InMemoryConsumerShard) -> None:
-    def now(*names: str) -> int:
+    def hash_of(*names: str) -> int:
         return metadata_hash(names, shard.current.image)
 
-    assert now() == now("nowhere") == 0
-    seen = [now("a"), now("b"), now("a", "b")]
-    assert now("b", "nowhere", "a") == seen[2]
+    assert hash_of() == hash_of("nowhere") == 0
+    seen = [hash_of("a"), hash_of("b"), hash_of("a", "b")]
+    assert hash_of("b", "nowhere", "a") == seen[2]
     shard.grow_topic("a", 4)
-    seen.append(now("a"))
+    seen.append(hash_of("a"))
     shard.delete_topic("a")
     shard.create_topic("a", 4)
-    seen.append(now("a"))
+    seen.append(hash_of("a"))
     assert len(set(seen)) == len(seen)
     assert all(-(2**63) <= each < 2**63 for each in seen)
 

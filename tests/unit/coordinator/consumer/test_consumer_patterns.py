@@ -1,4 +1,4 @@
-"""Patterns: which topics they match, and that no pattern is too expensive for the broker."""
+"""Subscriptions by pattern: which topics a pattern matches, and that no pattern is too expensive for the broker."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_unused_patterns_are_dropped() -> None:
 
 
 @pytest.mark.needs_re2
-def test_a_topic_that_was_made_again_is_never_missing() -> None:
+def test_a_recreated_topic_is_never_missing() -> None:
     shard = InMemoryConsumerShard()
     shard.create_topic("a1", 1)
     patterns = Patterns(shard.current, {"a.*"})
@@ -94,7 +94,7 @@ def test_a_topic_that_was_made_again_is_never_missing() -> None:
 
 
 def test_a_pattern_that_only_another_broker_accepts_matches_nothing() -> None:
-    """Its member gets no error, because it was accepted when it came. Other members continue."""
+    """Its member gets no error, because another broker has accepted the pattern. Other members continue."""
     shard = InMemoryConsumerShard()
     shard.create_topic("a", 1)
     member = logged.ConsumerGroupMemberMetadataValue(subscribed_topic_regex="(", rebalance_timeout_ms=1_000)
@@ -184,7 +184,7 @@ def test_another_member_shares_the_topics_of_a_resolved_pattern() -> None:
 
 
 @pytest.mark.needs_re2
-def test_a_new_topic_resolves_patterns_again_for_the_next_member_that_asks() -> None:
+def test_a_new_topic_resolves_patterns_again_for_the_next_member_that_sends_a_heartbeat() -> None:
     shard = InMemoryConsumerShard()
     shard.create_topic("a1", 1)
     response, _ = shard.heartbeat(join("m", "a.*"))
@@ -244,16 +244,16 @@ def test_other_members_patterns_do_not_drop_one_that_is_in_use(monkeypatch: pyte
 
 
 @pytest.mark.needs_re2
-def test_a_new_pattern_does_not_look_at_all_others_if_these_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_pattern_does_not_check_all_others_if_they_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moldau.coordinator.group.consumer.patterns.PATTERNS_MAX", 10)
-    looks: list[object] = []
+    lookups: list[object] = []
 
     class AllUsed:
         def __contains__(self, pattern: object) -> bool:
-            looks.append(pattern)
+            lookups.append(pattern)
             return True
 
     patterns = Patterns(InMemoryConsumerShard().current, AllUsed())
     for number in range(1_000):
         patterns.topics(f"x{number}")
-    assert len(looks) < 2_000
+    assert len(lookups) < 2_000

@@ -1,4 +1,4 @@
-"""Offsets that a producer commits for a member of a consumer group: who may, and the errors if not."""
+"""Offsets that a producer commits for a member of a consumer group: who may commit, and the errors for others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOO_LARGE = "m" * 5_000
 
 @pytest.fixture
 def shard() -> InMemoryConsumerShard:
-    """The member is in epoch 3; it has partitions 0 to 3 since epoch 2, partition 4 since epoch 3."""
+    """Return a shard whose member is in epoch 3; it has partitions 0 to 3 since epoch 2, partition 4 since epoch 3."""
     shard = InMemoryConsumerShard()
     shard.create_topic("a", 4)
     join = ConsumerGroupHeartbeatRequest("g", "m", 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"])
@@ -53,7 +53,7 @@ def send(
     return codes
 
 
-def refusal(shard: InMemoryConsumerShard, epoch: int, member_id: str = "m", partition: int = 0) -> int:
+def common_error(shard: InMemoryConsumerShard, epoch: int, member_id: str = "m", partition: int = 0) -> int:
     """Return the code, the same for all: if one partition may not be committed, none is."""
     first, second = send(shard, epoch, member_id, partition)
     assert first == second
@@ -72,19 +72,19 @@ def test_a_member_commits_with_its_epoch_in_any_version(shard: InMemoryConsumerS
 
 
 def test_an_unknown_member_is_refused(shard: InMemoryConsumerShard) -> None:
-    assert refusal(shard, 3, "who") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert refusal(shard, 3, "") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert refusal(shard, -1, "who") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert common_error(shard, 3, "unknown") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert common_error(shard, 3, "") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert common_error(shard, -1, "unknown") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_producers_get_illegal_generation_for_a_newer_epoch(shard: InMemoryConsumerShard) -> None:
-    assert refusal(shard, 4) == ErrorCode.ILLEGAL_GENERATION
+    assert common_error(shard, 4) == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_an_older_epoch_commits_for_partitions_of_that_epoch(shard: InMemoryConsumerShard) -> None:
     assert send(shard, 2, partition=3) == [ErrorCode.NONE] * 2
-    assert refusal(shard, 2, partition=4) == ErrorCode.ILLEGAL_GENERATION
-    assert refusal(shard, 2, partition=5) == ErrorCode.ILLEGAL_GENERATION
+    assert common_error(shard, 2, partition=4) == ErrorCode.ILLEGAL_GENERATION
+    assert common_error(shard, 2, partition=5) == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_too_large_metadata_is_refused_before_the_owner_is_checked(shard: InMemoryConsumerShard) -> None:
@@ -92,12 +92,12 @@ def test_too_large_metadata_is_refused_before_the_owner_is_checked(shard: InMemo
     assert send(shard, 4, partition=5, metadata=TOO_LARGE) == [ErrorCode.ILLEGAL_GENERATION] * 2
 
 
-def test_any_client_gets_an_error_for_an_unknown_partition(shard: InMemoryConsumerShard) -> None:
+def test_an_unknown_partition_is_reported_also_for_an_illegal_epoch(shard: InMemoryConsumerShard) -> None:
     codes = send(shard, 4, partition=6)
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.ILLEGAL_GENERATION]
 
 
-def test_an_instance_id_alone_identifies_a_member(shard: InMemoryConsumerShard) -> None:
+def test_a_commit_with_only_an_instance_id_needs_a_known_member(shard: InMemoryConsumerShard) -> None:
     with pytest.raises(KafkaError) as refused:
         shard.group().check_commit("", "instance", -1, 5, in_transaction=True)
     assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID

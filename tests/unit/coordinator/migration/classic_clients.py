@@ -1,5 +1,5 @@
-"""Correct clients of the classic protocol, of the kind that revokes everything before it joins (eager) and of the kind
-that continues to read (cooperative); the leader makes the assignment.
+"""Clients that follow the classic group protocol: eager ones revoke everything before they join, cooperative ones
+continue to read; the leader makes the assignment.
 
 What a client owns is stored by topic id, as in the coordinator's consumer members, so that both can be compared.
 """
@@ -69,7 +69,7 @@ class ClassicClient:
         return int(self.must_join)
 
     def react(self) -> bool:
-        """Take the assignment and revoke the rest at once."""
+        """Do nothing: a classic client takes its assignment and revokes the rest as soon as it is synced."""
         return False
 
     def leave(self) -> None:

@@ -54,7 +54,7 @@ class InMemoryGroupShard:
         self.settings = replace(self.settings, **settings)
         self.groups.state.settings = self.settings
 
-    # --- the machine --------------------------------------------------------------------------------------------
+    # --- requests, time and the log -----------------------------------------------------------------------------
 
     def submit(self, decide: Decide) -> Promise[Any]:
         """Return a promise of the response or a KafkaError; it may stay open for long."""

@@ -1,4 +1,5 @@
-"""What members keep when their group changes its protocol, and that nothing of the old group is left."""
+"""Groups that change between the classic and the consumer protocol: their members keep their state, and nothing of the
+old group remains."""
 
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ def join_request(
     return JoinGroupRequest("g", 8_000, 20_000, member_id, instance_id, "consumer", protocols)
 
 
-def sync_request(generation: int, member_id: str, shares: Any = ()) -> SyncGroupRequest:
-    return SyncGroupRequest("g", generation, member_id, None, "consumer", "range", shares)
+def sync_request(generation: int, member_id: str, assignments: Any = ()) -> SyncGroupRequest:
+    return SyncGroupRequest("g", generation, member_id, None, "consumer", "range", assignments)
 
 
-def classic(shard: InMemoryGroupShard, subscription: bytes = SUBSCRIPTION) -> str:
+def create_classic_group(shard: InMemoryGroupShard, subscription: bytes = SUBSCRIPTION) -> str:
     """Create a stable classic group of one member, and return the member id."""
     request = join_request("", None, subscription)
     member_id: str = shard.submit(lambda groups: groups.join(request, OLD)).value().member_id
@@ -59,12 +60,12 @@ def classic(shard: InMemoryGroupShard, subscription: bytes = SUBSCRIPTION) -> st
     shard.submit(lambda groups: groups.join(request, OLD))
     shard.advance(0)
     topics = [TopicPartitions("a", [0, 1]), TopicPartitions("gone", [7]), TopicPartitions("b", [])]
-    shares = [SyncGroupRequestAssignment(member_id, write(Assignment(topics), 3))]
-    shard.submit(lambda groups: groups.sync(sync_request(1, member_id, shares), OLD))
+    assignments = [SyncGroupRequestAssignment(member_id, write(Assignment(topics), 3))]
+    shard.submit(lambda groups: groups.sync(sync_request(1, member_id, assignments), OLD))
     return member_id
 
 
-def enter(shard: InMemoryGroupShard, member_id: str = "new") -> None:
+def join_as_consumer(shard: InMemoryGroupShard, member_id: str = "new") -> None:
     request = ConsumerGroupHeartbeatRequest("g", member_id, 0, None, None, 30_000, ["a"])
     request.topic_partitions = []
     shard.heartbeat(request)
@@ -87,8 +88,8 @@ def classic_group(shard: InMemoryGroupShard) -> ClassicGroup:
 
 
 def test_a_classic_member_keeps_everything_in_an_upgrade(shard: InMemoryGroupShard) -> None:
-    member_id = classic(shard)
-    enter(shard)
+    member_id = create_classic_group(shard)
+    join_as_consumer(shard)
     known = [ClassicProtocol("range", SUBSCRIPTION), ClassicProtocol("other", b"")]
     assert consumer_group(shard).members[member_id] == ConsumerMember(
         member_id=member_id,
@@ -126,14 +127,14 @@ def test_of_two_claims_to_a_partition_the_higher_generation_wins(
     assert list(converted.members) == ["first", "second"], "in the order in which they joined"
 
 
-def test_the_empty_rack_of_librdkafka_is_none(shard: InMemoryGroupShard) -> None:
-    member_id = classic(shard, write(Subscription(["a"], None, (), 1, ""), 3))
-    enter(shard)
+def test_the_empty_rack_of_librdkafka_becomes_none(shard: InMemoryGroupShard) -> None:
+    member_id = create_classic_group(shard, write(Subscription(["a"], None, (), 1, ""), 3))
+    join_as_consumer(shard)
     assert consumer_group(shard).members[member_id].rack_id is None
 
 
 def test_a_joining_classic_member_sets_all_its_metadata(shard: InMemoryGroupShard) -> None:
-    enter(shard)
+    join_as_consumer(shard)
     response = shard.submit(lambda groups: groups.join(join_request("made-up", "one"), OLD)).value()
     assert response.code is ErrorCode.UNKNOWN_MEMBER_ID, "a static member cannot choose its own id"
     response = shard.submit(lambda groups: groups.join(join_request("", "one"), OLD)).value()
@@ -144,12 +145,12 @@ def test_a_joining_classic_member_sets_all_its_metadata(shard: InMemoryGroupShar
     no_rack = write(Subscription(["a"]), 3)
     shard.submit(lambda groups: groups.join(join_request(response.member_id, None, no_rack), OLD))
     again = consumer_group(shard).members[response.member_id]
-    assert (again.instance_id, again.rack_id) == ("one", "rack"), "what it does not send stays"
+    assert (again.instance_id, again.rack_id) == ("one", "rack"), "fields that it does not send stay"
 
 
 def test_the_sync_response_repeats_the_protocol_of_the_request(shard: InMemoryGroupShard) -> None:
-    member_id = classic(shard)
-    enter(shard)
+    member_id = create_classic_group(shard)
+    join_as_consumer(shard)
     shard.submit(lambda groups: groups.join(join_request(member_id), OLD))
     response = shard.submit(lambda groups: groups.sync(sync_request(2, member_id), OLD)).value()
     assert (response.error_code, response.protocol_type, response.protocol_name) == (0, "consumer", "range")
@@ -158,9 +159,9 @@ def test_the_sync_response_repeats_the_protocol_of_the_request(shard: InMemoryGr
 
 
 def test_a_classic_member_keeps_everything_in_a_downgrade(shard: InMemoryGroupShard) -> None:
-    member_id = classic(shard)
+    member_id = create_classic_group(shard)
     before = classic_group(shard).members[member_id]
-    enter(shard)
+    join_as_consumer(shard)
     leave(shard)
     group = classic_group(shard)
     after = group.members[member_id]
@@ -171,24 +172,24 @@ def test_a_classic_member_keeps_everything_in_a_downgrade(shard: InMemoryGroupSh
     assert (share.assigned_partitions, version) == ([TopicPartitions("a", [0, 1])], 3)
 
 
-def test_a_member_waiting_for_a_rebalance_gets_its_id_again(shard: InMemoryGroupShard) -> None:
-    first = classic(shard)
+def test_an_upgrade_answers_a_waiting_member_with_its_id(shard: InMemoryGroupShard) -> None:
+    first = create_classic_group(shard)
     waiting = shard.submit(lambda groups: groups.join(join_request(first), OLD._replace(version=3)))
     assert waiting.done, "it is alone"
     second = shard.submit(lambda groups: groups.join(join_request(""), OLD._replace(version=3)))
     assert not second.done
-    enter(shard)
+    join_as_consumer(shard)
     response = second.value()
     assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert response.member_id in consumer_group(shard).members
 
 
-def test_a_refused_upgrade_leaves_waiting_members_alone(shard: InMemoryGroupShard) -> None:
-    first, old = classic(shard), OLD._replace(version=3)
+def test_a_refused_upgrade_does_not_answer_waiting_members(shard: InMemoryGroupShard) -> None:
+    first, old = create_classic_group(shard), OLD._replace(version=3)
     waiting = shard.submit(lambda groups: groups.join(join_request(""), old))
     shard.refuses_next_records = True
     with pytest.raises(KafkaError):
-        enter(shard)
+        join_as_consumer(shard)
     assert not waiting.done
     joined = shard.submit(lambda groups: groups.join(join_request(first), old))
     assert [response.value().error_code for response in (joined, waiting)] == [ErrorCode.NONE] * 2
@@ -207,50 +208,50 @@ def test_after_a_refused_upgrade_a_static_member_that_waited_longer_than_its_ses
         shard.submit(lambda groups: groups.heartbeat(HeartbeatRequest("g", 1, second.value().member_id), OLD))
     shard.refuses_next_records = True
     with pytest.raises(KafkaError):
-        enter(shard)
+        join_as_consumer(shard)
     assert len(classic_group(shard).members) == 2
     shard.advance(60_000)
     assert not classic_group(shard).members
 
 
 def test_after_a_refused_upgrade_by_its_own_id_a_classic_member_still_times_out(shard: InMemoryGroupShard) -> None:
-    member_id = classic(shard)
+    member_id = create_classic_group(shard)
     shard.refuses_next_records = True
     with pytest.raises(KafkaError):
-        enter(shard, member_id)
+        join_as_consumer(shard, member_id)
     assert list(classic_group(shard).members) == [member_id]
     shard.advance(60_000)
     assert not classic_group(shard).members
 
 
 def test_a_consumer_that_joins_with_the_id_of_a_pending_member_has_a_session(shard: InMemoryGroupShard) -> None:
-    classic(shard)
+    create_classic_group(shard)
     pending = shard.submit(lambda groups: groups.join(join_request(""), OLD)).value().member_id
-    enter(shard, pending)
+    join_as_consumer(shard, pending)
     assert ("session", "g", pending) in shard.groups.state.deadlines
 
 
 def test_a_conversion_leaves_no_deadlines_of_the_old_kind(shard: InMemoryGroupShard) -> None:
-    member_id = classic(shard)
+    member_id = create_classic_group(shard)
     deadlines = shard.groups.state.deadlines
     pending = shard.submit(lambda groups: groups.join(join_request(""), OLD)).value().member_id
     shard.submit(lambda groups: groups.join(join_request(member_id), OLD))
     assert ("join", "g") in deadlines
-    enter(shard)
-    left = [("join", "g"), ("sync", "g"), ("session", "g", pending)]
-    assert not any(key in deadlines for key in left)
+    join_as_consumer(shard)
+    forbidden = [("join", "g"), ("sync", "g"), ("session", "g", pending)]
+    assert not any(key in deadlines for key in forbidden)
     shard.submit(lambda groups: groups.heartbeat(HeartbeatRequest("g", 1, member_id), OLD))
     assert ("join", "g", member_id) in deadlines
     leave(shard)
-    left = [(what, "g", each) for what in ("join", "sync", "rebalance") for each in (member_id, "new")]
-    assert not any(key in deadlines for key in [*left, ("session", "g", "new")])
+    forbidden = [(what, "g", each) for what in ("join", "sync", "rebalance") for each in (member_id, "new")]
+    assert not any(key in deadlines for key in [*forbidden, ("session", "g", "new")])
     assert ("session", "g", member_id) in deadlines
 
 
-def test_a_group_with_offsets_is_there_after_a_replay_though_its_classic_member_never_joined(
+def test_a_group_with_offsets_exists_after_a_replay_though_its_classic_member_never_joined(
     shard: InMemoryGroupShard,
 ) -> None:
-    enter(shard)
+    join_as_consumer(shard)
     leave(shard)
     topics = [OffsetCommitRequestTopic(name="a", partitions=[OffsetCommitRequestPartition(0, 7)])]
     commit = OffsetCommitRequest("g", topics=topics)
@@ -267,7 +268,7 @@ def test_a_group_with_offsets_is_there_after_a_replay_though_its_classic_member_
 
 
 def test_a_refused_classic_join_leaves_the_empty_consumer_group(shard: InMemoryGroupShard) -> None:
-    enter(shard)
+    join_as_consumer(shard)
     leave(shard)
     group = consumer_group(shard)
     for version in (3, 9):
@@ -286,8 +287,8 @@ def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_larg
     shard: InMemoryGroupShard, does_leave: bool
 ) -> None:
     shard.set(consumer_session_timeout_ms=5_000)
-    member_id = classic(shard)
-    enter(shard)
+    member_id = create_classic_group(shard)
+    join_as_consumer(shard)
     shard.refuses_next_records = True
     if does_leave:
         leave(shard)
@@ -302,7 +303,7 @@ def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_larg
 
 
 @pytest.mark.parametrize("topic", ["a", "b"])
-def test_the_last_consumer_comes_back_as_classic_though_the_classic_group_would_be_too_large(
+def test_the_last_consumer_rejoins_as_classic_though_the_classic_group_would_be_too_large(
     shard: InMemoryGroupShard, topic: str
 ) -> None:
     request = ConsumerGroupHeartbeatRequest("g", "new", 0, "one", None, 30_000, ["a"])

@@ -83,7 +83,7 @@ class Chaos:
         self.join(f"i{self.members_created}" if self.rng.random() < 0.3 else None)
 
     def join(self, instance_id: str | None) -> None:
-        """Join with either protocol, whichever the previous member with the instance id used."""
+        """Join with a random protocol, also if the previous member with the instance id used the other one."""
         self.members_created += 1
         name = f"m{self.members_created}"
         topics = self.rng.sample(TOPICS, self.rng.randint(1, 3))
@@ -150,7 +150,7 @@ class Chaos:
             if isinstance(group, ConsumerGroup):
                 member = group.members[client.member_id]
                 assigned = _flatten(member.assigned) | _flatten(member.pending_revocation)
-                assert client.owned <= assigned, f"{name} reads what may be given to another"
+                assert client.owned <= assigned, f"{name} reads a partition that another may get"
 
     def settle(self) -> None:
         """Stop all failures: soon every partition is read, in a group of the right kind."""

@@ -1,7 +1,7 @@
 """The transactions of one shard, with a log and a clock in memory.
 
-Every outcome with records is a batch. It is committed at once, unless `is_committing` is false: then
-responses are promises until `commit`, and `fail` drops what is not in the log and loads a new machine from it.
+Every outcome with records is a batch. It is committed at once, unless `is_committing` is false: then responses are
+promises until `commit`, and `fail` drops the uncommitted batches and loads a new machine from the log.
 """
 
 from __future__ import annotations
@@ -182,13 +182,13 @@ class InMemoryTransactionShard:
         return machine
 
     def as_logged(self, transaction: Transaction) -> Transaction:
-        """Return the transaction without what is not in the log."""
+        """Return the transaction without the fields that are not written to the log."""
         logged = replace(transaction, last_producer_epoch=-1)
         is_flexible = self.version >= 1 or transaction.client_transaction_version >= 2
         return logged if is_flexible else replace(logged, previous_producer_id=-1)
 
     def history(self, transactional_id: str = "x") -> list[Transaction]:
-        """Return the transaction as decoded from the log."""
+        """Return all states of the transaction, decoded from the log."""
         read = [decode_record(key, value) for key, value in self.log]
         return [
             transaction_of(transactional_id, each.value)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Random histories of producers, failures and markers, checked against the responses to producers and the partitions.
+"""Random histories of producers, failures and markers: the coordinator's responses must agree with the partitions.
 
 A failing run prints its seed; `run(seed, version)` repeats it.
 """
@@ -24,13 +24,13 @@ STEPS = 250
 SEEDS = 40
 """The number of runs in each of the tests below; a run takes about ten milliseconds."""
 WEIGHTS = {
-    "come": 20, "replace": 2, "go-on": 1, "add": 30, "commit-transaction": 15, "abort-transaction": 5, "commit": 60,
+    "start": 20, "replace": 2, "continue": 1, "add": 30, "commit-transaction": 15, "abort-transaction": 5, "commit": 60,
     "deliver": 40, "deliver-one": 5, "fail": 5, "lose": 4, "late": 8, "advance": 2, "check": 3,
 }  # fmt: skip
 
 
 def world_of(seed: int, version: int) -> TransactionWorld:
-    """Run with clients of several versions if the cluster has version 2, sometimes close to the last epoch."""
+    """Return a world with clients of several versions if the cluster has version 2, sometimes near the last epoch."""
     rng = Random(seed)
     shard = InMemoryTransactionShard(version)
     if rng.random() < 0.5:
@@ -44,9 +44,9 @@ def world_of(seed: int, version: int) -> TransactionWorld:
 def step(world: TransactionWorld, rng: Random) -> None:
     producer, partition = rng.randrange(len(world.producers)), rng.choice(PARTITIONS)
     events: dict[str, Callable[[], None]] = {
-        "come": lambda: world.start_if_all_gave_up(producer),
+        "start": lambda: world.start_if_all_gave_up(producer),
         "replace": lambda: world.init(producer, sends_identity=False),
-        "go-on": lambda: world.init(producer, sends_identity=True),
+        "continue": lambda: world.init(producer, sends_identity=True),
         "add": lambda: world.add(producer, partition),
         "commit-transaction": lambda: world.end(producer, committed=True),
         "abort-transaction": lambda: world.end(producer, committed=False),
@@ -98,7 +98,7 @@ def test_transactions_are_atomic_and_old_producers_are_fenced(seed: int, version
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_without_failures_transactions_commit_and_abort(version: int) -> None:
-    """A check of the checker: without failures, every producer gets the end that it asked for."""
+    """A check of the checker: without failures, every transaction ends as its producer requested."""
     world = TransactionWorld(InMemoryTransactionShard(version), [version // 2 * 2])
     world.init(0, sends_identity=False)
     for committed in (True, False, True):

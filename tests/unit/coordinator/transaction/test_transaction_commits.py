@@ -1,4 +1,5 @@
-"""What waits for the commit, what deadlines do, and what another coordinator finds in the log."""
+"""Transactions and their log: responses and markers wait for the commit, timeouts and expiration write records, and
+another coordinator continues from the log."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from moldau.wire.messages.end_txn import EndTxnRequest
 MINUTE_MS = 60_000
 
 
-def begun(version: int = 2, shard: InMemoryTransactionShard | None = None) -> InMemoryTransactionShard:
-    """A transaction in two partitions."""
+def with_open_transaction(version: int = 2, shard: InMemoryTransactionShard | None = None) -> InMemoryTransactionShard:
+    """Return a shard with an open transaction in two partitions."""
     shard = shard or InMemoryTransactionShard(version)
     producer = shard.producer()
     shard.add(producer, [T1, T0], client_transaction_version=version // 2 * 2)
@@ -30,7 +31,7 @@ def begun(version: int = 2, shard: InMemoryTransactionShard | None = None) -> In
 
 
 def test_markers_are_sent_when_the_end_is_committed_and_not_before() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.is_committing = False
     answer = shard.end(shard["x"].producer)
     assert shard["x"].state is State.PREPARE_COMMIT
@@ -43,7 +44,7 @@ def test_markers_are_sent_when_the_end_is_committed_and_not_before() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_an_uncommitted_end_is_resumed_only_if_the_next_coordinator_finds_it(kept: int) -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.is_committing = False
     answer = shard.end(shard["x"].producer)
     shard.fail(kept)
@@ -52,8 +53,8 @@ def test_an_uncommitted_end_is_resumed_only_if_the_next_coordinator_finds_it(kep
     assert shard["x"].state is (State.PREPARE_COMMIT if kept else State.ONGOING)
 
 
-def test_a_refusal_too_waits_for_the_records_it_depends_on() -> None:
-    shard = begun()
+def test_an_error_response_waits_for_the_records_it_depends_on() -> None:
+    shard = with_open_transaction()
     old = shard["x"].producer
     shard.is_committing = False
     shard.init()
@@ -63,9 +64,9 @@ def test_a_refusal_too_waits_for_the_records_it_depends_on() -> None:
     assert refusal.value() == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_markers_of_an_earlier_end_complete_nothing() -> None:
+def test_markers_of_an_earlier_end_do_not_complete_a_later_one() -> None:
     """Before version 2, all markers of a producer are equal."""
-    shard = begun(version=1)
+    shard = with_open_transaction(version=1)
     producer = shard["x"].producer
     shard.end(producer, version=4)
     shard.written()
@@ -82,8 +83,8 @@ def test_markers_of_an_earlier_end_complete_nothing() -> None:
     assert len(shard.log) == records
 
 
-def test_markers_that_an_earlier_coordinator_sent_complete_nothing() -> None:
-    shard = begun()
+def test_markers_of_an_earlier_coordinator_do_not_complete_a_transaction() -> None:
+    shard = with_open_transaction()
     shard.end(shard["x"].producer)
     shard.reload()
     first, second = shard.sent
@@ -95,7 +96,7 @@ def test_markers_that_an_earlier_coordinator_sent_complete_nothing() -> None:
 
 
 def test_another_coordinator_sends_markers_with_its_own_epoch() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.end(shard["x"].producer, committed=False)
     shard.fail()
     assert [each.coordinator_epoch for each in shard.sent] == [1, 2]
@@ -118,7 +119,7 @@ def test_a_prepared_end_without_partitions_in_the_log_is_completed() -> None:
 
 
 def test_a_record_that_the_log_refuses_changes_nothing() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     before = shard["x"]
     shard.machine.end(EndTxnRequest("x", *before.producer, True), Client("c", "/h", 5))
     assert shard["x"] == before
@@ -130,7 +131,7 @@ def test_a_record_that_the_log_refuses_changes_nothing() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_expired_transaction_is_aborted_and_its_producer_fenced(version: int) -> None:
-    shard = begun(version)
+    shard = with_open_transaction(version)
     old = shard["x"].producer
     shard.advance(MINUTE_MS - 1)
     assert shard["x"].state is State.ONGOING
@@ -159,7 +160,7 @@ def test_the_timeout_starts_with_the_first_partition() -> None:
 
 
 def test_every_transaction_has_its_own_timeout() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     producer = shard["x"].producer
     shard.advance(MINUTE_MS - 1)
     answer = shard.end(producer)
@@ -173,7 +174,7 @@ def test_every_transaction_has_its_own_timeout() -> None:
 
 
 def test_another_coordinator_continues_the_timeout() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.advance(MINUTE_MS - 10)
     shard.reload()
     shard.advance(9)
@@ -184,7 +185,7 @@ def test_another_coordinator_continues_the_timeout() -> None:
 
 @pytest.mark.parametrize("jump_ms", [-MINUTE_MS, 100 * MINUTE_MS])
 def test_setting_the_wall_clock_does_not_change_the_timeout(jump_ms: int) -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.clock.jump(jump_ms)
     shard.add(shard["x"].producer, [TopicPartition("later", 0)])
     shard.advance(MINUTE_MS - 1)
@@ -193,8 +194,8 @@ def test_setting_the_wall_clock_does_not_change_the_timeout(jump_ms: int) -> Non
     assert shard["x"].state is State.PREPARE_ABORT
 
 
-def test_a_transaction_that_began_in_the_future_has_at_most_its_timeout() -> None:
-    shard = begun()
+def test_a_transaction_with_a_start_in_the_future_has_at_most_its_timeout() -> None:
+    shard = with_open_transaction()
     shard.clock.jump(-10 * MINUTE_MS)
     shard.reload()
     shard.advance(MINUTE_MS)
@@ -202,7 +203,7 @@ def test_a_transaction_that_began_in_the_future_has_at_most_its_timeout() -> Non
 
 
 def test_an_abort_without_an_available_producer_id_is_retried() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.machine.transactions["x"] = replace(shard["x"], producer_epoch=PRODUCER_EPOCH_MAX - 1)
     shard.has_producer_ids = False
     shard.advance(MINUTE_MS + 2 * ABORT_RETRY_MS)
@@ -214,7 +215,7 @@ def test_an_abort_without_an_available_producer_id_is_retried() -> None:
 
 
 def test_an_abort_that_the_log_refuses_is_retried() -> None:
-    shard = begun()
+    shard = with_open_transaction()
     shard.clock.move(MINUTE_MS)
     (action,) = shard.machine.deadlines.due(shard.clock.monotonic_ms())
     refused = action().on_refused
@@ -249,7 +250,7 @@ def test_an_unused_transactional_id_expires(state: State) -> None:
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_an_id_with_an_open_or_ending_transaction_does_not_expire(is_ended: bool) -> None:
-    shard = begun(shard=InMemoryTransactionShard(settings=TransactionSettings(id_expiration_ms=1_000)))
+    shard = with_open_transaction(shard=InMemoryTransactionShard(settings=TransactionSettings(id_expiration_ms=1_000)))
     if is_ended:
         shard.end(shard["x"].producer)
     shard.advance(5_000)

@@ -1,4 +1,4 @@
-"""Adding partitions, ending transactions, and late requests that must do no harm."""
+"""Adding partitions to transactions, ending transactions, and late requests, which must be refused."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_only_the_latest_producer_adds_partitions(state: State) -> None:
     assert shard.add(after(producer, -1), [T1]) == FENCED
     assert shard.add(after(producer), [T1]) == FENCED
     assert shard.add(Pair(5, producer.producer_epoch), [T1]) == MAPPING
-    assert shard.add(producer, [T1], transactional_id="nobody's") == MAPPING
+    assert shard.add(producer, [T1], transactional_id="unknown") == MAPPING
     assert shard.add(producer, [T1], transactional_id="") == ErrorCode.INVALID_REQUEST
     assert shard.add(producer, [T1]) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
-def test_nothing_is_added_while_an_end_is_prepared(state: State) -> None:
+def test_no_partition_is_added_while_an_end_is_prepared(state: State) -> None:
     shard, producer = with_state(state, 2)
     assert shard.add(producer) == CONCURRENT
     assert shard.verify(producer) == {T0: CONCURRENT}
@@ -83,7 +83,7 @@ def test_partitions_are_verified_one_by_one() -> None:
     assert shard.verify(producer, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
     assert shard.verify(after(producer), [T0]) == {T0: FENCED}
     assert shard.verify(Pair(5, 0), [T0]) == {T0: MAPPING}
-    assert shard.verify(producer, [T0], "nobody's") == {T0: MAPPING}
+    assert shard.verify(producer, [T0], "unknown") == {T0: MAPPING}
     assert shard.verify(producer, [T0], "") == {T0: ErrorCode.INVALID_REQUEST}
     shard.end(producer, version=4)
     shard.written()
@@ -132,8 +132,8 @@ def test_an_end_without_bump_by_another_producer_is_refused_in_every_state(state
 # --- version 2 ----------------------------------------------------------------------------------------------------
 
 BUMPED = (ErrorCode.NONE, 1)
-AGAIN = (ErrorCode.NONE, 0)
-BY_CURRENT = {
+SAME_EPOCH = (ErrorCode.NONE, 0)
+BY_CURRENT_EPOCH = {
     State.EMPTY: ((INVALID, None), BUMPED),
     State.ONGOING: (BUMPED, BUMPED),
     State.PREPARE_COMMIT: ((CONCURRENT, None), (CONCURRENT, None)),
@@ -141,35 +141,35 @@ BY_CURRENT = {
     State.COMPLETE_COMMIT: ((INVALID, None), BUMPED),
     State.COMPLETE_ABORT: ((INVALID, None), BUMPED),
 }
-BY_ONE_BEFORE = {
+BY_PREVIOUS_EPOCH = {
     State.EMPTY: ((FENCED, None), (FENCED, None)),
     State.ONGOING: ((FENCED, None), (FENCED, None)),
     State.PREPARE_COMMIT: ((CONCURRENT, None), (CONCURRENT, None)),
     State.PREPARE_ABORT: ((CONCURRENT, None), (CONCURRENT, None)),
-    State.COMPLETE_COMMIT: (AGAIN, (INVALID, None)),
-    State.COMPLETE_ABORT: ((INVALID, None), AGAIN),
+    State.COMPLETE_COMMIT: (SAME_EPOCH, (INVALID, None)),
+    State.COMPLETE_ABORT: ((INVALID, None), SAME_EPOCH),
 }
 
 
-@pytest.mark.parametrize("state", BY_CURRENT)
+@pytest.mark.parametrize("state", BY_CURRENT_EPOCH)
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("back", [0, 1])
 def test_an_end_in_every_state_by_each_producer_epoch(state: State, committed: bool, back: int) -> None:
     shard, producer = with_state(state, 2)
-    code, bump = (BY_ONE_BEFORE if back else BY_CURRENT)[state][0 if committed else 1]
+    code, bump = (BY_PREVIOUS_EPOCH if back else BY_CURRENT_EPOCH)[state][0 if committed else 1]
     expected = (code, -1, -1) if bump is None else (code, *after(producer, bump))
     for _ in range(1 if bump else 3):
         assert result(shard.end(after(producer, -back), committed)) == expected
 
 
-@pytest.mark.parametrize("state", BY_CURRENT)
+@pytest.mark.parametrize("state", BY_CURRENT_EPOCH)
 def test_an_end_by_a_much_older_epoch_or_another_producer_id_is_refused(state: State) -> None:
     shard, producer = with_state(state, 2)
-    is_on_its_way = state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-    assert shard.end(after(producer, -2)).error_code == (CONCURRENT if is_on_its_way else FENCED)
-    assert shard.end(after(producer)).error_code == (CONCURRENT if is_on_its_way else FENCED)
-    assert shard.end(Pair(5, 0)).error_code == (CONCURRENT if is_on_its_way else MAPPING)
-    assert shard.end(producer, transactional_id="nobody's").error_code == MAPPING
+    is_ending = state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+    assert shard.end(after(producer, -2)).error_code == (CONCURRENT if is_ending else FENCED)
+    assert shard.end(after(producer)).error_code == (CONCURRENT if is_ending else FENCED)
+    assert shard.end(Pair(5, 0)).error_code == (CONCURRENT if is_ending else MAPPING)
+    assert shard.end(producer, transactional_id="unknown").error_code == MAPPING
     assert shard.end(producer, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -196,8 +196,8 @@ def test_an_end_without_partitions_needs_no_markers() -> None:
 
 
 def test_a_zombie_does_not_get_the_commit_of_its_successor_as_its_own() -> None:
-    """The successor ends without an epoch bump. In this case Apache Kafka tells the zombie that its
-    transaction is committed, and gives it the successor's epoch."""
+    """The successor ends without an epoch bump. In this case Apache Kafka answers the zombie that its transaction is
+    committed, and gives it the successor's epoch."""
     shard = InMemoryTransactionShard()
     zombie = shard.producer()
     successor = shard.producer()

@@ -1,4 +1,4 @@
-"""InitProducerId: which producer has a transactional id, and which ones are fenced."""
+"""InitProducerId: which producer owns a transactional id, and which producers are fenced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def result(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
-def test_the_first_producer_has_epoch_zero_and_each_after_it_the_next() -> None:
+def test_the_first_producer_has_epoch_zero_and_each_later_one_the_next() -> None:
     shard = InMemoryTransactionShard()
     assert shard.producer() == Pair(FIRST_PRODUCER_ID, 0)
     assert shard.producer() == Pair(FIRST_PRODUCER_ID, 1)
@@ -67,7 +67,7 @@ def test_without_an_available_producer_id_the_client_must_retry() -> None:
     assert shard.log == []
 
 
-def test_an_unknown_id_is_created_also_for_a_producer_with_an_epoch() -> None:
+def test_an_unknown_transactional_id_is_created_also_for_a_producer_with_an_epoch() -> None:
     shard = InMemoryTransactionShard()
     assert result(shard.init(expected=Pair(7, 7))) == (0, FIRST_PRODUCER_ID, 0)
 
@@ -100,7 +100,7 @@ def test_the_timeout_is_that_of_the_latest_request() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_open_transaction_is_aborted_first(version: int) -> None:
+def test_init_aborts_an_open_transaction_first(version: int) -> None:
     shard = InMemoryTransactionShard(version)
     old = shard.producer()
     shard.add(old, client_transaction_version=version // 2 * 2)
@@ -144,7 +144,7 @@ def test_a_producer_whose_epochs_are_used_up_may_retry_for_its_new_id() -> None:
     assert result(shard.init(expected=last))[0] == ErrorCode.PRODUCER_FENCED, "a newer producer has the id now"
 
 
-def test_a_producer_that_got_the_last_epoch_of_its_id_may_retry_too() -> None:
+def test_a_producer_that_got_the_last_epoch_of_its_id_may_retry() -> None:
     """Apache Kafka answers UNKNOWN_SERVER_ERROR here."""
     shard = InMemoryTransactionShard()
     before = at_epoch(shard, LAST_EPOCH - 1)
@@ -167,12 +167,12 @@ def test_fencing_the_last_epoch_leads_to_another_producer_id(version: int) -> No
     assert shard.add(last) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_no_producer_is_the_default() -> None:
+def test_init_without_a_producer_id_gives_a_new_one() -> None:
     shard = InMemoryTransactionShard()
     assert result(shard.init(expected=NO_PRODUCER)) == (0, FIRST_PRODUCER_ID, 0)
 
 
-def test_transactional_ids_do_not_grow_without_end() -> None:
+def test_the_number_of_transactional_ids_is_limited() -> None:
     shard = InMemoryTransactionShard(settings=TransactionSettings(ids_max=2, id_expiration_ms=1000))
     shard.producer("a")
     shard.producer("b")
@@ -182,4 +182,4 @@ def test_transactional_ids_do_not_grow_without_end() -> None:
     assert shard.producer("a").producer_epoch == 1, "ids that exist are served"
     shard.advance(1001)
     shard.expire()
-    assert shard.producer("c").producer_epoch == 0, "unused ids make place"
+    assert shard.producer("c").producer_epoch == 0, "expired ids no longer count"

@@ -18,8 +18,9 @@ from moldau.wire.messages.list_transactions import ListTransactionsRequest
 FIRST = FIRST_PRODUCER_ID
 
 
-def three() -> InMemoryTransactionShard:
-    """`orders-1` is open for a second, `orders-2` ended, `clicks` never began."""
+def three_transactions() -> InMemoryTransactionShard:
+    """Return a shard with three transactional ids: `orders-1` has a transaction open for a second, that of `orders-2`
+    has ended, `clicks` never began one."""
     shard = InMemoryTransactionShard()
     for name in ("orders-1", "orders-2", "clicks"):
         producer = shard.producer(name)
@@ -65,15 +66,15 @@ ALL = ["orders-1", "orders-2", "clicks"]
 )
 @pytest.mark.needs_re2
 def test_filters_of_list_transactions(wanted: ListTransactionsRequest, expected: list[str]) -> None:
-    assert ids(three(), wanted) == expected
+    assert ids(three_transactions(), wanted) == expected
 
 
-def test_unknown_states_are_returned() -> None:
+def test_unknown_state_filters_are_returned() -> None:
     assert filter_of(ListTransactionsRequest(["Hopeful", "Empty", "", "Hopeful"])).unknown_states == ("Hopeful", "")
 
 
 def test_states_have_kafkas_names() -> None:
-    shard = three()
+    shard = three_transactions()
     listed = list_all(shard, ListTransactionsRequest())
     assert [(each.producer_id, each.transaction_state) for each in listed] == [
         (FIRST, "Ongoing"),
@@ -92,7 +93,7 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
 
 
 def test_a_transaction_is_described_with_its_partitions() -> None:
-    shard = three()
+    shard = three_transactions()
     found = shard.execute(shard.machine.describe("orders-1"))
     assert (found.error_code, found.transactional_id, found.transaction_state) == (0, "orders-1", "Ongoing")
     assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, shard.clock.now_ms() - 1_000)
@@ -101,16 +102,16 @@ def test_a_transaction_is_described_with_its_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("nobody's", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
+    ("name", "code"), [("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", ErrorCode.INVALID_REQUEST)]
 )
-def test_an_unknown_id_is_not_found(name: str, code: ErrorCode) -> None:
-    shard = three()
+def test_an_unknown_or_empty_transactional_id_is_refused(name: str, code: ErrorCode) -> None:
+    shard = three_transactions()
     found = shard.execute(shard.machine.describe(name))
     assert (found.error_code, found.transactional_id, found.topics) == (code, name, ())
 
 
 def test_a_listing_waits_for_uncommitted_records() -> None:
-    shard = three()
+    shard = three_transactions()
     shard.is_committing = False
     shard.init("new")
     listed = list_all(shard, ListTransactionsRequest())

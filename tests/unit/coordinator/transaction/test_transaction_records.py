@@ -67,14 +67,14 @@ def read(key: bytes, value: bytes | None) -> Transaction | None:
 
 
 @pytest.mark.parametrize("name", APACHE)
-def test_records_of_apache_are_read_and_written_byte_for_byte(name: str) -> None:
+def test_records_of_apache_kafka_are_read_and_written_byte_for_byte(name: str) -> None:
     key, value, transaction = APACHE[name]
     assert read(key, value) == transaction
     assert encode_record(record_of(transaction), 2) == (key, value)
     assert encode_record(record_of(transaction), 1) == (key, value)
 
 
-def test_the_order_in_which_apache_names_partitions_does_not_matter() -> None:
+def test_the_order_of_partitions_in_a_record_does_not_matter() -> None:
     value = (
         b"\0\1\0\0\0\0\0\0\3\x8d\0\0\0\0\xea`\1\2\thA-topic\3\0\0\0\2\0\0\0\0\0\0\0\1\xa1\xe0\xff\x1c\x9c"
         b"\0\0\1\xa1\xe0\xff\x1c\x9c\2\0\x08\0\0\0\0\0\0\3\x8d\2\2\0\2"
@@ -94,9 +94,9 @@ def test_before_version_1_of_transactions_the_record_is_of_version_0() -> None:
     assert read(key, value) == replace(transaction, previous_producer_id=-1), "version 0 has no previous producer id"
 
 
-def test_the_next_producer_id_is_never_left_out() -> None:
-    """A client may end its transaction by version 2 before the cluster has finalized that."""
-    transaction = replace(APACHE["an abort whose epochs are used up"][2])
+def test_the_next_producer_id_is_written_in_every_transaction_version() -> None:
+    """A client may end its transaction with version 2 before the cluster has finalized that version."""
+    transaction = APACHE["an abort whose epochs are used up"][2]
     assert read(*encode_record(record_of(transaction), 0)) == transaction
 
 

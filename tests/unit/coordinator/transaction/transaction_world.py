@@ -1,9 +1,9 @@
 """Producers, a coordinator that fails, and partitions: a model to check random histories against.
 
 A producer acts as its client library would: it writes when a partition was added, ends with commit or abort, retries
-until it gets a response, and gives up on a fatal one. What it writes between two ends is a *token*. A partition
-keeps tokens open until a marker of their producer comes, by Kafka's rules for epochs. The model does not use the states
-of the coordinator; `check` has the invariants of tokens.
+until it gets a response, and gives up on a fatal error. All that it writes between two ends is one *token*. A partition
+keeps tokens open until a marker of their producer arrives, by Kafka's rules for epochs. The model does not use the
+states of the coordinator; `check` has the invariants of tokens.
 """
 
 from __future__ import annotations
