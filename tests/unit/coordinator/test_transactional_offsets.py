@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 from depth import deep
@@ -262,6 +262,51 @@ def test_open_commits_of_a_recreated_topic_stay() -> None:
     again = MetadataImage(topics={"t": TopicImage("t", b"new".ljust(16), (ONE,))})
     assert list(coordinator.groups.topics_changed(again, Changes(removed=[TOPIC]), TurnItems(1))) == []
     assert coordinator.model.is_open("g", 0)
+
+
+def deleted_topic_removals(coordinator: Coordinator) -> Iterator[Outcome[None] | None]:
+    coordinator.current.image = MetadataImage()
+    removals = coordinator.groups.topics_changed(coordinator.current.image, Changes(removed=[TOPIC]), TurnItems(1))
+    coordinator.current.image = MetadataImage(topics={"t": TopicImage("t", b"new".ljust(16), TOPIC.partitions)})
+    return removals
+
+
+def execute_all(coordinator: Coordinator, removals: Iterator[Outcome[None] | None]) -> None:
+    for outcome in removals:
+        if outcome is not None:
+            coordinator.execute(outcome)
+
+
+def test_a_commit_to_a_recreated_topic_is_not_removed_with_offsets_of_the_deleted_one() -> None:
+    coordinator = Coordinator()
+    coordinator.send(70, "g", 0, 1)
+    removals = deleted_topic_removals(coordinator)
+    coordinator.end(70, True)
+    coordinator.commit("g", 0, 5)
+    execute_all(coordinator, removals)
+    assert fetched(coordinator.groups, "g", stable=False)[0] == (5, ErrorCode.NONE)
+
+
+def test_an_open_commit_to_a_recreated_topic_is_not_removed_with_offsets_of_the_deleted_one() -> None:
+    coordinator = Coordinator()
+    coordinator.commit("g", 0, 1)
+    coordinator.commit("g", 1, 1)
+    removals = deleted_topic_removals(coordinator)
+    coordinator.send(70, "g", 1, 5)
+    execute_all(coordinator, removals)
+    coordinator.end(70, True)
+    assert [offset for offset, _ in fetched(coordinator.groups, "g", stable=False).values()] == [-1, 5]
+
+
+def test_a_transactional_offset_of_a_deleted_topic_is_removed_after_its_transaction_ended_too() -> None:
+    coordinator = Coordinator()
+    coordinator.commit("g", 0, 1)
+    coordinator.send(70, "g", 0, 2)
+    coordinator.send(70, "g", 1, 2)
+    removals = deleted_topic_removals(coordinator)
+    coordinator.end(70, True)
+    execute_all(coordinator, removals)
+    assert [offset for offset, _ in fetched(coordinator.groups, "g", stable=False).values()] == [-1, -1]
 
 
 def test_open_commits_of_a_missing_topic_are_removed_on_expiration() -> None:

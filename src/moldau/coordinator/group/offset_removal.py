@@ -151,33 +151,50 @@ def of_deleted_topics(
         for name, values in by_topic.items()
         if name in ids
     ]
-    unstable = dict.fromkeys(
-        (group_id, partition)
-        for group_id, partition, value in state.transactional_offsets
-        if partition[0] in ids and is_deleted(partition[0], value)
-    )
+    unstable: dict[tuple[str, TopicAndPartition], list[OffsetCommitValue | None]] = {}
+    for group_id, partition, value in state.transactional_offsets:
+        if partition[0] in ids and is_deleted(partition[0], value):
+            unstable.setdefault((group_id, partition), []).append(value)
     return _removals(state, committed, unstable, turn)
 
 
 def _removals(
     state: GroupState,
     committed: Sequence[tuple[str, str, Mapping[int, OffsetCommitValue]]],
-    unstable: Iterable[tuple[str, TopicAndPartition]],
+    unstable: Mapping[tuple[str, TopicAndPartition], Sequence[OffsetCommitValue | None]],
     turn: TurnItems,
 ) -> Iterator[Outcome[None] | None]:
-    """Yield the removal of the offsets in open transactions, then of those committed offsets, by group and topic, that
-    have not changed since they were looked up."""
-    tombstones = [tombstone for group_id, place in unstable for tombstone in _tombstones(group_id, [place])]
-    if tombstones:
-        yield Outcome(None, tombstones, is_divisible=True)
+    """Yield the removal of committed offsets, by group and topic, and of offsets in open transactions. One that was
+    committed since they were looked up, in a transaction or not, keeps its partition from being removed."""
     for group_id, topic, values in committed:
         for some in split(list(values.items()), turn.items_a_turn):
-            present = state.offsets.get(group_id, {}).get(topic, {})
-            unchanged = [(topic, index) for index, value in some if present.get(index) is value]
+            unchanged = [
+                (topic, index)
+                for index, value in some
+                if _has_only(state, group_id, (topic, index), [value, *unstable.get((group_id, (topic, index)), ())])
+            ]
             if unchanged:
                 yield Outcome(None, _tombstones(group_id, unchanged), is_divisible=True)
             if turn.ends_after(len(some)):
                 yield None
+    for (group_id, partition), open_values in unstable.items():
+        if _has_only(state, group_id, partition, open_values):
+            yield Outcome(None, _tombstones(group_id, [partition]))
+        if turn.ends_after(1):
+            yield None
+
+
+def _has_only(
+    state: GroupState, group_id: str, partition: TopicAndPartition, known: Sequence[OffsetCommitValue | None]
+) -> bool:
+    """Return whether the partition has an offset, committed or in an open transaction, and only known ones."""
+    topic, index = partition
+    committed = state.offsets.get(group_id, {}).get(topic, {}).get(index)
+    open_values = state.transactional_offsets.groups.get(group_id, {}).get(partition)
+    if committed is None and open_values is None:
+        return False
+    present = (committed, *(open_values or {}).values())
+    return all(value is None or any(value is each for each in known) for value in present)
 
 
 def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) -> Iterator[Outcome[None] | None]:
