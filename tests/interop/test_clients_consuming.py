@@ -62,7 +62,7 @@ def test_a_waiting_aiokafka_consumer_is_woken_by_a_write(bootstrap: str, create_
     assert asyncio.run(run()) == b"woken"
 
 
-def test_a_wait_on_many_partitions_is_ended_by_one(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_wait_on_many_partitions_ends_when_one_is_written(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=4)
     consumer = confluent_consumer(bootstrap, fetch_wait_max_ms=LONG_WAIT_MS)
     consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for n in range(4)])
@@ -108,7 +108,7 @@ def test_several_writers_and_one_reader(bootstrap: str, create_topic: CreateTopi
         ]
 
 
-def test_kcat_follows_until_the_end(bootstrap: str, create_topic: CreateTopic, kcat: str) -> None:
+def test_kcat_reads_to_the_end(bootstrap: str, create_topic: CreateTopic, kcat: str) -> None:
     name = create_topic(partitions=2)
     write(bootstrap, name, [b"a", b"b", b"c"], 0)
     write(bootstrap, name, [b"d"], 1)
@@ -124,7 +124,7 @@ def test_kcat_lists_the_topic(bootstrap: str, create_topic: CreateTopic, kcat: s
     assert f'topic "{name}" with 3 partitions' in shown
 
 
-def test_seek_anywhere(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_seek_to_any_offset(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic()
     write(bootstrap, name, [b"%d" % n for n in range(100)])
     consumer = confluent_consumer(bootstrap)
@@ -177,7 +177,7 @@ def test_beginning_and_end_offsets(bootstrap: str, create_topic: CreateTopic) ->
     librdkafka.close()
 
 
-def test_starting_at_the_end_sees_only_what_comes_later(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_consumer_started_at_the_end_reads_only_new_records(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic()
     write(bootstrap, name, [b"old"] * 5)
     consumer = confluent_consumer(bootstrap, enable_partition_eof=True)
@@ -191,7 +191,7 @@ def test_starting_at_the_end_sees_only_what_comes_later(bootstrap: str, create_t
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
-def test_an_offset_out_of_range_resets_as_told(bootstrap: str, create_topic: CreateTopic, reset: str) -> None:
+def test_an_offset_out_of_range_is_reset_as_configured(bootstrap: str, create_topic: CreateTopic, reset: str) -> None:
     name = create_topic()
     write(bootstrap, name, [b"a", b"b"])
     consumer = confluent_consumer(bootstrap, auto_offset_reset=reset, enable_partition_eof=True)

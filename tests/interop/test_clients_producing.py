@@ -117,7 +117,7 @@ def test_two_idempotent_producers_do_not_disturb_each_other(bootstrap: str, crea
     assert [message.value() for message in read_all(bootstrap, name, 1, 10)] == expected
 
 
-def test_lingering_makes_batches_and_keeps_order(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_lingering_keeps_the_order(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic()
     producer = confluent_producer(bootstrap, linger_ms=20, compression_type="lz4")
     values = [b"%06d" % n for n in range(3000)]
@@ -126,8 +126,8 @@ def test_lingering_makes_batches_and_keeps_order(bootstrap: str, create_topic: C
     assert [message.value() for message in read_all(bootstrap, name, 1, 3000)] == values
 
 
-def test_batches_that_the_broker_opens_in_a_thread_keep_their_order(bootstrap: str, create_topic: CreateTopic) -> None:
-    """Large batches of an idempotent producer, several on their way at a time, mixed with small ones."""
+def test_recompressed_batches_keep_their_order(bootstrap: str, create_topic: CreateTopic) -> None:
+    """Large batches, several in flight, which the broker recompresses in a thread, and then small ones."""
     name = create_topic(config={"compression.type": "gzip"})
     producer = confluent_producer(bootstrap, enable_idempotence=True, linger_ms=5, batch_num_messages=2000)
     values = [b"%06d" % n for n in range(30_000)]
