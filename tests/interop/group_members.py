@@ -168,6 +168,12 @@ class Group:
         assert answer.error_code == 0
         return next((group for group in answer.groups if group.group_id == self.id), None)
 
+    def listed_type(self) -> str:
+        """Return the type in ListGroups: classic or consumer."""
+        shown = self.listed()
+        assert shown is not None
+        return str(shown.group_type)
+
     def delete(self, version: int = 2) -> int:
         (result,) = self.ask("delete_groups", version, groups_names=[self.id]).results
         assert result.group_id == self.id

@@ -158,9 +158,7 @@ def test_kafka_python_describes_cluster_and_topics(kafka_admin: Any, create_topi
     assert len(described["partitions"]) == 2
 
 
-def test_topics_are_created_automatically_for_producers(
-    bootstrap: str, admin: AdminClient, topic: Callable[[], str]
-) -> None:
+def test_topics_are_created_automatically_for_producers(bootstrap: str, topic: Callable[[], str]) -> None:
     for client in CLIENTS.values():
         name = topic()
         client.produce(bootstrap, name, [Message(b"k", b"v")])
@@ -201,7 +199,7 @@ def test_set_delete_append_subtract(admin: AdminClient, create_topic: CreateTopi
     assert config["cleanup.policy"].is_default
 
 
-def test_alter_configs_replaces_the_whole_set(kafka_admin: Any, admin: AdminClient, create_topic: CreateTopic) -> None:
+def test_alter_configs_replaces_the_whole_set(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(config={"retention.ms": "1000", "segment.ms": "5000"})
     resource = topic_resource(name, set_config={"retention.ms": "2000"})
     with pytest.warns(DeprecationWarning, match="alter_configs"):

@@ -85,22 +85,16 @@ def roll(group: Group, traffic: Traffic, members: list[Reader], flavour: str, is
         traffic.await_more()
 
 
-def kind(group: Group) -> str:
-    shown = group.listed()
-    assert shown is not None
-    return str(shown.group_type)
-
-
 def roll_to_consumer_and_back(bootstrap: str, topic: str, classic: str, is_static: bool) -> None:
     with Group(bootstrap) as group, running_traffic(bootstrap, topic) as traffic:
         group.assign_at_once()
         members = [open_member(group, traffic, classic, place, is_static) for place in range(MEMBERS)]
         await_shares(members, SHARES)
-        assert kind(group) == "classic"
+        assert group.listed_type() == "classic"
         roll(group, traffic, members, NEW, is_static)
-        assert kind(group) == "consumer"
+        assert group.listed_type() == "consumer"
         roll(group, traffic, members, classic, is_static)
-        assert kind(group) == "classic"
+        assert group.listed_type() == "classic"
         await_all_read(traffic)
 
 
@@ -113,11 +107,11 @@ def let_a_consumer_member_join_and_leave(bootstrap: str, topic: str, classic: st
         guest = open_member(group, traffic, NEW, MEMBERS, False)
         await_shares([*members, guest], SHARES)
         traffic.await_more()
-        assert kind(group) == "consumer"
+        assert group.listed_type() == "consumer"
         guest.close()
         await_shares(members, [3, 3])
         traffic.await_more()
-        assert kind(group) == "classic"
+        assert group.listed_type() == "classic"
         await_all_read(traffic)
 
 

@@ -34,11 +34,17 @@ def read_all(bootstrap: str, name: str, partitions: int, count: int) -> list[Any
 
 
 def deliveries(producer: Producer, name: str, values: list[bytes], **extra: Any) -> list[Any]:
-    """Return the delivery reports in order; any failure fails."""
+    """Return the delivered messages in order; an error of any fails the test."""
+    errors: list[Any] = []
     reports: list[Any] = []
+
+    def on_delivery(error: Any, message: Any) -> None:
+        (errors if error else reports).append(error or message)
+
     for value in values:
-        producer.produce(name, value, on_delivery=lambda error, message: reports.append(error or message), **extra)
+        producer.produce(name, value, on_delivery=on_delivery, **extra)
     assert producer.flush(PATIENCE_S) == 0
+    assert errors == []
     return reports
 
 

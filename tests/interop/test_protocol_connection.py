@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from batches import batch
-from protocol_requests import by_name, end_offset, fetch_request, produce_request
+from protocol_requests import NEVER_MS, by_name, end_offset, fetch_request, produce_request
 from wire_client import Wire, decode_response, encode_request, message
 
 CreateTopic = Callable[..., str]
@@ -27,7 +27,7 @@ def test_a_waiting_fetch_delays_later_responses_on_its_connection(
 ) -> None:
     """The metadata request is answered only after the fetch before it, which waits for a write."""
     name = create_topic()
-    wire.post(fetch_request(name, 0, max_wait=30_000, min_bytes=1))
+    wire.post(fetch_request(name, 0, max_wait=NEVER_MS, min_bytes=1))
     wire.post(message("metadata", 1, topics=[]))
     assert wire.is_silent(0.3)
     with Wire(bootstrap) as other:
@@ -40,10 +40,12 @@ def test_a_waiting_fetch_does_not_block_other_connections(
     wire: Wire, bootstrap: str, create_topic: CreateTopic
 ) -> None:
     name = create_topic()
-    wire.post(fetch_request(name, 0, max_wait=300, min_bytes=1))
+    wire.post(fetch_request(name, 0, max_wait=NEVER_MS, min_bytes=1))
     with Wire(bootstrap) as other:
         assert end_offset(other, name) == 0
-    wire.collect()
+        assert wire.is_silent(0.1), "the fetch still waits"
+        other.ask(produce_request(name, batch([b"v"])))
+    assert wire.collect().responses[0].partitions[0].high_watermark == 1
 
 
 @pytest.mark.parametrize("correlation_id", [0, 1, -1, 2**31 - 1, -(2**31)])
@@ -87,7 +89,7 @@ def test_disconnecting_during_a_waiting_fetch_affects_no_other_client(
     name = create_topic()
     for _ in range(5):
         with Wire(bootstrap) as leaving:
-            leaving.post(fetch_request(name, 0, max_wait=30_000, min_bytes=1))
+            leaving.post(fetch_request(name, 0, max_wait=NEVER_MS, min_bytes=1))
     wire.ask(produce_request(name, batch([b"v"])))
     assert end_offset(wire, name) == 1
 

@@ -8,12 +8,10 @@ from uuid import uuid4
 import pytest
 from batches import batch, headers_of
 from kio.schema.errors import ErrorCode
-from protocol_requests import end_offset, fetch, fetch_request, produce, topic_id
+from protocol_requests import NEVER_MS, end_offset, fetch, fetch_request, produce, topic_id
 from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
-NEVER_MS = 30_000
-"""A wait far longer than any test: an earlier response has another cause than the timeout."""
 
 
 @pytest.fixture

@@ -39,12 +39,6 @@ def classic_member(group: Group, name: str, **fields: str) -> ClassicMember:
     return group.member(protocols=[("range", subscription(name))], **fields)
 
 
-def kind(group: Group) -> str:
-    shown = group.listed()
-    assert shown is not None
-    return str(shown.group_type)
-
-
 def catch_up(member: ClassicMember) -> set[int]:
     """Join and sync until no rebalance is in progress, as a client does; return the assigned partitions."""
 
@@ -78,16 +72,16 @@ def mixed(group: Group, name: str) -> tuple[ClassicMember, ConsumerMember]:
 
 def test_an_empty_classic_group_becomes_a_consumer_group(group: Group, name: str) -> None:
     (member,) = group.stable(topic=name)
-    assert [member.commit(name, 5), member.leave(), kind(group)] == [0, 0, "classic"]
+    assert [member.commit(name, 5), member.leave(), group.listed_type()] == [0, 0, "classic"]
     new = group.consumer([name])
     join_alone(new, 4)
-    assert (kind(group), group.committed(name)) == ("consumer", 5)
+    assert (group.listed_type(), group.committed(name)) == ("consumer", 5)
 
 
 def test_a_group_that_only_commits_becomes_a_consumer_group(group: Group, name: str) -> None:
     assert group.commit(name, 5) == 0
     join_alone(group.consumer([name]), 4)
-    assert (kind(group), group.committed(name)) == ("consumer", 5)
+    assert (group.listed_type(), group.committed(name)) == ("consumer", 5)
 
 
 def test_an_empty_consumer_group_becomes_a_classic_group(group: Group, name: str) -> None:
@@ -96,7 +90,7 @@ def test_an_empty_consumer_group_becomes_a_classic_group(group: Group, name: str
     assert [new.commit(name, 5), new.leave().error_code] == [0, 0]
     old = classic_member(group, name)
     assert old.join().leader == old.id
-    assert (kind(group), group.state(), group.committed(name)) == ("classic", "CompletingRebalance", 5)
+    assert (group.listed_type(), group.state(), group.committed(name)) == ("classic", "CompletingRebalance", 5)
 
 
 def test_an_empty_classic_group_of_another_type_becomes_a_consumer_group(group: Group, name: str) -> None:
@@ -104,7 +98,7 @@ def test_an_empty_classic_group_of_another_type_becomes_a_consumer_group(group: 
     member.join()
     assert member.leave() == 0
     join_alone(group.consumer([name]), 4)
-    assert kind(group) == "consumer"
+    assert group.listed_type() == "consumer"
 
 
 # ---- a consumer member joins a classic group with members
@@ -116,7 +110,7 @@ def test_classic_and_consumer_members_share_the_partitions(mixed: tuple[ClassicM
     assert kept | new.partitions() == {0, 1, 2, 3}
     assert not kept & new.partitions()
     assert old.generation == new.epoch
-    assert kind(old.group) == "consumer"
+    assert old.group.listed_type() == "consumer"
     member_types = {member.member_id: member.member_type for member in old.group.described_consumers().members}
     assert member_types == {old.id: CLASSIC, new.id: CONSUMER}
 
@@ -182,7 +176,7 @@ def test_a_group_stays_a_consumer_group_after_the_last_classic_member_left(
     old, new = mixed
     assert old.leave() == 0
     settle(lambda: new.partitions() == {0, 1, 2, 3}, new)
-    assert kind(new.group) == "consumer"
+    assert new.group.listed_type() == "consumer"
     assert old.heartbeat() == ErrorCode.unknown_member_id
 
 
@@ -194,7 +188,7 @@ def test_a_waiting_classic_join_is_answered_when_the_group_is_converted(group: G
     group.await_state("PreparingRebalance")
     group.consumer([name]).join()
     assert leader.wire.collect().error_code == REBALANCE
-    assert kind(group) == "consumer"
+    assert group.listed_type() == "consumer"
 
 
 def test_a_connect_group_is_not_converted(group: Group, name: str) -> None:
@@ -202,7 +196,7 @@ def test_a_connect_group_is_not_converted(group: Group, name: str) -> None:
     member.join()
     new = group.consumer([name])
     assert new.code(**new.full()) == ErrorCode.group_id_not_found
-    assert (kind(group), member.heartbeat()) == ("classic", 0)
+    assert (group.listed_type(), member.heartbeat()) == ("classic", 0)
 
 
 def test_a_classic_group_with_user_data_is_not_converted(group: Group, name: str) -> None:
@@ -212,7 +206,7 @@ def test_a_classic_group_with_user_data_is_not_converted(group: Group, name: str
     assert member.sync({member.id: assignment(name, 0)[:-4] + b"\0\0\0\1x"}).error_code == 0
     new = group.consumer([name])
     assert new.code(**new.full()) == ErrorCode.group_id_not_found
-    assert (kind(group), member.heartbeat()) == ("classic", 0)
+    assert (group.listed_type(), member.heartbeat()) == ("classic", 0)
 
 
 def test_only_a_first_heartbeat_converts_a_classic_group(group: Group, name: str) -> None:
@@ -220,7 +214,7 @@ def test_only_a_first_heartbeat_converts_a_classic_group(group: Group, name: str
     new = group.consumer([name])
     assert new.code(member_epoch=1) == ErrorCode.group_id_not_found
     assert new.leave().error_code == ErrorCode.group_id_not_found
-    assert kind(group) == "classic"
+    assert group.listed_type() == "classic"
 
 
 # ---- the last consumer member leaves
@@ -232,7 +226,7 @@ def test_a_group_becomes_classic_when_the_last_consumer_member_leaves(
     old, new = mixed
     generation = old.generation
     assert new.leave().error_code == 0
-    assert kind(old.group) == "classic"
+    assert old.group.listed_type() == "classic"
     assert old.heartbeat() == REBALANCE
     answer = old.join()
     assert (answer.leader, [member.member_id for member in answer.members]) == (old.id, [old.id])
@@ -246,7 +240,7 @@ def test_a_static_consumer_member_can_return_as_a_classic_member(group: Group, n
     join_alone(new, 4)
     old = classic_member(group, name, instance="one")
     answer = old.join()
-    assert (answer.error_code, kind(group)) == (0, "classic")
+    assert (answer.error_code, group.listed_type()) == (0, "classic")
     assert new.code() == ErrorCode.group_id_not_found
     shown = read_assignment(old.sync().assignment)
     assert shown == {name: {0, 1, 2, 3}}
@@ -258,6 +252,6 @@ def test_a_static_classic_member_can_return_as_a_consumer_member(group: Group, n
     assert old.sync({old.id: assignment(name, 0, 1, 2, 3)}).error_code == 0
     new = group.consumer([name], instance="one")
     join_alone(new, 4)
-    assert kind(group) == "consumer"
+    assert group.listed_type() == "consumer"
     assert old.heartbeat() == ErrorCode.fenced_instance_id
     assert [member.member_type for member in group.described_consumers().members] == [CONSUMER]

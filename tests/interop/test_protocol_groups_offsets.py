@@ -298,9 +298,9 @@ def test_a_consumer_group_checks_members_on_offset_fetch(group: Group, name: str
     consumer.join()
     assert consumer.commit(name, 5) == 0
 
-    def ask(**who: Any) -> tuple[int, list[int]]:
+    def ask(**member: Any) -> tuple[int, list[int]]:
         (found,) = group.ask(
-            "offset_fetch", 9, groups=[{"group_id": group.id, "topics": requested(name, 0)} | who]
+            "offset_fetch", 9, groups=[{"group_id": group.id, "topics": requested(name, 0)} | member]
         ).groups
         return int(found.error_code), [p.committed_offset for t in found.topics for p in t.partitions]
 

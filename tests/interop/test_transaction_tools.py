@@ -189,8 +189,9 @@ class TestKafkaTransactions:
         assert row["TransactionState"] == "Ongoing"
         assert row["TransactionTimeoutMs"] == str(TIMEOUT_MS)
         assert sorted(row["TopicPartitions"].split(",")) == [f"{begun.topic}-0", f"{begun.topic}-1"]
-        assert before_ms - 1000 <= int(row["CurrentTransactionStartTimeMs"]) <= time.time_ns() // 1_000_000
-        assert 0 <= int(row["TransactionDurationMs"]) < 60_000
+        now_ms = time.time_ns() // 1_000_000
+        assert before_ms - 1000 <= int(row["CurrentTransactionStartTimeMs"]) <= now_ms
+        assert 0 <= int(row["TransactionDurationMs"]) <= now_ms - before_ms + 1000
         begun.abort()
         await_state(tools, begun.id, "CompleteAbort")
         (row,) = rows(tools("transactions", "describe", "--transactional-id", begun.id).out)
@@ -312,11 +313,12 @@ class TestKafkaTransactions:
 
 class TestMoldauTransaction:
     def test_list(self, run: Run, begin: Begin) -> None:
+        before_s = time.time()
         begun = begin()
         (row,) = json.loads(run("list", "--match", begun.id, "--format", "json").stdout)
         assert row["transactional_id"] == begun.id
         assert (row["state"], row["partitions"]) == ("Ongoing", 2)
-        assert 0 <= row["open_seconds"] < 60
+        assert 0 <= row["open_seconds"] <= time.time() - before_s + 1
         assert begun.id in run("list", "--open").stdout
         assert begun.id in run("list", "--state", "ongoing").stdout
         assert begun.id not in run("list", "--longer-than", "1h").stdout
