@@ -14,13 +14,13 @@ from typing import Any, Self
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
-from patience import wait_until
+from patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 COMMIT_VERSION, FETCH_VERSION = 9, 9
-SESSION_TIMEOUT_MS = 30_000
-REBALANCE_TIMEOUT_MS = 60_000
+SESSION_TIMEOUT_MS = REBALANCE_TIMEOUT_MS = max(6000, int(2000 * PATIENCE_S))
+"""Twice as long as a connection waits for a response: a response that comes has another cause than a timeout."""
 GROUP_RESOURCE = 32
 Protocols = Sequence[tuple[str, bytes]]
 Owned = dict[UUID, set[int]]
