@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests: a broker, unused topic names, an admin client and a plain connection.
+"""Fixtures of the interop tests: a broker, unused topic names, an admin client, a plain connection and Kafka's tools.
 
 Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker; Apache Kafka is the reference.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_tools import Tools
 from patience import PATIENCE_S
 from wire_client import Wire, message
 
@@ -93,6 +94,12 @@ def await_topic(probe: Wire, name: str, partitions: int) -> None:
 def wire(bootstrap: str) -> Iterator[Wire]:
     with Wire(bootstrap) as connection:
         yield connection
+
+
+@pytest.fixture
+def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+    """Return a function that runs one of Kafka's tools in this process against the broker."""
+    return Tools(bootstrap, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -71,11 +71,6 @@ def brokers(cluster_admin: ClusterAdmin) -> list[int]:
 
 
 @pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
-@pytest.fixture
 def create_topic_on(
     admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], str]
 ) -> Iterator[Callable[..., str]]:

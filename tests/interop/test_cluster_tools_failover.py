@@ -31,11 +31,6 @@ def bootstrap(three: TestCluster) -> str:
     return three.bootstrap_servers
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def topic(three: TestCluster, admin: AdminClient) -> str:  # type: ignore[override]
     """Three partitions with three replicas each, led by nodes 1, 2 and 3."""

@@ -18,11 +18,6 @@ TOOLS = (
 )
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 @pytest.mark.parametrize("name", TOOLS.split())
 def test_every_tool_has_help(name: str) -> None:
     result = shell(f"bin/kafka-{name}.sh --help")

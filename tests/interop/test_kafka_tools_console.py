@@ -15,11 +15,6 @@ CreateTopic = Callable[..., str]
 ALL = ("--from-beginning", "--timeout-ms", PATIENCE_MS, "--max-messages")
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 def formatter_properties(*props: str) -> list[str]:
     return [word for prop in props for word in ("--formatter-property", prop)]
 

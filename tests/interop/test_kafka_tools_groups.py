@@ -25,11 +25,6 @@ NO_ACTION_WARNING = (
 
 
 @pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
-@pytest.fixture
 def group(bootstrap: str) -> Iterator[Group]:
     with Group(bootstrap) as made:
         yield made

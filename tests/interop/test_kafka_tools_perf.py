@@ -26,11 +26,6 @@ COLUMNS = (
 )
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 def total(count: int, what: str = "records sent") -> str:
     return TOTAL.format(count=count, what=what)
 

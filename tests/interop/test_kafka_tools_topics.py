@@ -19,11 +19,6 @@ COLLISION = (
 )
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 def test_create_list_describe_and_delete(bootstrap: str, topic: Callable[[], str]) -> None:
     name = topic()
     created = shell(f"bin/kafka-topics.sh --create --topic {name} --bootstrap-server {bootstrap} --partitions 3")

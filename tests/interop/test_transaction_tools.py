@@ -63,11 +63,6 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
 
 @pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
-@pytest.fixture
 def run(bootstrap: str) -> Run:
     """Return a function that runs the command line in this process, with the broker's address in the environment."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import transactional_libraries
-from clients import confluent_producer
+from clients import write_values
 from patience import PATIENCE_S
 from transaction_requests import describe_producers, fetch_offset, new_transactional_producer, until
 from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
@@ -44,13 +44,6 @@ def calls_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactional_libraries, "TRY_S", PATIENCE_S)
 
 
-def write_without_transaction(bootstrap: str, topic: str, values: list[bytes], partitions: int = 1) -> None:
-    producer = confluent_producer(bootstrap)
-    for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(PATIENCE_S) == 0
-
-
 def read_to_the_end(reading: str, bootstrap: str, topic: str) -> list[bytes]:
     """Return what a read_committed consumer sees in partition 0 before the end mark."""
     source = LIBRARIES[reading].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
@@ -79,7 +72,7 @@ def test_all_libraries_read_committed_and_skip_aborted_transactions(
                 writer.commit()
             else:
                 writer.abort()
-    write_without_transaction(bootstrap, topic, [END])
+    write_values(bootstrap, topic, [END])
     for reading in LIBRARIES:
         found = read_to_the_end(reading, bootstrap, topic)
         assert found == [f"{number}{place}".encode() for number in (0, 2, 5) for place in "abc"], reading
@@ -90,7 +83,7 @@ def test_readers_wait_for_an_open_transaction(
 ) -> None:
     """Neither its records nor later ones, transactional or not, are read until the successor ends the transaction."""
     topic = create_topic()
-    write_without_transaction(bootstrap, topic, [b"before"])
+    write_values(bootstrap, topic, [b"before"])
     reader = LIBRARIES[library].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
     found: list[bytes] = []
 
@@ -104,7 +97,7 @@ def test_readers_wait_for_an_open_transaction(
             writer.send(topic, b"never")
             with Wire(bootstrap) as wire:
                 until(lambda: open_producers(wire, topic), lambda ids: len(ids) == 1, "it is written")
-            write_without_transaction(bootstrap, topic, [b"after"])
+            write_values(bootstrap, topic, [b"after"])
             until(seen, lambda values: bool(values), "something is read")
             assert [*seen(), *reader.poll()] == [b"before"]
         with LIBRARIES[library].writer(bootstrap, transactional_id):
@@ -134,7 +127,7 @@ def test_a_second_instance_fences_the_first(
             second.begin()
             second.send(topic, b"of the second")
             second.commit()
-    write_without_transaction(bootstrap, topic, [END])
+    write_values(bootstrap, topic, [END])
     assert read_to_the_end(library, bootstrap, topic) == [b"of the second"]
 
 
@@ -175,7 +168,7 @@ def test_a_transaction_that_times_out_is_aborted(
         with pytest.raises(kind.errors):  # noqa: PT012
             writer.send(topic, b"too late")
             writer.commit()
-    write_without_transaction(bootstrap, topic, [END])
+    write_values(bootstrap, topic, [END])
     assert read_to_the_end(library, bootstrap, topic) == []
 
 
@@ -192,12 +185,12 @@ def test_a_copy_is_exact_although_every_third_transaction_is_aborted(
 ) -> None:
     source, target = create_topic(), create_topic()
     values = [b"%d" % number for number in range(400)]
-    write_without_transaction(bootstrap, source, values)
+    write_values(bootstrap, source, values)
     with Copier(library, bootstrap, source, target, 1, abort_every=3) as copier:
         await_copy(wire, copier, source, target, len(values))
     assert copier.errors == []
     assert copier.begun > copier.committed
-    write_without_transaction(bootstrap, target, [END])
+    write_values(bootstrap, target, [END])
     assert read_to_the_end(library, bootstrap, target) == [copied(value) for value in values]
 
 
@@ -207,14 +200,14 @@ def test_a_fenced_java_copier_restarts_and_copies_exactly(
 ) -> None:
     source, target = create_topic(), create_topic()
     values = [b"%d" % number for number in range(800)]
-    write_without_transaction(bootstrap, source, values[:400])
+    write_values(bootstrap, source, values[:400])
     with java_copier(bootstrap, source, target) as copier:
         await_copy(wire, copier, source, target, 400)
         assert copier.errors == []
         new_transactional_producer(wire, transactional_id_of(target))
-        write_without_transaction(bootstrap, source, values[400:])
+        write_values(bootstrap, source, values[400:])
         await_copy(wire, copier, source, target, 800)
         assert any("ProducerFencedException" in each for each in copier.errors), copier.errors
-    write_without_transaction(bootstrap, target, [END])
+    write_values(bootstrap, target, [END])
     for reading in LIBRARIES:
         assert read_to_the_end(reading, bootstrap, target) == [copied(value) for value in values], reading
