@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_tools import Tools
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
@@ -77,17 +77,15 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
 
 def await_topic(probe: Wire, name: str, partitions: int) -> None:
-    """Wait until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads.
-
-    Each attempt is a round trip, so the loop needs no sleep.
-    """
+    """Wait until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads."""
     requested = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
     topics = [{"name": name, "partitions": requested}]
-    for _ in range(3000):
-        answer = probe.ask(message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics))
-        if all(partition.error_code == 0 for partition in answer.topics[0].partitions):
-            return
-    raise AssertionError(f"the {partitions} partitions of {name} never served")
+    request = message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics)
+    wait_until(
+        lambda: all(partition.error_code == 0 for partition in probe.ask(request).topics[0].partitions),
+        f"the {partitions} partitions of {name} answer",
+        every_s=0,  # each attempt is a round trip
+    )
 
 
 @pytest.fixture

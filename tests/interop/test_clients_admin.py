@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kafka.admin import KafkaAdminClient
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 CreateTopic = Callable[..., str]
 
@@ -61,21 +61,17 @@ def alter(admin: AdminClient, name: str, *changes: tuple[str, str | None, AlterC
 
 def await_partitions(admin: AdminClient, name: str, count: int) -> None:
     """Wait until the broker shows the partitions: a controller answers before every broker knows."""
-    for _ in range(500):
-        if len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == count:
-            return
-    raise AssertionError(f"metadata never showed {count} partitions of {name}")
+    wait_until(
+        lambda: len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == count,
+        f"metadata shows {count} partitions of {name}",
+    )
 
 
 def test_created_topics_are_listed_and_deleted_ones_are_not(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=3)
     assert len(admin.list_topics(timeout=PATIENCE_S).topics[name].partitions) == 3
     admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
-    for _ in range(500):
-        if name not in admin.list_topics(timeout=PATIENCE_S).topics:
-            break
-    else:
-        raise AssertionError(f"{name} is still listed")
+    wait_until(lambda: name not in admin.list_topics(timeout=PATIENCE_S).topics, f"{name} is not listed")
     assert code_of(admin.delete_topics([name])[name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -88,9 +84,7 @@ def test_a_recreated_topic_is_empty(bootstrap: str, admin: AdminClient, create_t
     name = create_topic()
     CLIENTS["confluent"].produce(bootstrap, name, [Message(b"k", b"old")] * 3)
     admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
-    for _ in range(500):
-        if code_of(admin.create_topics([NewTopic(name, 1, 1)])[name]) == 0:
-            break
+    wait_until(lambda: code_of(admin.create_topics([NewTopic(name, 1, 1)])[name]) == 0, f"{name} is recreated")
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(b"k", b"new")])
     assert CLIENTS["confluent"].consume(bootstrap, name, 1)[0].value == b"new"
 

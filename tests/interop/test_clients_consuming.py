@@ -154,7 +154,7 @@ def test_seek_inside_a_compressed_batch(bootstrap: str, create_topic: CreateTopi
     """The broker sends the whole batch; every client must start at the offset it asked for."""
     name = create_topic()
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(None, b"%d" % n) for n in range(30)], "gzip")
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=20_000)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=int(1000 * PATIENCE_S))
     partition = kafka.TopicPartition(name, 0)
     consumer.assign([partition])
     consumer.seek(partition, 17)

@@ -219,7 +219,7 @@ def commit_with_confluent(bootstrap: str, group: str, name: str, offset: int, no
 def commit_with_kafka_python(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
     partition = kafka.TopicPartition(name, 0)
     settings = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
-    consumer = kafka.KafkaConsumer(**settings, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+    consumer = kafka.KafkaConsumer(**settings, auto_offset_reset="earliest", consumer_timeout_ms=int(1000 * PATIENCE_S))
     consumer.assign([partition])
     resumed = next(consumer).offset
     consumer.commit({partition: kafka.OffsetAndMetadata(offset, note, -1)})

@@ -14,7 +14,7 @@ from clients import CLIENTS, confluent_consumer, confluent_producer, poll_messag
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from kafka.partitioner.default import murmur2
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 CreateTopic = Callable[..., str]
 KEYS = [f"key-{n}".encode() for n in range(40)]
@@ -63,7 +63,7 @@ def test_confluent_with_every_acks(bootstrap: str, create_topic: CreateTopic, ac
 def test_kafka_python_with_every_acks(bootstrap: str, create_topic: CreateTopic, acks: Any) -> None:
     name = create_topic()
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks=acks, enable_idempotence=False)
-    offsets = [producer.send(name, b"%d" % n, partition=0).get(15).offset for n in range(5)]
+    offsets = [producer.send(name, b"%d" % n, partition=0).get(PATIENCE_S).offset for n in range(5)]
     producer.close()
     if acks != 0:
         assert offsets == [0, 1, 2, 3, 4]
@@ -97,7 +97,7 @@ def test_kafka_python_idempotent_producer(bootstrap: str, create_topic: CreateTo
     name = create_topic()
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, batch_size=100)
     futures = [producer.send(name, b"%d" % n, partition=0) for n in range(200)]
-    assert [future.get(15).offset for future in futures] == list(range(200))
+    assert [future.get(PATIENCE_S).offset for future in futures] == list(range(200))
     producer.close()
 
 
@@ -148,7 +148,7 @@ def test_one_request_may_carry_many_partitions(bootstrap: str, create_topic: Cre
     name = create_topic(partitions=5)
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, linger_ms=20)
     futures = [producer.send(name, b"%d" % n, partition=n % 5) for n in range(50)]
-    assert sorted(future.get(15).offset for future in futures) == sorted(list(range(10)) * 5)
+    assert sorted(future.get(PATIENCE_S).offset for future in futures) == sorted(list(range(10)) * 5)
     producer.close()
 
 
@@ -159,7 +159,7 @@ def test_keys_go_where_java_clients_send_them(bootstrap: str, create_topic: Crea
     if writer == "kafka-python":
         producer = kafka.KafkaProducer(bootstrap_servers=bootstrap)
         for future in [producer.send(name, b"v", key=key) for key in KEYS]:
-            future.get(15)
+            future.get(PATIENCE_S)
         producer.close()
     elif writer == "aiokafka":
 
@@ -212,9 +212,10 @@ def test_partitions_added_while_a_producer_runs(bootstrap: str, create_topic: Cr
     assert {report.partition() for report in deliveries(producer, name, [b"before"] * 10)} == {0}
     admin.create_partitions([NewPartitions(name, 2)])[name].result(PATIENCE_S)
     used: set[int] = set()
-    for _ in range(2000):
-        used |= {report.partition() for report in deliveries(producer, name, [b"after"])}
-        if used == {0, 1}:
-            break
-    assert used == {0, 1}
+
+    def uses_both() -> bool:
+        used.update(report.partition() for report in deliveries(producer, name, [b"after"]))
+        return used == {0, 1}
+
+    wait_until(uses_both, "the producer uses both partitions")
     assert len(CLIENTS["confluent"].consume(bootstrap, name, 10)) == 10

@@ -119,6 +119,6 @@ def test_a_message_over_the_limit_is_refused(bootstrap: str, create_topic: Creat
     name = create_topic(config={"max.message.bytes": "1000"})
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
     with pytest.raises(kafka.errors.MessageSizeTooLargeError):
-        producer.send(name, b"x" * 2000, partition=0).get(15)
-    assert producer.send(name, b"x" * 100, partition=0).get(15).offset == 0
+        producer.send(name, b"x" * 2000, partition=0).get(PATIENCE_S)
+    assert producer.send(name, b"x" * 100, partition=0).get(PATIENCE_S).offset == 0
     producer.close()

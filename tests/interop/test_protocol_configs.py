@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
+from patience import wait_until
 from protocol_requests import metadata, produce
 from wire_client import Wire, message
 
@@ -238,7 +239,7 @@ def test_alter_configs_replaces_everything(wire: Wire, create_topic: CreateTopic
 def test_a_changed_max_message_bytes_takes_effect(wire: Wire, name: str) -> None:
     assert produce(wire, name, batch([b"x" * 1000])).error_code == 0
     assert incremental(wire, name, ("max.message.bytes", SET, "500")) == 0
-    for _ in range(3000):
-        if produce(wire, name, batch([b"x" * 1000])).error_code == ErrorCode.message_too_large:
-            return
-    raise AssertionError("the new limit was never applied")
+    wait_until(
+        lambda: produce(wire, name, batch([b"x" * 1000])).error_code == ErrorCode.message_too_large,
+        "the new limit is applied",
+    )

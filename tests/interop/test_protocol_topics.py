@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
+from patience import wait_until
 from protocol_requests import by_name, metadata, produce, topic_id
 from wire_client import Wire, message
 
@@ -221,9 +222,7 @@ def test_every_version_of_delete(wire: Wire, create_topic: CreateTopic, version:
 def test_partitions_of_a_deleted_topic_are_unknown(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic()
     delete(wire, by_name(name))
-    for _ in range(3000):
-        if not exists(wire, name):
-            break
+    wait_until(lambda: not exists(wire, name), "the topic is deleted")
     assert produce(wire, name, batch([b"v"])).error_code == ErrorCode.unknown_topic_or_partition
 
 
@@ -239,11 +238,7 @@ def extend(wire: Wire, *topics: dict[str, Any], validate_only: bool = False) -> 
 def test_partitions_are_added(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=1)
     assert extend(wire, {"name": name, "count": 3}) == [(name, 0)]
-    for _ in range(3000):
-        (shown,) = metadata(wire, [by_name(name)]).topics
-        if len(shown.partitions) == 3:
-            return
-    raise AssertionError("the partitions were never added")
+    wait_until(lambda: len(metadata(wire, [by_name(name)]).topics[0].partitions) == 3, "the partitions are added")
 
 
 @pytest.mark.parametrize(("count", "expected"), [(2, 37), (1, 37), (0, 37), (-1, 37)])
