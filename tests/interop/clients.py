@@ -56,6 +56,21 @@ def confluent_producer(bootstrap: str, **config: Any) -> Producer:
     return Producer(settings | {name.replace("_", "."): value for name, value in config.items()})
 
 
+def write_values(bootstrap: str, topic: str, values: Sequence[bytes], partitions: int = 1) -> None:
+    """Write values without keys to the first partitions in turn, and return once all are delivered."""
+    errors: list[Any] = []
+    producer = confluent_producer(bootstrap)
+    for place, value in enumerate(values):
+        producer.produce(
+            topic,
+            value,
+            partition=place % partitions,
+            on_delivery=lambda error, _: errors.append(error) if error else None,
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    assert errors == []
+
+
 def produce_or_raise(settings: dict[str, Any], topic: str, value: bytes) -> None:
     """Write to partition 0; raise PermissionError if the broker refuses the login."""
     errors: list[Any] = []

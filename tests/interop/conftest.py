@@ -1,4 +1,4 @@
-"""Fixtures of the interop tests: a broker, unused topic names, an admin client and a plain connection.
+"""Fixtures of the interop tests: a broker, unused topic names, an admin client, a plain connection and Kafka's tools.
 
 Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker; Apache Kafka is the reference.
 """
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from kafka_tools import Tools
+from patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
@@ -76,23 +77,27 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
 
 def await_topic(probe: Wire, name: str, partitions: int) -> None:
-    """Wait until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads.
-
-    Each attempt is a round trip, so the loop needs no sleep.
-    """
+    """Wait until each partition answers. Metadata is not enough: a broker shows a leader a moment before it leads."""
     requested = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
     topics = [{"name": name, "partitions": requested}]
-    for _ in range(3000):
-        answer = probe.ask(message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics))
-        if all(partition.error_code == 0 for partition in answer.topics[0].partitions):
-            return
-    raise AssertionError(f"the {partitions} partitions of {name} never served")
+    request = message("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics)
+    wait_until(
+        lambda: all(partition.error_code == 0 for partition in probe.ask(request).topics[0].partitions),
+        f"the {partitions} partitions of {name} answer",
+        every_s=0,  # each attempt is a round trip
+    )
 
 
 @pytest.fixture
 def wire(bootstrap: str) -> Iterator[Wire]:
     with Wire(bootstrap) as connection:
         yield connection
+
+
+@pytest.fixture
+def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+    """Return a function that runs one of Kafka's tools in this process against the broker."""
+    return Tools(bootstrap, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")

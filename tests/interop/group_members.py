@@ -14,13 +14,13 @@ from typing import Any, Self
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
-from patience import wait_until
+from patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 COMMIT_VERSION, FETCH_VERSION = 9, 9
-SESSION_TIMEOUT_MS = 30_000
-REBALANCE_TIMEOUT_MS = 60_000
+SESSION_TIMEOUT_MS = REBALANCE_TIMEOUT_MS = max(6000, int(2000 * PATIENCE_S))
+"""Twice as long as a connection waits for a response: a response that comes has another cause than a timeout."""
 GROUP_RESOURCE = 32
 Protocols = Sequence[tuple[str, bytes]]
 Owned = dict[UUID, set[int]]
@@ -167,6 +167,12 @@ class Group:
         answer = self.ask("list_groups", version, **filters)
         assert answer.error_code == 0
         return next((group for group in answer.groups if group.group_id == self.id), None)
+
+    def listed_type(self) -> str:
+        """Return the type in ListGroups: classic or consumer."""
+        shown = self.listed()
+        assert shown is not None
+        return str(shown.group_type)
 
     def delete(self, version: int = 2) -> int:
         (result,) = self.ask("delete_groups", version, groups_names=[self.id]).results

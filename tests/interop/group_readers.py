@@ -224,7 +224,7 @@ def shares(readers: Sequence[Reader]) -> list[int]:
 
 
 def await_shares(readers: Sequence[Reader], expected: list[int]) -> None:
-    until(lambda: shares(readers) == expected, f"they share {expected}", readers)
+    until(lambda: shares(readers) == expected, f"the members share the partitions as {expected}", readers)
 
 
 def await_rest(readers: Sequence[Reader]) -> None:
@@ -246,7 +246,7 @@ def await_rest(readers: Sequence[Reader]) -> None:
 
 def await_values(readers: Sequence[Reader], count: int) -> list[bytes]:
     """Return what all have read together, in order, once that many records were read."""
-    until(lambda: sum(len(reader.found) for reader in readers) >= count, f"{count} are read", readers)
+    until(lambda: sum(len(reader.found) for reader in readers) >= count, f"{count} records are read", readers)
     return sorted(read.value for reader in readers for read in reader.found)
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from patience import PATIENCE_S
 from wire_client import Wire, message
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
+NEVER_MS = int(2000 * PATIENCE_S)
+"""A max_wait twice as long as a connection waits for a response: a response that comes has another cause."""
 
 
 def produce_request(topic: Any, records: bytes | None, version: int = PRODUCE_VERSION, **fields: Any) -> Any:

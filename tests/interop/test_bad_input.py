@@ -1,4 +1,4 @@
-"""Hostile and broken bytes: each is refused with Kafka's error or by closing that connection, and harms no other.
+"""Hostile and malformed bytes are refused with Kafka's error or by closing the connection, and affect no other client.
 
 After every test, a client that was connected all along must still be served, and the log must not have changed.
 """
@@ -38,7 +38,7 @@ def bystander(bootstrap: str, victim: str) -> Iterator[Wire]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_is_harmed(bystander: Wire, victim: str) -> Iterator[None]:
+def other_clients_are_still_served(bystander: Wire, victim: str) -> Iterator[None]:
     yield
     assert end_offset(bystander, victim) == 1
     assert b"precious" in bytes(fetch(bystander, victim, 0).records)
@@ -80,7 +80,7 @@ CLOSING: dict[str, bytes] = {
     "no body": frame(METADATA_1),
     "unknown api key": frame(header(999, 0)),
     "negative api key": frame(header(-1, 0)),
-    "api key gone since 4.0": frame(header(4, 0)),
+    "api key removed in 4.0": frame(header(4, 0)),
     "api key of the quorum": frame(header(52, 0) + b"\x00\x00\x01\x00"),
     "metadata version 99": frame(header(3, 99) + bytes(20)),
     "metadata version -1": frame(header(3, -1) + bytes(20)),
@@ -90,7 +90,7 @@ CLOSING: dict[str, bytes] = {
     "client id longer than the frame": frame(header(3, 1, struct.pack(">h", 500) + b"abc")),
     "array longer than the frame": frame(METADATA_1 + struct.pack(">i", 100_000)),
     "name longer than the frame": frame(METADATA_1 + struct.pack(">ih", 1, 1000) + b"abc"),
-    "null name where none may be": frame(METADATA_1 + struct.pack(">ih", 1, -1)),
+    "null name where null is not allowed": frame(METADATA_1 + struct.pack(">ih", 1, -1)),
     "negative length of a name in a request of 70 kB": frame(
         METADATA_1 + struct.pack(">ihx", 2, 1) + struct.pack(">h", -5) + bytes(70_000)
     ),
@@ -112,13 +112,13 @@ CLOSING: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("case", CLOSING)
-def test_the_connection_is_closed(bootstrap: str, case: str) -> None:
+def test_malformed_bytes_close_the_connection(bootstrap: str, case: str) -> None:
     assert outcome(bootstrap, CLOSING[case]) is None
 
 
 # Apache accepts these: any negative length as null, bad UTF-8 with replacement characters, any trailing
 # bytes. Closing the connection is allowed too, if the next test's client is served.
-KIND_OR_CLOSING: dict[str, bytes] = {
+TOLERATED_OR_CLOSING: dict[str, bytes] = {
     "client id of length -2": frame(header(3, 1, struct.pack(">h", -2)) + struct.pack(">i", 0)),
     "client id not UTF-8": frame(header(3, 1, struct.pack(">h", 2) + b"\xff\xfe") + struct.pack(">i", 0)),
     "array of length -2": frame(METADATA_1 + struct.pack(">i", -2)),
@@ -128,13 +128,13 @@ KIND_OR_CLOSING: dict[str, bytes] = {
         METADATA_12 + b"\x0a" + bytes(b for tag in range(10) for b in (tag, 0)) + b"\x01\x00\x00\x00"
     ),
     "the same header tag twice": frame(METADATA_12 + b"\x02\x05\x00\x05\x00" + b"\x01\x00\x00\x00"),
-    "SASL where none is": frame(header(17, 1) + struct.pack(">h", 5) + b"PLAIN"),
+    "SASL on a listener without SASL": frame(header(17, 1) + struct.pack(">h", 5) + b"PLAIN"),
 }
 
 
-@pytest.mark.parametrize("case", KIND_OR_CLOSING)
-def test_answered_or_closed(bootstrap: str, case: str) -> None:
-    answer = outcome(bootstrap, KIND_OR_CLOSING[case])
+@pytest.mark.parametrize("case", TOLERATED_OR_CLOSING)
+def test_tolerated_bytes_are_answered_or_close_the_connection(bootstrap: str, case: str) -> None:
+    answer = outcome(bootstrap, TOLERATED_OR_CLOSING[case])
     assert answer is None or answer[:4] == struct.pack(">i", 1)
 
 
@@ -150,7 +150,7 @@ def test_answered_or_closed(bootstrap: str, case: str) -> None:
     ],
     ids=["array", "compact array", "header tags", "produce topics", "a mebibyte of header tags"],
 )
-def test_a_declared_count_is_never_trusted(bootstrap: str, raw: bytes) -> None:
+def test_a_false_declared_count_closes_the_connection(bootstrap: str, raw: bytes) -> None:
     assert outcome(bootstrap, raw) is None
 
 
@@ -164,7 +164,7 @@ def test_a_declared_size_is_not_allocated(bootstrap: str, bystander: Wire, victi
         attacker.socket.close()
 
 
-def test_half_a_frame_then_silence(bootstrap: str, bystander: Wire, victim: str) -> None:
+def test_half_frames_do_not_block_other_clients(bootstrap: str, bystander: Wire, victim: str) -> None:
     raw = frame(encode_request(message("api_versions", 0), 1))
     halves = [(Wire(bootstrap), cut) for cut in range(1, len(raw))]
     for slow, cut in halves:
@@ -195,7 +195,7 @@ def test_nothing_after_a_bad_frame_is_executed(bootstrap: str, victim: str) -> N
     assert outcome(bootstrap, CLOSING["unknown api key"] + good) is None
 
 
-# well-formed but invalid
+# ---- well-formed but invalid
 
 
 @pytest.mark.parametrize("instance", [None, "i" * LONGEST_STRING], ids=["dynamic", "static"])
@@ -234,13 +234,13 @@ BAD_RECORDS = {
 
 
 @pytest.mark.parametrize("case", BAD_RECORDS)
-def test_bad_records(wire: Wire, victim: str, case: str) -> None:
+def test_invalid_batches_are_refused(wire: Wire, victim: str, case: str) -> None:
     records, code = BAD_RECORDS[case]
     answer = produce(wire, victim, records)
     assert (answer.error_code, answer.base_offset) == (code, -1)
 
 
-def test_a_length_that_overflows(wire: Wire, victim: str) -> None:
+def test_a_batch_length_that_overflows_is_refused(wire: Wire, victim: str) -> None:
     """Apache's sum overflows and it fails internally (-1)."""
     assert produce(wire, victim, batch([b"v"], length=2**31 - 1)).error_code in (-1, 2, 87)
 
@@ -255,7 +255,7 @@ def test_a_decompression_bomb_is_survived(wire: Wire, create_topic: CreateTopic,
     assert produce(wire, name, bomb).error_code in expected
 
 
-def test_odd_numbers_in_good_frames(wire: Wire, victim: str) -> None:
+def test_odd_numbers_in_well_formed_requests(wire: Wire, victim: str) -> None:
     assert fetch(wire, victim, 0, partition=2**31 - 1).error_code == 3
     assert fetch(wire, victim, 0, partition=-1).error_code == 3
     assert fetch(wire, victim, 1, min_bytes=-1, max_wait=-1).error_code == 0
@@ -265,7 +265,7 @@ def test_odd_numbers_in_good_frames(wire: Wire, victim: str) -> None:
     assert fetch(wire, victim, 0, isolation_level=1).error_code == 0
 
 
-# random requests
+# ---- random requests
 
 
 def good_requests(victim: str) -> list[bytes]:
@@ -325,7 +325,7 @@ def reaction(attacker: Wire, witness: Wire, body: bytes) -> str:
         return "closed"
 
 
-def test_thousands_of_mutated_frames(bootstrap: str, victim: str) -> None:
+def test_mutated_frames_are_answered_or_close_the_connection(bootstrap: str, victim: str) -> None:
     """Each is answered or closes its connection. A few may rightly get no response: a fetch that waits, acks=0."""
     chance = random.Random(SEED)
     seeds = good_requests(victim)
@@ -344,7 +344,7 @@ def test_thousands_of_mutated_frames(bootstrap: str, victim: str) -> None:
     assert counts["closed"] > 0
 
 
-def test_pure_noise(bootstrap: str) -> None:
+def test_random_bytes_close_the_connection(bootstrap: str) -> None:
     """Random bytes with a correct size, which are almost certainly no request."""
     chance = random.Random(SEED)
     for _ in range(200):
@@ -352,7 +352,7 @@ def test_pure_noise(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_cut_at_every_byte(bootstrap: str, version: int) -> None:
+def test_truncated_metadata_requests_close_the_connection(bootstrap: str, version: int) -> None:
     """No prefix of a request is a request."""
     topics = [by_name("x")] if version >= 10 else [{"name": "x"}]
     flags: dict[str, bool] = {}

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kafka.admin import KafkaAdminClient
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 CreateTopic = Callable[..., str]
 
@@ -61,21 +61,17 @@ def alter(admin: AdminClient, name: str, *changes: tuple[str, str | None, AlterC
 
 def await_partitions(admin: AdminClient, name: str, count: int) -> None:
     """Wait until the broker shows the partitions: a controller answers before every broker knows."""
-    for _ in range(500):
-        if len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == count:
-            return
-    raise AssertionError(f"metadata never showed {count} partitions of {name}")
+    wait_until(
+        lambda: len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == count,
+        f"metadata shows {count} partitions of {name}",
+    )
 
 
 def test_created_topics_are_listed_and_deleted_ones_are_not(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=3)
     assert len(admin.list_topics(timeout=PATIENCE_S).topics[name].partitions) == 3
     admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
-    for _ in range(500):
-        if name not in admin.list_topics(timeout=PATIENCE_S).topics:
-            break
-    else:
-        raise AssertionError(f"{name} is still listed")
+    wait_until(lambda: name not in admin.list_topics(timeout=PATIENCE_S).topics, f"{name} is not listed")
     assert code_of(admin.delete_topics([name])[name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -88,9 +84,7 @@ def test_a_recreated_topic_is_empty(bootstrap: str, admin: AdminClient, create_t
     name = create_topic()
     CLIENTS["confluent"].produce(bootstrap, name, [Message(b"k", b"old")] * 3)
     admin.delete_topics([name], operation_timeout=PATIENCE_S)[name].result(PATIENCE_S)
-    for _ in range(500):
-        if code_of(admin.create_topics([NewTopic(name, 1, 1)])[name]) == 0:
-            break
+    wait_until(lambda: code_of(admin.create_topics([NewTopic(name, 1, 1)])[name]) == 0, f"{name} is recreated")
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(b"k", b"new")])
     assert CLIENTS["confluent"].consume(bootstrap, name, 1)[0].value == b"new"
 
@@ -111,7 +105,7 @@ def test_defaults_of_a_topic_come_from_the_broker(admin: AdminClient, topic: Cal
     await_partitions(admin, name, int(future.result(PATIENCE_S)["num.partitions"].value))
 
 
-def test_replication_beyond_the_brokers_there_are(admin: AdminClient, topic: Callable[[], str]) -> None:
+def test_a_replication_factor_above_the_broker_count_is_refused(admin: AdminClient, topic: Callable[[], str]) -> None:
     name = topic()
     assert code_of(admin.create_topics([NewTopic(name, 1, 7)])[name]) == KafkaError.INVALID_REPLICATION_FACTOR
 
@@ -122,7 +116,7 @@ def test_validation_creates_nothing(admin: AdminClient, topic: Callable[[], str]
     assert name not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
-def test_partitions_can_be_added_never_removed(admin: AdminClient, create_topic: CreateTopic) -> None:
+def test_partitions_can_be_added_but_not_removed(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
     assert code_of(admin.create_partitions([NewPartitions(name, 2)])[name]) == KafkaError.INVALID_PARTITIONS
     assert code_of(admin.create_partitions([NewPartitions(name, 1)])[name]) == KafkaError.INVALID_PARTITIONS
@@ -158,16 +152,14 @@ def test_kafka_python_describes_cluster_and_topics(kafka_admin: Any, create_topi
     assert len(described["partitions"]) == 2
 
 
-def test_metadata_creates_topics_for_producers(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> None:
+def test_topics_are_created_automatically_for_producers(bootstrap: str, topic: Callable[[], str]) -> None:
     for client in CLIENTS.values():
         name = topic()
         client.produce(bootstrap, name, [Message(b"k", b"v")])
         assert client.consume(bootstrap, name, 1)[0].value == b"v"
 
 
-def test_consumers_of_librdkafka_create_nothing_unless_told(
-    bootstrap: str, admin: AdminClient, topic: Callable[[], str]
-) -> None:
+def test_a_librdkafka_consumer_creates_no_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> None:
     name = topic()
     consumer = confluent_consumer(bootstrap, allow_auto_create_topics=False)
     assert consumer.list_topics(name, timeout=PATIENCE_S).topics[name].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -201,7 +193,7 @@ def test_set_delete_append_subtract(admin: AdminClient, create_topic: CreateTopi
     assert config["cleanup.policy"].is_default
 
 
-def test_alter_configs_replaces_the_whole_set(kafka_admin: Any, admin: AdminClient, create_topic: CreateTopic) -> None:
+def test_alter_configs_replaces_the_whole_set(admin: AdminClient, create_topic: CreateTopic) -> None:
     name = create_topic(config={"retention.ms": "1000", "segment.ms": "5000"})
     resource = topic_resource(name, set_config={"retention.ms": "2000"})
     with pytest.warns(DeprecationWarning, match="alter_configs"):
@@ -253,9 +245,9 @@ def test_list_offsets(bootstrap: str, admin: AdminClient, create_topic: CreateTo
         CLIENTS["confluent"].produce(bootstrap, name, [Message(None, b"v", (), stamp)])
     (deleted,) = admin.delete_records([TopicPartition(name, 0, 2)]).values()
     deleted.result(PATIENCE_S)
-    time_asked_for = [start + 10] if spec == "for_timestamp" else []
-    asked = getattr(OffsetSpec, spec)(*time_asked_for)
-    (future,) = admin.list_offsets({TopicPartition(name, 0): asked}).values()
+    timestamps = [start + 10] if spec == "for_timestamp" else []
+    offset_spec = getattr(OffsetSpec, spec)(*timestamps)
+    (future,) = admin.list_offsets({TopicPartition(name, 0): offset_spec}).values()
     assert future.result(PATIENCE_S).offset == offset
 
 
@@ -297,7 +289,7 @@ def test_kafka_python_pages_through_partitions(kafka_admin: Any, create_topic: C
 def test_kafka_python_describes_a_group_with_its_operations(
     bootstrap: str, kafka_admin: Any, create_topic: CreateTopic
 ) -> None:
-    """It fails for a bit that stands for no operation."""
+    """kafka-python raises an error if a bit is set that stands for no operation."""
     name, group = create_topic(), f"described-{uuid4().hex}"
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(name, 0, 0)], asynchronous=False)

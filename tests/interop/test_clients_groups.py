@@ -1,7 +1,7 @@
 """Consumer groups of three client libraries: sharing, taking over, resuming, patterns, static members.
 
 Sessions and heartbeats are as short as a broker allows. With `group.protocol=consumer` the broker sets the heartbeat
-interval, five seconds; what takes several of those runs beside the other tests, and is checked at the end.
+interval, five seconds; scenarios that take several of these run beside the other tests, and are checked last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
-from clients import confluent_consumer, confluent_producer, poll_messages
+from clients import confluent_consumer, poll_messages, write_values
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_members import Group
@@ -52,59 +52,53 @@ def open_reader(bootstrap: str) -> Iterator[Open]:
         yield open_one
 
 
-def write(bootstrap: str, name: str, values: Sequence[bytes], partitions: int) -> None:
-    """Write values to the partitions in turn."""
-    producer = confluent_producer(bootstrap)
-    for place, value in enumerate(values):
-        producer.produce(name, value, partition=place % partitions)
-    assert producer.flush(PATIENCE_S) == 0
-
-
 def numbers(start: int, count: int) -> list[bytes]:
     return [b"%05d" % number for number in range(start, start + count)]
 
 
-def three_share_and_two_go_on(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
+def two_members_take_over_from_a_third(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
     """Check that every record is read once, also when one member closes: the others continue where it stopped."""
     readers = [open_reader(flavour, [name]) for _ in range(3)]
     await_shares(readers, [2, 2, 2])
-    write(bootstrap, name, numbers(0, 300), 6)
+    write_values(bootstrap, name, numbers(0, 300), 6)
     assert await_values(readers, 300) == numbers(0, 300)
     assert [len(reader.found) for reader in readers] == [100, 100, 100]
     readers[0].close()
     await_shares(readers[1:], [3, 3])
-    write(bootstrap, name, numbers(300, 300), 6)
+    write_values(bootstrap, name, numbers(300, 300), 6)
     assert await_values(readers, 600) == numbers(0, 600)
 
 
-def a_pattern_follows_topics(bootstrap: str, open_reader: Open, flavour: str, first: str, admin: AdminClient) -> None:
-    write(bootstrap, first, [b"1"], 1)
+def a_pattern_subscription_includes_later_topics(
+    bootstrap: str, open_reader: Open, flavour: str, first: str, admin: AdminClient
+) -> None:
+    write_values(bootstrap, first, [b"1"], 1)
     reader = open_reader(flavour, f"{first}(-second)?$")
     assert await_values([reader], 1) == [b"1"]
     second = f"{first}-second"
     for created in admin.create_topics([NewTopic(second, 2, 1), NewTopic(f"{second}-other", 1, 1)]).values():
         created.result(PATIENCE_S)
-    write(bootstrap, second, [b"2", b"3"], 2)
+    write_values(bootstrap, second, [b"2", b"3"], 2)
     assert await_values([reader], 3) == [b"1", b"2", b"3"]
     everything = {(first, 0), (second, 0), (second, 1)}
     until(lambda: reader.assigned == everything, "the reader has all partitions", [reader])
 
 
-def a_group_moves_to_the_new_protocol(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
+def a_group_moves_to_the_consumer_protocol(bootstrap: str, open_reader: Open, flavour: str, name: str) -> None:
     old = open_reader("confluent-cooperative", [name])
     await_shares([old], [4])
     new = open_reader(flavour, [name])
     await_shares([old, new], [2, 2])
-    write(bootstrap, name, numbers(0, 40), 4)
+    write_values(bootstrap, name, numbers(0, 40), 4)
     assert await_values([old, new], 40) == numbers(0, 40)
     old.close()
     await_shares([new], [4])
-    write(bootstrap, name, numbers(40, 40), 4)
+    write_values(bootstrap, name, numbers(40, 40), 4)
     assert await_values([old, new], 80) == numbers(0, 80)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def beside(bootstrap: str, admin: AdminClient, create_topic: CreateTopic) -> Iterator[dict[str, Future[None]]]:
+def long_runs(bootstrap: str, admin: AdminClient, create_topic: CreateTopic) -> Iterator[dict[str, Future[None]]]:
     """Long runs by name, started before the first test."""
 
     def run(scenario: Callable[..., None], *arguments: Any) -> None:
@@ -113,17 +107,17 @@ def beside(bootstrap: str, admin: AdminClient, create_topic: CreateTopic) -> Ite
 
     with ThreadPoolExecutor() as pool:
         yield {
-            "share": pool.submit(run, three_share_and_two_go_on, create_topic(partitions=6)),
-            "pattern": pool.submit(run, a_pattern_follows_topics, create_topic(), admin),
-            "move": pool.submit(run, a_group_moves_to_the_new_protocol, create_topic(partitions=4)),
+            "share": pool.submit(run, two_members_take_over_from_a_third, create_topic(partitions=6)),
+            "pattern": pool.submit(run, a_pattern_subscription_includes_later_topics, create_topic(), admin),
+            "move": pool.submit(run, a_group_moves_to_the_consumer_protocol, create_topic(partitions=4)),
         }
 
 
 @pytest.mark.parametrize("flavour", CLASSIC)
-def test_three_share_a_topic_and_two_go_on(
+def test_two_members_take_over_from_a_third(
     bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str
 ) -> None:
-    three_share_and_two_go_on(bootstrap, open_reader, flavour, create_topic(partitions=6))
+    two_members_take_over_from_a_third(bootstrap, open_reader, flavour, create_topic(partitions=6))
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -132,7 +126,7 @@ def test_a_new_consumer_resumes_where_the_last_one_closed(
 ) -> None:
     name = create_topic(partitions=2)
     for start in (0, 50, 100):
-        write(bootstrap, name, numbers(start, 50), 2)
+        write_values(bootstrap, name, numbers(start, 50), 2)
         reader = open_reader(flavour, [name])
         assert await_values([reader], 50) == numbers(start, 50)
         reader.close()
@@ -140,11 +134,13 @@ def test_a_new_consumer_resumes_where_the_last_one_closed(
 
 
 @pytest.mark.parametrize("flavour", LIBRARIES)
-def test_who_is_idle_takes_over(bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str) -> None:
+def test_an_idle_member_takes_over_partitions(
+    bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str
+) -> None:
     name = create_topic(partitions=2)
     readers = [open_reader(flavour, [name]) for _ in range(3)]
     await_shares(readers, [1, 1, 0])
-    write(bootstrap, name, numbers(0, 20), 2)
+    write_values(bootstrap, name, numbers(0, 20), 2)
     assert await_values(readers, 20) == numbers(0, 20)
     idle = next(reader for reader in readers if not reader.assigned)
     assert idle.found == []
@@ -152,16 +148,16 @@ def test_who_is_idle_takes_over(bootstrap: str, create_topic: CreateTopic, open_
     leaving.close()
     readers.remove(leaving)
     await_shares(readers, [1, 1])
-    write(bootstrap, name, numbers(20, 20), 2)
+    write_values(bootstrap, name, numbers(20, 20), 2)
     assert await_values([*readers, leaving], 40) == numbers(0, 40)
     assert len(idle.found) == 10
 
 
 @pytest.mark.parametrize("flavour", LIBRARIES)
-def test_a_pattern_follows_topics_that_come_later(
+def test_a_pattern_subscription_includes_later_topics(
     bootstrap: str, create_topic: CreateTopic, admin: AdminClient, open_reader: Open, flavour: str
 ) -> None:
-    a_pattern_follows_topics(bootstrap, open_reader, flavour, create_topic(), admin)
+    a_pattern_subscription_includes_later_topics(bootstrap, open_reader, flavour, create_topic(), admin)
 
 
 def instance(flavour: str, name: str) -> dict[str, str]:
@@ -169,7 +165,7 @@ def instance(flavour: str, name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("flavour", ["confluent-range", "confluent-cooperative", "kafka-python"])
-def test_a_static_member_restarts_and_nobody_notices(
+def test_a_static_member_restart_does_not_rebalance_the_others(
     bootstrap: str, create_topic: CreateTopic, open_reader: Open, flavour: str
 ) -> None:
     name = create_topic(partitions=4)
@@ -181,14 +177,14 @@ def test_a_static_member_restarts_and_nobody_notices(
     restarts.close()
     again = open_reader(flavour, [name], **instance(flavour, "restarts"))
     until(lambda: again.assigned == before, "the restarted member has its partitions back", [stays, again])
-    write(bootstrap, name, numbers(0, 40), 4)
+    write_values(bootstrap, name, numbers(0, 40), 4)
     assert await_values([stays, again], 40) == numbers(0, 40)
     assert stays.assignments == assignments_before
 
 
-def test_every_group_gets_everything(bootstrap: str, create_topic: CreateTopic, open_reader: Open) -> None:
+def test_every_group_reads_all_records(bootstrap: str, create_topic: CreateTopic, open_reader: Open) -> None:
     name = create_topic(partitions=3)
-    write(bootstrap, name, numbers(0, 90), 3)
+    write_values(bootstrap, name, numbers(0, 90), 3)
     readers = [open_reader(flavour, [name], group_suffix=f"-{flavour}") for flavour in FLAVOURS]
     for reader in readers:
         assert await_values([reader], 90) == numbers(0, 90)
@@ -199,11 +195,11 @@ def test_libraries_share_a_group(bootstrap: str, create_topic: CreateTopic, open
     name = create_topic(partitions=6)
     readers = [open_reader(flavour, [name]) for flavour in ("confluent-roundrobin", "kafka-python", "aiokafka")]
     await_shares(readers, [2, 2, 2])
-    write(bootstrap, name, numbers(0, 60), 6)
+    write_values(bootstrap, name, numbers(0, 60), 6)
     assert await_values(readers, 60) == numbers(0, 60)
 
 
-# explicit commits
+# ---- explicit commits
 
 
 def commit_with_confluent(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
@@ -223,7 +219,7 @@ def commit_with_confluent(bootstrap: str, group: str, name: str, offset: int, no
 def commit_with_kafka_python(bootstrap: str, group: str, name: str, offset: int, note: str) -> list[int]:
     partition = kafka.TopicPartition(name, 0)
     settings = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
-    consumer = kafka.KafkaConsumer(**settings, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+    consumer = kafka.KafkaConsumer(**settings, auto_offset_reset="earliest", consumer_timeout_ms=int(1000 * PATIENCE_S))
     consumer.assign([partition])
     resumed = next(consumer).offset
     consumer.commit({partition: kafka.OffsetAndMetadata(offset, note, -1)})
@@ -251,9 +247,9 @@ def commit_with_aiokafka(bootstrap: str, group: str, name: str, offset: int, not
     return asyncio.run(run())
 
 
-def test_what_one_library_commits_the_next_resumes_from(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_one_library_resumes_from_the_commits_of_another(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic()
-    write(bootstrap, name, numbers(0, 20), 1)
+    write_values(bootstrap, name, numbers(0, 20), 1)
     with Group(bootstrap) as group:
         assert commit_with_confluent(bootstrap, group.id, name, 5, "by confluent") == [0, 5, 2]
         assert commit_with_kafka_python(bootstrap, group.id, name, 9, "by kafka-python") == [5, 9, 2]
@@ -262,10 +258,10 @@ def test_what_one_library_commits_the_next_resumes_from(bootstrap: str, create_t
         assert group.committed(name) == 17
 
 
-# the long runs
+# ---- the scenarios with the consumer protocol
 
 
-@pytest.mark.parametrize("lasting", ["share", "pattern", "move"])
-def test_groups_whose_broker_assigns(beside: dict[str, Future[None]], lasting: str) -> None:
+@pytest.mark.parametrize("long_run", ["share", "pattern", "move"])
+def test_consumer_protocol_groups(long_runs: dict[str, Future[None]], long_run: str) -> None:
     """Like the tests above; a group also moves to the consumer protocol while it reads."""
-    beside[lasting].result(PATIENCE_S)
+    long_runs[long_run].result(PATIENCE_S)

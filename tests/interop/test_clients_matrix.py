@@ -1,4 +1,4 @@
-"""Each client writes, each client reads what it wrote, under every compression."""
+"""Records written by each client are read by each client, with every compression codec."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def written(bootstrap: str, create_topic: Callable[..., str]) -> Written:
 @pytest.mark.parametrize("reader", CLIENTS)
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_what_one_writes_the_other_reads(
+def test_every_client_reads_what_every_client_wrote(
     bootstrap: str, written: Written, writer: str, codec: str, reader: str
 ) -> None:
     require_codec(writer, codec)

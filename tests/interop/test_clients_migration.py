@@ -18,7 +18,7 @@ CreateTopic = Callable[..., str]
 MEMBERS, PARTITIONS = 3, 6
 SHARES = [2, 2, 2]
 NEW = "confluent-consumer"
-NOBODY_IS_AWAITED = {"session.timeout.ms": int(4000 * PATIENCE_S), "max.poll.interval.ms": int(4000 * PATIENCE_S)}
+LONGER_THAN_PATIENCE = {"session.timeout.ms": int(4000 * PATIENCE_S), "max.poll.interval.ms": int(4000 * PATIENCE_S)}
 """Timeouts longer than the test's patience: a group that only continues after a timeout fails the test."""
 
 
@@ -46,7 +46,7 @@ class Traffic:
     def await_more(self) -> None:
         """Wait until some member reads a new record."""
         before = self.found()
-        until(lambda: self.found() > before, "the group reads on", self.readers)
+        until(lambda: self.found() > before, "the group continues to read", self.readers)
 
     def found(self) -> int:
         return sum(len(reader.found) for reader in self.readers)
@@ -57,7 +57,7 @@ class Traffic:
 
 
 @contextmanager
-def flowing(bootstrap: str, topic: str) -> Iterator[Traffic]:
+def running_traffic(bootstrap: str, topic: str) -> Iterator[Traffic]:
     traffic = Traffic(bootstrap, topic)
     try:
         yield traffic
@@ -66,67 +66,61 @@ def flowing(bootstrap: str, topic: str) -> Iterator[Traffic]:
         close_all(traffic.readers)
 
 
-def opened(group: Group, traffic: Traffic, flavour: str, place: int, is_static: bool) -> Reader:
+def open_member(group: Group, traffic: Traffic, flavour: str, place: int, is_static: bool) -> Reader:
     config: dict[str, Any] = {"group.instance.id": f"i{place}"} if is_static else {}
     if flavour != NEW:
-        config |= NOBODY_IS_AWAITED
+        config |= LONGER_THAN_PATIENCE
     reader = FLAVOURS[flavour].open(group.bootstrap, group.id, [traffic.topic], **config)
     traffic.readers.append(reader)
     return reader
 
 
 def roll(group: Group, traffic: Traffic, members: list[Reader], flavour: str, is_static: bool) -> None:
-    """Close one member after the other and open it again in its new flavour, while the others read on."""
+    """Close one member after the other and open it again in its new flavour, while the others continue to read."""
     for place in range(MEMBERS):
         members[place].close()
         traffic.await_more()
-        members[place] = opened(group, traffic, flavour, place, is_static)
+        members[place] = open_member(group, traffic, flavour, place, is_static)
         await_shares(members, SHARES)
         traffic.await_more()
 
 
-def kind(group: Group) -> str:
-    shown = group.listed()
-    assert shown is not None
-    return str(shown.group_type)
-
-
-def there_and_back(bootstrap: str, topic: str, classic: str, is_static: bool) -> None:
-    with Group(bootstrap) as group, flowing(bootstrap, topic) as traffic:
+def roll_to_consumer_and_back(bootstrap: str, topic: str, classic: str, is_static: bool) -> None:
+    with Group(bootstrap) as group, running_traffic(bootstrap, topic) as traffic:
         group.assign_at_once()
-        members = [opened(group, traffic, classic, place, is_static) for place in range(MEMBERS)]
+        members = [open_member(group, traffic, classic, place, is_static) for place in range(MEMBERS)]
         await_shares(members, SHARES)
-        assert kind(group) == "classic"
+        assert group.listed_type() == "classic"
         roll(group, traffic, members, NEW, is_static)
-        assert kind(group) == "consumer"
+        assert group.listed_type() == "consumer"
         roll(group, traffic, members, classic, is_static)
-        assert kind(group) == "classic"
-        finished(traffic)
+        assert group.listed_type() == "classic"
+        await_all_read(traffic)
 
 
-def come_and_go(bootstrap: str, topic: str, classic: str) -> None:
+def let_a_consumer_member_join_and_leave(bootstrap: str, topic: str, classic: str) -> None:
     """A consumer member joins classic ones, which have to revoke partitions, and leaves again."""
-    with Group(bootstrap) as group, flowing(bootstrap, topic) as traffic:
+    with Group(bootstrap) as group, running_traffic(bootstrap, topic) as traffic:
         group.assign_at_once()
-        members = [opened(group, traffic, classic, place, False) for place in range(MEMBERS - 1)]
+        members = [open_member(group, traffic, classic, place, False) for place in range(MEMBERS - 1)]
         await_shares(members, [3, 3])
-        guest = opened(group, traffic, NEW, MEMBERS, False)
+        guest = open_member(group, traffic, NEW, MEMBERS, False)
         await_shares([*members, guest], SHARES)
         traffic.await_more()
-        assert kind(group) == "consumer"
+        assert group.listed_type() == "consumer"
         guest.close()
         await_shares(members, [3, 3])
         traffic.await_more()
-        assert kind(group) == "classic"
-        finished(traffic)
+        assert group.listed_type() == "classic"
+        await_all_read(traffic)
 
 
-def finished(traffic: Traffic) -> None:
+def await_all_read(traffic: Traffic) -> None:
     """Wait until everything written is read."""
     readers = traffic.readers
     traffic.stop()
     numbers = {b"%06d" % number for number in range(traffic.written)}
-    until(lambda: {read.value for each in readers for read in each.found} == numbers, "all is read", readers)
+    until(lambda: {read.value for each in readers for read in each.found} == numbers, "all records are read", readers)
 
 
 CLASSIC = [
@@ -142,11 +136,11 @@ CLASSIC = [
 def test_a_group_rolls_to_the_consumer_protocol_and_back(
     bootstrap: str, create_topic: CreateTopic, classic: str, is_static: bool
 ) -> None:
-    there_and_back(bootstrap, create_topic(partitions=PARTITIONS), classic, is_static)
+    roll_to_consumer_and_back(bootstrap, create_topic(partitions=PARTITIONS), classic, is_static)
 
 
 @pytest.mark.parametrize("classic", CLASSIC)
-def test_classic_members_share_with_one_of_the_new_kind_and_without(
+def test_a_consumer_member_joins_and_leaves_a_classic_group(
     bootstrap: str, create_topic: CreateTopic, classic: str
 ) -> None:
-    come_and_go(bootstrap, create_topic(partitions=PARTITIONS), classic)
+    let_a_consumer_member_join_and_leave(bootstrap, create_topic(partitions=PARTITIONS), classic)

@@ -1,4 +1,4 @@
-"""What a record may hold is read back unchanged: nulls, empties, headers, timestamps, sizes."""
+"""Records are read back unchanged: nulls, empty keys and values, headers, timestamps, sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS_AND_VALUES = [
 
 
 @pytest.mark.parametrize("writer", LIBRARIES)
-def test_null_is_not_empty(bootstrap: str, create_topic: CreateTopic, writer: str) -> None:
+def test_null_and_empty_are_distinguished(bootstrap: str, create_topic: CreateTopic, writer: str) -> None:
     name = create_topic()
     CLIENTS[writer].produce(bootstrap, name, KEYS_AND_VALUES)
     for reader in LIBRARIES:
@@ -54,7 +54,7 @@ def test_headers_keep_order_duplicates_nulls_and_odd_names(
 
 
 @pytest.mark.parametrize("writer", LIBRARIES)
-def test_create_time_is_the_producers(bootstrap: str, create_topic: CreateTopic, writer: str) -> None:
+def test_create_time_is_set_by_the_producer(bootstrap: str, create_topic: CreateTopic, writer: str) -> None:
     start = now_ms()
     stamps = [start - 1000, start - 5000, start, start - 1]
     name = create_topic()
@@ -63,7 +63,7 @@ def test_create_time_is_the_producers(bootstrap: str, create_topic: CreateTopic,
         assert [message.timestamp for message in reader.consume(bootstrap, name, len(stamps))] == stamps
 
 
-def test_log_append_time_is_the_brokers(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_log_append_time_is_set_by_the_broker(bootstrap: str, create_topic: CreateTopic) -> None:
     name = create_topic(config={"message.timestamp.type": "LogAppendTime"})
     before = now_ms()
     CLIENTS["confluent"].produce(
@@ -79,7 +79,7 @@ def test_log_append_time_is_the_brokers(bootstrap: str, create_topic: CreateTopi
 @pytest.mark.parametrize(
     ("config", "kind"), [("CreateTime", TIMESTAMP_CREATE_TIME), ("LogAppendTime", TIMESTAMP_LOG_APPEND_TIME)]
 )
-def test_consumers_are_told_whose_time_it_is(bootstrap: str, create_topic: CreateTopic, config: str, kind: int) -> None:
+def test_consumers_see_the_timestamp_type(bootstrap: str, create_topic: CreateTopic, config: str, kind: int) -> None:
     name = create_topic(config={"message.timestamp.type": config})
     CLIENTS["kafka-python"].produce(bootstrap, name, [Message(None, b"v")])
     consumer = confluent_consumer(bootstrap)
@@ -96,7 +96,7 @@ def test_kcat_reads_log_append_time(bootstrap: str, create_topic: CreateTopic, k
 
 
 @pytest.mark.parametrize("client", LIBRARIES)
-def test_a_message_just_under_the_limit(bootstrap: str, create_topic: CreateTopic, client: str) -> None:
+def test_a_message_just_under_the_limit_is_accepted(bootstrap: str, create_topic: CreateTopic, client: str) -> None:
     """max.message.bytes is 1048588 by default: a mebibyte and the overhead of an old log entry."""
     payload = bytes(range(256)) * 3900
     name = create_topic()
@@ -119,6 +119,6 @@ def test_a_message_over_the_limit_is_refused(bootstrap: str, create_topic: Creat
     name = create_topic(config={"max.message.bytes": "1000"})
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
     with pytest.raises(kafka.errors.MessageSizeTooLargeError):
-        producer.send(name, b"x" * 2000, partition=0).get(15)
-    assert producer.send(name, b"x" * 100, partition=0).get(15).offset == 0
+        producer.send(name, b"x" * 2000, partition=0).get(PATIENCE_S)
+    assert producer.send(name, b"x" * 100, partition=0).get(PATIENCE_S).offset == 0
     producer.close()

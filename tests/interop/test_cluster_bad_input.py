@@ -1,6 +1,6 @@
 """Hostile bytes on the controller listeners of three real nodes, while a real producer works with acks=all.
 
-Nobody else may notice: no error for the producer, no failover, no node that dies.
+The cluster must not be affected: no error for the producer, no failover, no node that dies.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def check_harmless(kafka: TestCluster, attack: Callable[[], None]) -> None:
         kafka.wait_for(lambda: writer.acknowledged >= 10, what="a producer that works")
         began_at = writer.acknowledged
         attack()
-        kafka.wait_for(lambda: writer.acknowledged >= began_at + 10, what="a producer that goes on")
+        kafka.wait_for(lambda: writer.acknowledged >= began_at + 10, what="a producer that continues")
     assert not writer.faults
     assert cluster_state(kafka) == before
     assert all(node.is_running for node in kafka.nodes.values())
@@ -122,7 +122,7 @@ def answered(address: str, raw: bytes) -> bytes | None:
         return attacker.answer_or_close()
 
 
-def requests_of_the_quorum() -> list[bytes]:
+def quorum_requests() -> list[bytes]:
     """Return requests of an unknown node, each with an error in it, and none that may end a leader's term."""
     stranger = {"partition_index": 0, "replica_epoch": 2**31 - 1, "replica_id": 77, "last_offset_epoch": 0}
     snapshot = {"partition": 0, "current_leader_epoch": -1, "snapshot_id": {"end_offset": 1, "epoch": 1}, "position": 0}
@@ -151,7 +151,7 @@ def requests_of_the_quorum() -> list[bytes]:
 def test_well_formed_attacks_are_answered_on_every_node(kafka: TestCluster) -> None:
     def attack() -> None:
         for address in controller_addresses(kafka):
-            for body in requests_of_the_quorum():
+            for body in quorum_requests():
                 found = answered(address, frame(body))
                 assert found is not None
                 assert found[:4] == struct.pack(">i", 1)
@@ -182,10 +182,10 @@ def test_garbage_closes_only_its_own_connection(kafka: TestCluster) -> None:
     check_harmless(kafka, attack)
 
 
-def test_half_frames_and_declared_sizes_block_nobody(kafka: TestCluster) -> None:
+def test_half_frames_and_declared_sizes_do_not_block_the_cluster(kafka: TestCluster) -> None:
     def attack() -> None:
         held: list[Wire] = []
-        whole = frame(requests_of_the_quorum()[0])
+        whole = frame(quorum_requests()[0])
         for number in range(SILENT_CONNECTIONS):
             slow = Wire(controller_addresses(kafka)[number % 3])
             held.append(slow)
@@ -215,7 +215,7 @@ def test_a_flood_of_mutated_requests_changes_no_leader(kafka: TestCluster) -> No
 
 def flood(address: str, chance: random.Random) -> None:
     """Open one connection after the other, each with as many requests as it may have in flight."""
-    bodies = requests_of_the_quorum()
+    bodies = quorum_requests()
     sent = 0
     while sent < FLOOD_FRAMES:
         with Wire(address, timeout=2) as attacker, suppress(ConnectionEnded, TimeoutError):

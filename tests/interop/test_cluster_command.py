@@ -146,7 +146,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[list[RunningCluster]]:
+def started_clusters(tmp_path: Path) -> Iterator[list[RunningCluster]]:
     """Stop the clusters that a test adds to this list when it ends."""
     started: list[RunningCluster] = []
     yield started
@@ -172,7 +172,7 @@ def test_three_nodes_announce_themselves_and_one_leads(three: RunningCluster) ->
     assert "127.0.0.1" in three.run("status").stdout.splitlines()[1]
 
 
-def test_a_killed_node_is_told_and_restarted_under_the_foreground(three: RunningCluster) -> None:
+def test_a_killed_node_is_reported_and_restarted_by_the_foreground_process(three: RunningCluster) -> None:
     bootstrap = bootstrap_of(three)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(PATIENCE_S)
@@ -199,7 +199,7 @@ def test_a_killed_node_is_told_and_restarted_under_the_foreground(three: Running
     assert [message.value for message in found] == [b"before", b"meanwhile"]
 
 
-def test_a_node_that_runs_is_stopped_in_order_before_it_is_restarted(three: RunningCluster) -> None:
+def test_restart_stops_a_running_node_first(three: RunningCluster) -> None:
     before = three.states()[2]["pid"]
     assert three.run("restart", "2").status == 0
     assert not lives(before)
@@ -208,7 +208,7 @@ def test_a_node_that_runs_is_stopped_in_order_before_it_is_restarted(three: Runn
     three.line_with("node 2 is up")
 
 
-def test_a_paused_node_is_shown_and_goes_on(three: RunningCluster) -> None:
+def test_a_node_is_paused_and_resumed(three: RunningCluster) -> None:
     assert three.run("pause", "1").status == 0
     assert three.states()[1]["state"] == "paused"
     three.line_with("node 1 is paused")
@@ -217,13 +217,13 @@ def test_a_paused_node_is_shown_and_goes_on(three: RunningCluster) -> None:
     assert three.states()[1]["state"] == "up"
 
 
-def test_a_cluster_that_runs_is_not_started_twice(three: RunningCluster) -> None:
+def test_a_running_cluster_is_not_started_twice(three: RunningCluster) -> None:
     second = three.run("start")
     assert second.status == 1
     assert f"is running already (process {three.process.pid}); `moldau cluster stop` stops it" in second.stderr
 
 
-def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningCluster) -> None:
+def test_stop_from_another_terminal_shuts_the_nodes_down_cleanly(three: RunningCluster) -> None:
     """This test comes last, because it stops the cluster."""
     running = pids(three.data_dir)
     assert three.run("stop").stdout == "stopped\n"
@@ -235,8 +235,8 @@ def test_stopping_from_another_terminal_ends_everything_in_order(three: RunningC
     assert "is not running" in three.run("stop").stderr
 
 
-def test_ctrl_c_stops_the_nodes_in_order(tmp_path: Path, place: list[RunningCluster]) -> None:
-    place.append(running := RunningCluster(tmp_path / "c", 1))
+def test_ctrl_c_shuts_the_nodes_down_cleanly(tmp_path: Path, started_clusters: list[RunningCluster]) -> None:
+    started_clusters.append(running := RunningCluster(tmp_path / "c", 1))
     running.line_with("The cluster is ready")
     running.process.send_signal(signal.SIGINT)
     assert running.wait_for_end() == 0
@@ -244,10 +244,10 @@ def test_ctrl_c_stops_the_nodes_in_order(tmp_path: Path, place: list[RunningClus
     assert not any(map(lives, pids(tmp_path / "c")))
 
 
-def test_nodes_outlive_a_foreground_that_is_killed_and_can_still_be_run(
-    tmp_path: Path, place: list[RunningCluster]
+def test_nodes_survive_a_killed_foreground_process_and_can_be_managed(
+    tmp_path: Path, started_clusters: list[RunningCluster]
 ) -> None:
-    place.append(running := RunningCluster(tmp_path / "c", 1))
+    started_clusters.append(running := RunningCluster(tmp_path / "c", 1))
     running.line_with("The cluster is ready")
     running.process.kill()
     running.wait_for_end()
@@ -263,15 +263,15 @@ def test_nodes_outlive_a_foreground_that_is_killed_and_can_still_be_run(
     assert was_left_cleanly(tmp_path / "c", 1)
 
 
-def test_a_cluster_started_again_has_what_it_had(tmp_path: Path, place: list[RunningCluster]) -> None:
-    place.append(first := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=4"))
+def test_a_restarted_cluster_keeps_its_topics(tmp_path: Path, started_clusters: list[RunningCluster]) -> None:
+    started_clusters.append(first := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=4"))
     first.line_with("The cluster is ready")
     bootstrap = bootstrap_of(first)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
     first.process.terminate()
     assert first.wait_for_end() == 0
-    place.append(second := RunningCluster(tmp_path / "c"))
+    started_clusters.append(second := RunningCluster(tmp_path / "c"))
     second.line_with("The cluster is ready")
     known = AdminClient({"bootstrap.servers": bootstrap_of(second)}).list_topics(timeout=PATIENCE_S).topics
     assert len(known["orders"].partitions) == 4
@@ -279,8 +279,10 @@ def test_a_cluster_started_again_has_what_it_had(tmp_path: Path, place: list[Run
     assert second.wait_for_end() == 0
 
 
-def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place: list[RunningCluster]) -> None:
-    place.append(running := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=none"))
+def test_a_node_that_cannot_start_is_reported_with_its_reason(
+    tmp_path: Path, started_clusters: list[RunningCluster]
+) -> None:
+    started_clusters.append(running := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=none"))
     assert running.wait_for_end() == 1
     shown = "\n".join(running.printed)
     assert "Invalid value none for configuration num.partitions" in shown
@@ -288,7 +290,7 @@ def test_a_node_that_cannot_start_is_told_with_its_reason(tmp_path: Path, place:
     assert running.printed[-1] == "moldau cluster: stopped"
 
 
-def test_a_node_that_waits_for_its_quorum_stops_when_told(tmp_path: Path) -> None:
+def test_a_node_that_waits_for_its_quorum_can_be_terminated(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path / "c")
     description = directory.plan(3, free_base_port(3), {}, bytes(16))
     directory.lay_out(description)

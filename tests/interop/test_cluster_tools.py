@@ -2,7 +2,7 @@
 against a cluster of several brokers.
 
 Three nodes of ours, or the cluster of MOLDAU_TEST_BOOTSTRAP. With Apache Kafka's jars (MOLDAU_TEST_KAFKA_LIBS) its own
-tools are asked the same and must print the same.
+tools are run with the same arguments and must print the same.
 """
 
 from __future__ import annotations
@@ -72,12 +72,9 @@ def brokers(cluster_admin: ClusterAdmin) -> list[int]:
 
 
 @pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
-@pytest.fixture
-def placed(admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], str]) -> Iterator[Callable[..., str]]:
+def create_topic_on(
+    admin: AdminClient, cluster_admin: ClusterAdmin, topic: Callable[[], str]
+) -> Iterator[Callable[..., str]]:
     """Create a topic with the given replicas, and wait until the broker knows it.
 
     Reassignments that a test leaves behind are cancelled: they would keep the next test from starting one.
@@ -146,7 +143,7 @@ def replicas_of(cluster_admin: ClusterAdmin, name: str) -> list[list[int]]:
     return [list(partition.replicas) for partition in cluster_admin.topics()[name].partitions.values()]
 
 
-def filled(bootstrap: str, name: str, kilobytes: int) -> None:
+def fill(bootstrap: str, name: str, kilobytes: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for _ in range(kilobytes // 100):
         producer.produce(name, os.urandom(100_000), partition=0)
@@ -162,15 +159,15 @@ def test_every_tool_has_help(name: str) -> None:
 
 
 class TestReassignPartitions:
-    def test_a_proposal_is_carried_out_and_verified(
+    def test_a_generated_plan_is_executed_and_verified(
         self,
         tools: Tools,
         cluster_admin: ClusterAdmin,
         brokers: list[int],
-        placed: Callable[..., str],
+        create_topic_on: Callable[..., str],
         tmp_path: Path,
     ) -> None:
-        name = placed([brokers[0]], [brokers[0]])
+        name = create_topic_on([brokers[0]], [brokers[0]])
         topics = tmp_path / "topics.json"
         topics.write_text(json.dumps({"topics": [{"topic": name}], "version": 1}))
         listed = ",".join(map(str, brokers))
@@ -210,16 +207,16 @@ class TestReassignPartitions:
 
         wait_until(is_done, "the moves are done")
 
-    def test_throttles_come_and_go_with_a_move(
+    def test_throttles_are_set_and_removed_with_a_move(
         self,
         tools: Tools,
         cluster_admin: ClusterAdmin,
         brokers: list[int],
-        placed: Callable[..., str],
+        create_topic_on: Callable[..., str],
         plan: Callable[..., str],
     ) -> None:
         old, new = brokers[:2]
-        name = placed([old])
+        name = create_topic_on([old])
         path = plan(name, [new])
         begun = tools("reassign_partitions", "--execute", "--reassignment-json-file", path, "--throttle", "70000000",
                       "--replica-alter-log-dirs-throttle", "80000000")  # fmt: skip
@@ -234,15 +231,15 @@ class TestReassignPartitions:
         def configs(kind: str, entity: str) -> str:
             return tools("configs", "--describe", "--entity-type", kind, "--entity-name", entity).out
 
-        def come_to_hold(config: str, kind: str, entity: str) -> None:
+        def await_config(config: str, kind: str, entity: str) -> None:
             """Wait until a broker has the config, a moment after the controller."""
             wait_until(lambda: f"{config} " in configs(kind, entity), f"{config} of {kind} {entity}")
 
-        come_to_hold(f"leader.replication.throttled.replicas=0:{old}", "topics", name)
-        come_to_hold(f"follower.replication.throttled.replicas=0:{new}", "topics", name)
+        await_config(f"leader.replication.throttled.replicas=0:{old}", "topics", name)
+        await_config(f"follower.replication.throttled.replicas=0:{new}", "topics", name)
         for broker in (old, new):
-            come_to_hold("leader.replication.throttled.rate=70000000", "brokers", str(broker))
-            come_to_hold("follower.replication.throttled.rate=70000000", "brokers", str(broker))
+            await_config("leader.replication.throttled.rate=70000000", "brokers", str(broker))
+            await_config("follower.replication.throttled.rate=70000000", "brokers", str(broker))
         wait_until(lambda: replicas_of(cluster_admin, name) == [[new]], "the move is done")
         kept = tools("reassign_partitions", "--verify", "--reassignment-json-file", path, "--preserve-throttles")
         assert kept.out == f"Status of partition reassignment:\nReassignment of partition {name}-0 is completed.\n\n"
@@ -256,24 +253,24 @@ class TestReassignPartitions:
             lambda: "throttled" not in configs("topics", name) + configs("brokers", str(old)), "no throttle is left"
         )
 
-    def test_a_move_under_way_is_listed_and_called_off(
+    def test_a_running_move_is_listed_and_cancelled(
         self,
         bootstrap: str,
         tools: Tools,
         cluster_admin: ClusterAdmin,
         brokers: list[int],
-        placed: Callable[..., str],
+        create_topic_on: Callable[..., str],
         plan: Callable[..., str],
     ) -> None:
         old, new = brokers[:2]
-        name = placed([old])
+        name = create_topic_on([old])
         # A throttled fetch takes a mebibyte and then waits for its window of eleven seconds: minutes in which to check.
-        filled(bootstrap, name, kilobytes=20_000)
+        fill(bootstrap, name, kilobytes=20_000)
         path = plan(name, [new])
         words = ("--execute", "--reassignment-json-file", path, "--throttle", "1000")
         assert tools("reassign_partitions", *words).status == 0
         try:
-            self._look_at_a_move(tools, name, old, new, path)
+            self._check_running_move(tools, name, old, new, path)
         finally:
             cancelled = tools("reassign_partitions", "--cancel", "--reassignment-json-file", path)
         assert cancelled.lines == [
@@ -290,7 +287,7 @@ class TestReassignPartitions:
         )
         assert tools("reassign_partitions", "--list").out == "No partition reassignments found.\n"
 
-    def _look_at_a_move(self, tools: Tools, name: str, old: int, new: int, path: str) -> None:
+    def _check_running_move(self, tools: Tools, name: str, old: int, new: int, path: str) -> None:
         shown = tools("reassign_partitions", "--list").out
         assert shown == (
             f"Current partition reassignments:\n{name}-0: replicas: {new},{old}. adding: {new}. removing: {old}.\n"
@@ -311,10 +308,10 @@ class TestReassignPartitions:
         drawn = json.loads(described("-t", name, "--format", "json", bootstrap=tools.bootstrap))
         assert drawn["partitions"][0]["note"].endswith(f"moving: +{new} -{old}")
 
-    def test_a_number_of_replicas_that_may_not_change(
-        self, tools: Tools, brokers: list[int], placed: Callable[..., str], plan: Callable[..., str]
+    def test_disallow_replication_factor_change(
+        self, tools: Tools, brokers: list[int], create_topic_on: Callable[..., str], plan: Callable[..., str]
     ) -> None:
-        name = placed([brokers[0]])
+        name = create_topic_on([brokers[0]])
         path = plan(name, brokers[:2])
         refused = tools("reassign_partitions", "--execute", "--reassignment-json-file", path,
                         "--disallow-replication-factor-change")  # fmt: skip
@@ -323,11 +320,11 @@ class TestReassignPartitions:
             ["Error reassigning partition(s):", f"{name}-0: The replication factor is changed from 1 to 2"],
         )
 
-    def test_what_does_not_exist(
-        self, tools: Tools, brokers: list[int], placed: Callable[..., str], plan: Callable[..., str]
+    def test_unknown_brokers_topics_and_partitions_are_refused(
+        self, tools: Tools, brokers: list[int], create_topic_on: Callable[..., str], plan: Callable[..., str]
     ) -> None:
         unknown = "Error: org.apache.kafka.common.errors.UnknownTopicOrPartitionException:"
-        name = placed([brokers[0]])
+        name = create_topic_on([brokers[0]])
         rows: list[tuple[str, list[list[int]], str]] = [
             (name, [[4711]], "Error: Unknown broker id 4711"),
             ("no-such-topic", [[brokers[0]]], f"{unknown} Topic no-such-topic not found."),
@@ -338,10 +335,10 @@ class TestReassignPartitions:
             assert tools("reassign_partitions", "--execute", "--reassignment-json-file", path).out == f"{expected}\n"
 
     @needs_apache
-    def test_apaches_tool_says_the_same(
-        self, tools: Tools, brokers: list[int], placed: Callable[..., str], plan: Callable[..., str]
+    def test_the_output_is_the_same_as_apaches(
+        self, tools: Tools, brokers: list[int], create_topic_on: Callable[..., str], plan: Callable[..., str]
     ) -> None:
-        name = placed([brokers[0]], [brokers[1]])
+        name = create_topic_on([brokers[0]], [brokers[1]])
         path = plan(name, [brokers[0]], [brokers[0]])
         for words in (
             ["--list"],
@@ -358,11 +355,11 @@ class TestLeaderElection:
         tools: Tools,
         cluster_admin: ClusterAdmin,
         brokers: list[int],
-        placed: Callable[..., str],
+        create_topic_on: Callable[..., str],
         plan: Callable[..., str],
     ) -> None:
         first, second = brokers[:2]
-        name = placed([first, second])
+        name = create_topic_on([first, second])
         wait_until(lambda: len(cluster_admin.topics()[name].partitions[0].isr) == 2, "both are in sync")
         path = plan(name, [second, first])
         assert tools("reassign_partitions", "--execute", "--reassignment-json-file", path).status == 0
@@ -377,10 +374,10 @@ class TestLeaderElection:
         again = tools("leader_election", *words)
         assert again == Outcome(0, f"Valid replica already elected for partitions {name}-0\n", "")
 
-    def test_partitions_of_a_file(
-        self, tools: Tools, brokers: list[int], placed: Callable[..., str], tmp_path: Path
+    def test_election_for_partitions_in_a_file(
+        self, tools: Tools, brokers: list[int], create_topic_on: Callable[..., str], tmp_path: Path
     ) -> None:
-        name = placed([brokers[0]])
+        name = create_topic_on([brokers[0]])
         path = tmp_path / "elect.json"
         path.write_text(
             json.dumps({"partitions": [{"topic": name, "partition": 0}, {"topic": "none", "partition": 3}]})
@@ -394,12 +391,14 @@ class TestLeaderElection:
         )
         assert outcome.err == "1 replica(s) could not be elected\n"
 
-    def test_all_partitions_at_once(self, tools: Tools, brokers: list[int]) -> None:
+    def test_election_for_all_partitions(self, tools: Tools, brokers: list[int]) -> None:
         assert tools("leader_election", "--election-type", "preferred", "--all-topic-partitions").status == 0
 
     @needs_apache
-    def test_apaches_tool_says_the_same(self, tools: Tools, brokers: list[int], placed: Callable[..., str]) -> None:
-        name = placed([brokers[0]])
+    def test_the_output_is_the_same_as_apaches(
+        self, tools: Tools, brokers: list[int], create_topic_on: Callable[..., str]
+    ) -> None:
+        name = create_topic_on([brokers[0]])
         for words in (
             ["--election-type", "preferred", "--topic", name, "--partition", "0"],
             ["--election-type", "preferred", "--topic", name, "--partition", "7"],
@@ -454,7 +453,7 @@ class TestMetadataQuorum:
                 )
                 assert configs("--alter", "--delete-config", "log.retention.ms").status == 0
 
-    def test_who_has_followed_how_far(self, tools: Tools) -> None:
+    def test_replication_is_described(self, tools: Tools) -> None:
         header, leader, *others = tools("metadata_quorum", "describe", "--replication").lines
         assert [cell.strip() for cell in header.split("\t")] == [
             "NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status", "",
@@ -464,13 +463,13 @@ class TestMetadataQuorum:
         readable = tools("metadata_quorum", "describe", "--replication", "--human-readable").lines
         assert re.fullmatch(r"\d+ ms ago\s*", readable[1].split("\t")[5])
 
-    def test_a_voter_that_is_none_is_not_removed(self, tools: Tools) -> None:
+    def test_removing_an_unknown_voter_is_refused(self, tools: Tools) -> None:
         refused = tools("metadata_quorum", "remove-controller", "-i", "4711", "-d", NO_ID)
         assert (refused.status, refused.out) == (1, "")
         assert refused.err.startswith("org.apache.kafka.common.errors.")
 
     @needs_apache
-    def test_apaches_tool_says_the_same(self, tools: Tools) -> None:
+    def test_the_output_is_the_same_as_apaches(self, tools: Tools) -> None:
         for words in (
             ["describe", "--status", "--human-readable"],
             ["remove-controller", "-i", "4711", "-d", NO_ID],
@@ -490,18 +489,18 @@ class TestFeatures:
         )
         assert lines == sorted(lines)
 
-    def test_a_level_that_is_there_already_can_be_upgraded_to(self, tools: Tools) -> None:
+    def test_upgrading_to_the_current_level_is_accepted(self, tools: Tools) -> None:
         outcome = tools("features", "upgrade", "--feature", "group.version=1", "--dry-run")
         assert outcome == Outcome(0, "group.version can be upgraded to 1.\n", "")
 
-    def test_features_and_levels_that_there_are_not(self, tools: Tools) -> None:
+    def test_unsupported_feature_levels_are_refused(self, tools: Tools) -> None:
         refused = tools("features", "upgrade", "--feature", "group.version=99", "--feature", "metadata.version=30")
         assert (refused.status, refused.err) == (1, "2 out of 2 operation(s) failed.\n")
         assert refused.lines[0].startswith("Could not upgrade group.version to 99. ")
         assert "Invalid update version 99 for feature group.version." in refused.out
 
     @needs_apache
-    def test_apaches_tool_says_the_same(self, tools: Tools) -> None:
+    def test_the_output_is_the_same_as_apaches(self, tools: Tools) -> None:
         for words in (
             ["upgrade", "--feature", "foo.version=1"],
             ["disable", "--feature", "foo", "--dry-run"],
@@ -511,8 +510,8 @@ class TestFeatures:
             same_as_apache(tools, "features", *words)
 
 
-class TestUnregister:
-    def test_a_broker_that_is_not_registered(self, tools: Tools) -> None:
+class TestKafkaCluster:
+    def test_unregistering_an_unknown_broker_is_refused(self, tools: Tools) -> None:
         refused = tools("cluster", "unregister", "--id", "4711")
         assert (refused.status, refused.out) == (1, "")
         assert refused.err == (
@@ -537,10 +536,10 @@ def described(*words: str, bootstrap: str) -> str:
 
 class TestClusterDescribe:
     def test_the_grid_of_leaders_and_followers(
-        self, tools: Tools, cluster_admin: ClusterAdmin, brokers: list[int], placed: Callable[..., str]
+        self, tools: Tools, cluster_admin: ClusterAdmin, brokers: list[int], create_topic_on: Callable[..., str]
     ) -> None:
         turns = [brokers[index:] + brokers[:index] for index in range(len(brokers))]
-        name = placed(*turns)
+        name = create_topic_on(*turns)
         wait_until(
             lambda: all(len(each.isr) == len(brokers) for each in cluster_admin.topics()[name].partitions.values()),
             "all are in sync",
@@ -557,10 +556,10 @@ class TestClusterDescribe:
             assert cells["ISR"] == f"{len(brokers)}/{len(brokers)}"
         assert len(grid) == 1 + len(brokers)
 
-    def test_members_of_a_group_stand_beside_what_they_read(
-        self, tools: Tools, brokers: list[int], placed: Callable[..., str]
+    def test_group_members_are_shown_beside_their_partitions(
+        self, tools: Tools, brokers: list[int], create_topic_on: Callable[..., str]
     ) -> None:
-        name = placed(*[[broker] for broker in (brokers * 2)[:3]])
+        name = create_topic_on(*[[broker] for broker in (brokers * 2)[:3]])
         common = {"bootstrap.servers": tools.bootstrap, "group.id": f"{name}-readers"}
         readers = [Consumer({**common, "client.id": f"reader-{number}"}) for number in (1, 2, 3)]
         try:
@@ -583,6 +582,6 @@ class TestClusterDescribe:
             for reader in readers:
                 reader.close()
 
-    def test_what_is_not_there_is_said(self, bootstrap: str) -> None:
+    def test_an_unknown_topic_is_reported(self, bootstrap: str) -> None:
         result = CliRunner().invoke(describe, ["-b", bootstrap, "--topic", "no-such-topic"])
         assert (result.exit_code, "no topic no-such-topic" in result.output) == (1, True)

@@ -1,4 +1,4 @@
-"""What the tools print while a node of the cluster is dead, and how leadership returns when it is back."""
+"""The output of the tools while a node of the cluster is dead, and the election that returns its leadership."""
 
 from __future__ import annotations
 
@@ -31,11 +31,6 @@ def bootstrap(three: TestCluster) -> str:
     return three.bootstrap_servers
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def topic(three: TestCluster, admin: AdminClient) -> str:  # type: ignore[override]
     """Three partitions with three replicas each, led by nodes 1, 2 and 3."""
@@ -65,9 +60,11 @@ def under_replicated(three: TestCluster) -> int:
     return int(json.loads(result.output)["under_replicated"]) if result.exit_code == 0 else 0
 
 
-def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str, tools: Tools) -> None:
+def test_describe_shows_a_dead_broker_and_an_election_restores_its_leadership(
+    three: TestCluster, topic: str, tools: Tools
+) -> None:
     three.kill(3)
-    wait_until(lambda: under_replicated(three) == 3, "node 3 is missed")
+    wait_until(lambda: under_replicated(three) == 3, "node 3 is missing from all in-sync replicas")
     lines = describe_output(three).splitlines()
     assert "2 of 3 brokers up" in lines[0]
     assert lines[0].endswith("; 3 under-replicated")
@@ -86,7 +83,7 @@ def test_a_dead_broker_is_drawn_and_elected_again(three: TestCluster, topic: str
     assert describe_output(three).splitlines()[0].endswith("; all in sync")
 
 
-def test_another_controller_leads_when_the_active_one_is_dead(three: TestCluster, topic: str, tools: Tools) -> None:
+def test_metadata_quorum_shows_the_new_leader_after_a_failover(three: TestCluster, topic: str, tools: Tools) -> None:
     def status() -> tuple[int, int] | None:
         status_output = tools("metadata_quorum", "describe", "--status").out
         found = re.search(r"LeaderId: +(\d+)\nLeaderEpoch: +(\d+)\n", status_output)
@@ -101,7 +98,7 @@ def test_another_controller_leads_when_the_active_one_is_dead(three: TestCluster
             now = status()
             return now is not None and now[0] != before[0] and now[1] > before[1]
 
-        wait_until(has_moved, "another leads, in a later epoch")
+        wait_until(has_moved, "another controller leads, in a later epoch")
         lag = re.search(r"MaxFollowerLag: +(\d+)\n", tools("metadata_quorum", "describe", "--status").out)
         assert lag is not None
     finally:

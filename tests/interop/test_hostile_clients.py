@@ -34,7 +34,7 @@ EXPECTED = {
     counters.CLOSED_NOT_AUTHENTICATED: "half frames, a byte a second, half handshakes",
     counters.CLOSED_MALFORMED: "garbage, floods of unauthenticated requests",
     counters.AUTHENTICATION_FAILED: "wrong passwords",
-    counters.READING_PAUSED: "who never reads, and who floods",
+    counters.READING_PAUSED: "clients that never read, and floods",
     counters.REQUESTS_THROTTLED: "floods of requests of a user with a quota",
 }
 
@@ -125,7 +125,7 @@ async def attack(broker: AttackedBroker) -> int:
 
 
 def test_a_well_behaved_client_is_served_beside_hostile_ones(attacked: AttackedBroker) -> None:
-    assert len(KINDS) <= HOSTILE, "each kind comes"
+    assert len(KINDS) <= HOSTILE, "there is at least one attacker of each kind"
     limit_bad_user(attacked)
     admin = AdminClient(client_settings(attacked))
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(PATIENCE_S)

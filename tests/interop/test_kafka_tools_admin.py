@@ -18,11 +18,6 @@ TOOLS = (
 )
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 @pytest.mark.parametrize("name", TOOLS.split())
 def test_every_tool_has_help(name: str) -> None:
     result = shell(f"bin/kafka-{name}.sh --help")
@@ -59,14 +54,16 @@ class TestConfigs:
         assert {"cleanup.policy", "max.message.bytes", "min.insync.replicas", "segment.bytes"} <= set(names)
         assert "  segment.ms=604800000 sensitive=false synonyms={}" in lines
 
-    def test_a_file_of_settings(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
+    def test_add_config_file(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
         name = create_topic()
         (tmp_path / "add.properties").write_text("# mine\nretention.ms = 5000\n")
         added = tools("configs", "--alter", "--topic", name, "--add-config-file", str(tmp_path / "add.properties"))
         assert added.status == 0
         wait_until(lambda: "retention.ms=5000 " in tools("configs", "--describe", "--topic", name).out, "it is set")
 
-    def test_refusals(self, tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
+    def test_unknown_configs_and_topics_are_refused(
+        self, tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]
+    ) -> None:
         name, absent = create_topic(), topic()
         refused = tools("configs", "--alter", "--topic", name, "--add-config", "foo=bar")
         assert refused.status == 1
@@ -105,13 +102,13 @@ class TestConfigs:
             ("--describe --broker a", "The entity name for brokers must be a valid integer broker id, but it is: a"),
         ],
     )
-    def test_usage(self, tools: Tools, words: str, expected: str) -> None:
+    def test_usage_errors(self, tools: Tools, words: str, expected: str) -> None:
         status, out, err = tools("configs", *words.split())
         assert (status, out, err.splitlines()[0]) == (1, "", expected)
 
 
 class TestOffsets:
-    def test_first_last_and_timed(self, tools: Tools, create_topic: CreateTopic) -> None:
+    def test_get_offsets_by_position_and_time(self, tools: Tools, create_topic: CreateTopic) -> None:
         name = create_topic(partitions=2)
         keyed = ("--reader-property", "parse.key=true")
         lines = "".join(f"{letter}\tv\n" for letter in "abcdefgh")
@@ -126,12 +123,12 @@ class TestOffsets:
         assert tools("get_offsets", "--topic-partitions", f"{name}:1-").lines == last[1:]
         assert tools("get_offsets", "--topic", name, "--partitions", "0").lines == last[:1]
 
-    def test_nothing_matches(self, tools: Tools, topic: Callable[[], str]) -> None:
+    def test_get_offsets_of_an_unknown_topic_is_refused(self, tools: Tools, topic: Callable[[], str]) -> None:
         nothing = tools("get_offsets", "--topic", topic())
         expected_error = "Error occurred: Could not match any topic-partitions with the specified filters\n"
         assert nothing == (1, "", expected_error)
 
-    def test_records_are_deleted_below_an_offset(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
+    def test_delete_records_below_an_offset(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
         name = create_topic()
         tools("console_producer", "--topic", name, stdin="a\nb\nc\n")
         file = tmp_path / "offsets.json"
@@ -149,7 +146,9 @@ class TestOffsets:
         assert read.lines == ["c"]
         assert tools("get_offsets", "--topic", name, "--time", "-2").lines == [f"{name}:0:2"]
 
-    def test_an_offset_beyond_the_end_is_refused(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
+    def test_delete_records_beyond_the_end_is_refused(
+        self, tools: Tools, create_topic: CreateTopic, tmp_path: Path
+    ) -> None:
         name = create_topic()
         file = tmp_path / "offsets.json"
         file.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0, "offset": 5}], "version": 1}))

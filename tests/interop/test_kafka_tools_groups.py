@@ -10,23 +10,18 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from group_members import Group, assignment, subscription
+from group_members import Group, assignment, join_alone, subscription
 from kafka_tools import Outcome, Tools, program, shell
-from patience import PATIENCE_MS, PATIENCE_S, wait_until
+from patience import PATIENCE_MS, PATIENCE_S
 
 from moldau.cli.kafka.connection import clients
 
 CreateTopic = Callable[..., str]
 NO_MEMBERS = "\nConsumer group '{}' has no active members.\n"
-PROMPTLESS = (
+NO_ACTION_WARNING = (
     "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require"
     " either --dry-run or --execute to be specified."
 )
-
-
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
 
 
 @pytest.fixture
@@ -37,7 +32,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str, create_topic: CreateTopic) -> str:
-    """A topic of two partitions, ten records in the first and none in the second, which nobody writes to any more."""
+    """A topic of two partitions, ten records in the first and none in the second; no test writes to it."""
     name = create_topic(partitions=2)
     produce(bootstrap, name, "0123456789")
     return name
@@ -91,7 +86,7 @@ class TestList:
             ("--type classic,foo", "Invalid types list 'classic,foo'. Valid types are: "),
         ],
     )
-    def test_states_and_types_that_are_none(self, tools: Tools, words: str, message: str) -> None:
+    def test_invalid_states_and_types_are_refused(self, tools: Tools, words: str, message: str) -> None:
         refused = tools("consumer_groups", "--list", *words.split())
         assert (refused.status, refused.out) == (1, "")
         assert refused.err.startswith(message)
@@ -162,9 +157,7 @@ class TestDescribe:
 
     def test_a_group_of_the_consumer_protocol(self, tools: Tools, group: Group, filled: str) -> None:
         member = group.consumer([filled])
-        member.join()
-        wait_until(lambda: len(member.partitions()) == 2 or bool(member.heartbeat() and False), "all is assigned")
-        member.heartbeat()
+        join_alone(member, 2)
         state = tools("consumer_groups", "--describe", "--group", group.id, "--state", "--verbose").lines
         assert cells(state[1])[-3:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
         assert cells(state[2])[-5:] == ["uniform", "Stable", str(member.epoch), str(member.epoch), "1"]
@@ -219,14 +212,16 @@ class TestReset:
             ("--to-datetime 2020-01-01T00:00:00.000", {"0": "0", "1": "0"}),
         ],
     )
-    def test_scenarios(self, tools: Tools, group: Group, filled: str, scenario: str, offsets: dict[str, str]) -> None:
+    def test_each_scenario_plans_its_offsets(
+        self, tools: Tools, group: Group, filled: str, scenario: str, offsets: dict[str, str]
+    ) -> None:
         group.commit(filled, 6)
         shown = self.reset(tools, group, "--topic", filled, "--dry-run", *scenario.split())
         table = Outcome(shown.status, shown.out[shown.out.rindex("\nGROUP") :], shown.err)
         assert self.plan(table) == offsets
         assert group.committed(filled) == 6
 
-    def test_shifts_and_executes(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_shift_by_and_execute(self, tools: Tools, group: Group, filled: str) -> None:
         group.commit(filled, 6)
         assert self.plan(self.reset(tools, group, "--all-topics", "--shift-by", "-4", "--execute")) == {"0": "2"}
         assert group.committed(filled) == 2
@@ -238,19 +233,19 @@ class TestReset:
             f"Cannot shift offset for partition {filled}-1 since there is no current committed offset"
         )
 
-    def test_what_is_outside_the_log_is_warned_of(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_an_offset_outside_the_log_is_reported(self, tools: Tools, group: Group, filled: str) -> None:
         shown = self.reset(tools, group, "--topic", f"{filled}:0", "--to-offset", "99", "--dry-run")
         assert shown.err == (
             f"WARN New offset (99) is higher than latest offset for topic partition {filled}-0."
             " Value will be set to 10\n"
         )
 
-    def test_a_dry_run_nobody_asked_for_is_pointed_out(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_a_missing_execute_option_is_reported(self, tools: Tools, group: Group, filled: str) -> None:
         shown = self.reset(tools, group, "--topic", filled, "--to-latest")
-        assert shown.err.startswith(PROMPTLESS)
+        assert shown.err.startswith(NO_ACTION_WARNING)
         assert group.committed(filled) == -1
 
-    def test_out_to_a_file_and_in_again(self, tools: Tools, group: Group, filled: str, tmp_path: Path) -> None:
+    def test_export_and_import(self, tools: Tools, group: Group, filled: str, tmp_path: Path) -> None:
         group.commit(filled, 6)
         exported = self.reset(tools, group, "--all-topics", "--to-current", "--dry-run", "--export")
         assert exported == (0, f"{filled},0,6\n\n", "")
@@ -279,7 +274,7 @@ class TestReset:
             ("nosuch{topic},0,1", "because metadata for topic `nosuch{topic}` could not be found"),
         ],
     )
-    def test_files_with_bad_lines(
+    def test_files_with_invalid_lines_are_refused(
         self, tools: Tools, group: Group, filled: str, tmp_path: Path, content: str, message: str
     ) -> None:
         plan = tmp_path / "plan.csv"
@@ -288,12 +283,12 @@ class TestReset:
         assert (refused.status, refused.err) == (0, "")
         assert message.format(topic=filled, group=group.id) in refused.out
 
-    def test_a_file_that_is_not_there(self, tools: Tools, group: Group) -> None:
+    def test_a_missing_file_is_reported(self, tools: Tools, group: Group) -> None:
         refused = self.reset(tools, group, "--from-file", "/no/such.csv", "--dry-run")
         message = "Executing consumer group command failed due to java.io.IOException: Unable to read file /no/such.csv"
         assert refused == (0, error(message), "")
 
-    def test_a_group_with_members_is_left_alone(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_a_group_with_members_is_not_reset(self, tools: Tools, group: Group, filled: str) -> None:
         (member,) = group.stable(1, topic=filled)
         member.commit(filled, 5)
         refused = self.reset(tools, group, "--topic", filled, "--to-earliest", "--execute")
@@ -321,7 +316,9 @@ class TestReset:
             ("--topic no{topic} --to-latest", 0, "This server does not host this topic-partition."),
         ],
     )
-    def test_refusals(self, tools: Tools, group: Group, filled: str, words: str, status: int, message: str) -> None:
+    def test_invalid_resets_are_refused(
+        self, tools: Tools, group: Group, filled: str, words: str, status: int, message: str
+    ) -> None:
         refused = self.reset(tools, group, "--dry-run", *words.format(topic=filled).split())
         assert refused.status == status
         expected = message.format(topic=filled)
@@ -333,7 +330,7 @@ class TestReset:
 
 
 class TestDelete:
-    def test_whole_groups(self, tools: Tools, group: Group, filled: str, topic: Callable[[], str]) -> None:
+    def test_groups_are_deleted(self, tools: Tools, group: Group, filled: str, topic: Callable[[], str]) -> None:
         group.commit(filled, 1)
         done = tools("consumer_groups", "--delete", "--group", group.id)
         assert done == (0, f"Deletion of requested consumer groups ('{group.id}') was successful.\n", "")
@@ -345,7 +342,7 @@ class TestDelete:
             " org.apache.kafka.common.errors.GroupIdNotFoundException: The group id does not exist.\n"
         )
 
-    def test_one_of_two_that_is_in_use(self, tools: Tools, bootstrap: str, group: Group, filled: str) -> None:
+    def test_a_group_in_use_is_not_deleted(self, tools: Tools, bootstrap: str, group: Group, filled: str) -> None:
         group.stable(1, topic=filled)
         with Group(bootstrap) as idle:
             idle.commit(filled, 1)
@@ -357,7 +354,7 @@ class TestDelete:
                 f"\nThese consumer groups were deleted successfully: '{idle.id}'\n"
             )
 
-    def test_offsets_of_topics(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_offsets_of_a_partition_are_deleted(self, tools: Tools, group: Group, filled: str) -> None:
         group.commit(filled, 1)
         group.commit(filled, 2, partition=1)
         done = tools("consumer_groups", "--delete-offsets", "--group", group.id, "--topic", f"{filled}:0")
@@ -369,18 +366,20 @@ class TestDelete:
         ]
         assert (group.committed(filled), group.committed(filled, 1)) == (-1, 2)
 
-    def test_offsets_that_are_in_use_or_of_nothing(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_offsets_in_use_or_of_unknown_topics_are_not_deleted(self, tools: Tools, group: Group, filled: str) -> None:
         group.stable(1, topic=filled, protocols=[("range", subscription(filled))])
         shown = tools("consumer_groups", "--delete-offsets", "--group", group.id, "--topic", filled)
         assert shown.lines[1] == "Error: Encountered some partition-level error, see the follow-up details."
-        assert all("GroupSubscribedToTopicException: Deleting offsets of a topic" in line for line in shown.lines[4:])
+        partitions = shown.lines[4:]
+        assert len(partitions) == 2
+        assert all("GroupSubscribedToTopicException: Deleting offsets of a topic" in line for line in partitions)
         unknown = tools("consumer_groups", "--delete-offsets", "--group", f"no-{group.id}", "--topic", "nosuch")
         assert unknown.lines[1] == "Error: The group id does not exist."
         assert cells(unknown.lines[4])[:3] == ["nosuch", "-", "Error:"]
         assert "UnknownTopicOrPartitionException" in unknown.lines[4]
 
 
-def test_a_broker_that_does_not_answer_is_told(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_reported(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "REACH_SECONDS", 0.1)
     nowhere = ("--list", "--bootstrap-server", "127.0.0.1:1")
     result = tools("consumer_groups", *nowhere, address=False)
@@ -394,7 +393,7 @@ def test_a_broker_that_does_not_answer_is_told(tools: Tools, monkeypatch: pytest
 
 
 def console_member(bootstrap: str, group: Group, *words: str) -> subprocess.Popen[str]:
-    """Start a console consumer in the group, which ends when no records come any more."""
+    """Start a console consumer in the group, which ends when no more records come."""
     member = ("--group", group.id, "--from-beginning", "--timeout-ms", PATIENCE_MS, "--bootstrap-server", bootstrap)
     return program("kafka-console-consumer.sh", *words, *member)
 
@@ -409,9 +408,7 @@ class TestMembers:
         assert tools("console_consumer", *reading, "--max-messages", "7").out == "3\n4\n5\n6\n7\n8\n9\n"
         assert group.committed(filled) == 10
 
-    def test_a_record_that_cannot_be_printed_does_not_hold_the_group_up(
-        self, tools: Tools, group: Group, filled: str
-    ) -> None:
+    def test_a_record_that_cannot_be_printed_is_committed(self, tools: Tools, group: Group, filled: str) -> None:
         reading = ("--topic", filled, "--group", group.id, "--from-beginning", "--timeout-ms", PATIENCE_MS)
         longs = ("--value-deserializer", "org.apache.kafka.common.serialization.LongDeserializer")
         assert tools("console_consumer", *reading, *longs).status == 1
@@ -424,9 +421,9 @@ class TestMembers:
         running.send_signal(signal.SIGINT)
         assert running.communicate(timeout=PATIENCE_S)[1] == "Processed a total of 10 messages\n"
         assert group.committed(filled) == 10
-        assert group.state() == "Empty", "it left, its session need not run out"
+        assert group.state() == "Empty", "it left before its session expired"
 
-    def test_a_pattern_takes_in_topics_that_come_later(
+    def test_a_pattern_includes_topics_created_later(
         self, tools: Tools, bootstrap: str, group: Group, create_topic: CreateTopic, topic: Callable[[], str]
     ) -> None:
         stem = topic()
@@ -441,7 +438,7 @@ class TestMembers:
         running.communicate(timeout=PATIENCE_S)
         assert (group.committed(first), group.committed(f"{stem}.2")) == (1, 1)
 
-    def test_the_perf_test_reads_as_a_member(self, tools: Tools, group: Group, filled: str) -> None:
+    def test_the_consumer_perf_test_reads_as_a_member(self, tools: Tools, group: Group, filled: str) -> None:
         words = ("--topic", filled, "--group", group.id, "--num-records", "10", "--timeout", PATIENCE_MS)
         shown = tools("consumer_perf", *words, "--hide-header")
         assert shown.out.split(", ")[4] == "10"
@@ -449,8 +446,8 @@ class TestMembers:
         assert group.state() == "Empty"
 
 
-def test_members_see_their_assignment_in_the_bytes_they_wrote(tools: Tools, group: Group, filled: str) -> None:
-    """A leader's user data is private to the group; the tool shows it only for consumer groups."""
+def test_describe_decodes_the_assignment_of_classic_members(tools: Tools, group: Group, filled: str) -> None:
+    """The leader writes the assignment as bytes; the tool decodes them if the protocol type is "consumer"."""
     member = group.member(protocols=[("range", subscription(filled))])
     member.join()
     assert member.sync({member.id: assignment(filled, 0, 1)}).error_code == 0
@@ -459,7 +456,7 @@ def test_members_see_their_assignment_in_the_bytes_they_wrote(tools: Tools, grou
     assert member.sync({}).error_code == 0
 
 
-def test_a_console_consumer_without_a_group_has_one_while_it_reads(
+def test_a_console_consumer_without_group_option_joins_a_generated_group(
     bootstrap: str, tools: Tools, create_topic: CreateTopic
 ) -> None:
     name = create_topic()

@@ -1,4 +1,4 @@
-"""kafka-producer-perf-test and kafka-consumer-perf-test: the lines from which scripts read figures."""
+"""kafka-producer-perf-test and kafka-consumer-perf-test: the printed lines, which scripts parse."""
 
 from __future__ import annotations
 
@@ -26,16 +26,11 @@ COLUMNS = (
 )
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
 def total(count: int, what: str = "records sent") -> str:
     return TOTAL.format(count=count, what=what)
 
 
-def test_a_run_and_its_reading(tools: Tools, create_topic: CreateTopic) -> None:
+def test_produced_records_are_consumed(tools: Tools, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
     words = ("--topic", name, "--num-records", "30000", "--record-size", "100", "--throughput", "-1")
     produced = tools("producer_perf", *words)
@@ -52,7 +47,7 @@ def test_a_run_and_its_reading(tools: Tools, create_topic: CreateTopic) -> None:
     assert float(cells[2]) == pytest.approx(30_000 * 100 / 2**20, abs=0.001)
 
 
-def test_a_limited_run_with_warm_up_tells_its_progress(tools: Tools, create_topic: CreateTopic) -> None:
+def test_a_limited_run_with_warm_up_prints_progress(tools: Tools, create_topic: CreateTopic) -> None:
     words = "--num-records 2000 --payload-monotonic --throughput 2000 --reporting-interval 200 --warmup-records 200"
     produced = tools("producer_perf", "--topic", create_topic(), *words.split()).lines
     assert produced[0] == "Warmup first 200 records. Steady state results will print after the complete test summary."
@@ -64,7 +59,7 @@ def test_a_limited_run_with_warm_up_tells_its_progress(tools: Tools, create_topi
     assert 0 < rate < 2100
 
 
-def test_payloads_of_a_file_and_the_older_flags(tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
+def test_payloads_of_a_file_and_deprecated_options(tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
     name = create_topic()
     file = tmp_path / "lines"
     file.write_text("one\ntwo\n")
@@ -81,7 +76,7 @@ def test_payloads_of_a_file_and_the_older_flags(tools: Tools, create_topic: Crea
     assert set(read.lines) == {"one", "two"}
 
 
-def test_detailed_lines_and_a_timeout(tools: Tools, create_topic: CreateTopic) -> None:
+def test_detailed_stats_and_timeout(tools: Tools, create_topic: CreateTopic) -> None:
     name = create_topic()
     tools("producer_perf", "--topic", name, *["--num-records", "5000", "--record-size", "10", "--throughput", "-1"])
     words = ("--topic", name, "--num-records", "6000", "--show-detailed-stats", "--reporting-interval", "1")
@@ -100,7 +95,7 @@ def test_detailed_lines_and_a_timeout(tools: Tools, create_topic: CreateTopic) -
     assert re.fullmatch(rf"\d\d:\d\d, \d\d:\d\d, {FIGURES}", hidden.lines[1])
 
 
-def test_statistics_can_be_printed(tools: Tools, create_topic: CreateTopic) -> None:
+def test_print_metrics(tools: Tools, create_topic: CreateTopic) -> None:
     words = ["--num-records", "10", "--record-size", "10", "--throughput", "-1", "--print-metrics"]
     lines = tools("producer_perf", "--topic", create_topic(), *words).lines
     assert re.fullmatch(r"Metric Name +Value", lines[2])
@@ -120,12 +115,12 @@ def test_statistics_can_be_printed(tools: Tools, create_topic: CreateTopic) -> N
         ),
     ],
 )
-def test_producer_usage(tools: Tools, words: str, expected: str) -> None:
+def test_producer_usage_errors(tools: Tools, words: str, expected: str) -> None:
     status, out, err = tools("producer_perf", "--topic", "t", *words.split())
     assert (status, out) == (1, "")
     assert err.startswith(f"kafka-producer-perf-test: error: {expected}")
 
 
-def test_consumer_usage(tools: Tools) -> None:
+def test_consumer_usage_errors(tools: Tools) -> None:
     one = tools("consumer_perf", "--topic", "t").err.splitlines()[0]
     assert one == "Exactly one of the following arguments is required: [messages], [num-records]"

@@ -19,12 +19,7 @@ COLLISION = (
 )
 
 
-@pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
-def test_the_slides(bootstrap: str, topic: Callable[[], str]) -> None:
+def test_create_list_describe_and_delete(bootstrap: str, topic: Callable[[], str]) -> None:
     name = topic()
     created = shell(f"bin/kafka-topics.sh --create --topic {name} --bootstrap-server {bootstrap} --partitions 3")
     assert created == (0, f"Created topic {name}.\n", "")
@@ -91,7 +86,7 @@ def test_describe_pages_through_partitions(tools: Tools, create_topic: CreateTop
     assert len(whole.lines) == 6
 
 
-def test_a_regular_expression_names_many(tools: Tools, topic: Callable[[], str]) -> None:
+def test_a_regular_expression_selects_topics(tools: Tools, topic: Callable[[], str]) -> None:
     prefix = topic()
     names = [f"{prefix}-{letter}" for letter in "abc"]
     for name in names:
@@ -99,15 +94,17 @@ def test_a_regular_expression_names_many(tools: Tools, topic: Callable[[], str])
     wait_until(lambda: tools("topics", "--list", "--topic", f"{prefix}-.*").lines == names, "three topics listed")
     assert tools("topics", "--list", "--topic", f"{names[0]},{names[2]}").lines == [names[0], names[2]]
     assert tools("topics", "--delete", "--topic", f"{prefix}-[ab]") == (0, "", "")
-    wait_until(lambda: tools("topics", "--list", "--topic", f"{prefix}-.*").lines == names[2:], "two topics gone")
+    wait_until(
+        lambda: tools("topics", "--list", "--topic", f"{prefix}-.*").lines == names[2:], "two topics are deleted"
+    )
 
 
-def test_names_with_dots_and_underscores_are_warned_about(tools: Tools, topic: Callable[[], str]) -> None:
+def test_names_with_dots_and_underscores_get_a_warning(tools: Tools, topic: Callable[[], str]) -> None:
     name = f"{topic()}.a_b"
     assert tools("topics", "--create", "--topic", name) == (0, f"{COLLISION}Created topic {name}.\n", "")
 
 
-def test_replicas_can_be_placed_by_hand(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
+def test_replica_assignment(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
     broker = tools("topics", "--describe", "--topic", create_topic()).out.split("Leader: ")[1].split("\t")[0]
     name = topic()
     assert tools("topics", "--create", "--topic", name, "--replica-assignment", f"{broker},{broker}").status == 0
@@ -118,7 +115,9 @@ def error_output(message: str) -> str:
     return f"Error while executing topic command : {message}\n"
 
 
-def test_errors_of_topics(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
+def test_invalid_topics_and_configs_are_refused(
+    tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]
+) -> None:
     there, absent = create_topic(partitions=2), topic()
     missing = error_output(f"Topic '{absent}' does not exist as expected")
     bad = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
@@ -165,7 +164,7 @@ def test_errors_of_topics(tools: Tools, create_topic: CreateTopic, topic: Callab
     assert too_many.out.startswith(error_output("Unable to replicate the partition 300 time(s): The target")[:-1])
 
 
-def test_absent_topics_can_be_pardoned(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
+def test_if_exists_and_if_not_exists(tools: Tools, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
     assert tools("topics", "--create", "--topic", create_topic(), "--if-not-exists") == (0, "", "")
     absent = topic()
     for action in ("--describe", "--delete", "--alter --partitions 2"):
@@ -190,24 +189,24 @@ def test_absent_topics_can_be_pardoned(tools: Tools, create_topic: CreateTopic, 
         ),
     ],
 )
-def test_errors_of_usage(tools: Tools, words: str, expected: str) -> None:
+def test_usage_errors(tools: Tools, words: str, expected: str) -> None:
     status, out, err = tools("topics", *words.split())
     assert (status, out, err.splitlines()[0]) == (1, "", expected)
 
 
-def test_without_an_address(tools: Tools) -> None:
+def test_a_missing_bootstrap_server_is_reported(tools: Tools) -> None:
     status, out, err = tools("topics", "--list", address=False)
     assert (status, out, err.splitlines()[0]) == (1, "", "--bootstrap-server must be specified")
 
 
-def test_nobody_there_is_said(tools: Tools) -> None:
+def test_an_unreachable_broker_is_reported(tools: Tools) -> None:
     status, out, _ = tools("topics", "--list", "--bootstrap-server", "127.0.0.1:1", address=False)
     assert status == 1
     assert out.startswith(error_output("No broker answers at 127.0.0.1:1 (connection refused).")[:-1])
     assert out.count("\n") == 1
 
 
-def test_a_port_without_kafka_is_said(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_does_not_speak_kafka_is_reported(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     assert clients.ADMIN_SECONDS <= 10
     monkeypatch.setattr(clients, "ADMIN_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:

@@ -49,7 +49,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 @pytest.fixture(scope="module")
 def filled(run: Run, create_topic: CreateTopic) -> str:
-    """A topic of two partitions, which nobody writes to any more: the first has ten records, of which the last is an
+    """A topic of two partitions that no test writes to: the first has ten records, of which the last is an
     hour old, the one before two hours, and so on; the second has none."""
     name = create_topic(partitions=2)
     now_ms = time.time_ns() // 1_000_000
@@ -81,19 +81,19 @@ class TestDescribe:
         assert (found["lag"], found["lag_seconds"]) == (3, behind["lag_seconds"])
         assert (found["state"], found["type"], found["members"]) == ("Empty", "Classic", [])
 
-    def test_in_the_middle_of_a_compressed_batch_and_before_the_start_of_the_log(
+    def test_lag_inside_a_compressed_batch_and_before_the_log_start(
         self, run: Run, group: Group, create_topic: CreateTopic
     ) -> None:
         name = create_topic()
         now_ms = time.time_ns() // 1_000_000
-        envelopes = [{"value": "v" * 50, "timestamp": now_ms - (100 - n) * 60_000} for n in range(100)]
+        envelopes = [{"value": "v" * 50, "timestamp": now_ms - (100 - n) * HOUR_MS} for n in range(100)]
         run("produce", name, "--json", "-z", "zstd", stdin="\n".join(map(json.dumps, envelopes)))
         group.commit(name, 40)
-        assert 3600 <= described(run, group)["lag_seconds"] < 3660
+        assert 60 * 3600 <= described(run, group)["lag_seconds"] < 61 * 3600  # record 40 is 60 hours old
         run("topic", "trim", name, "--before", "70", "--yes")
-        assert 1800 <= described(run, group)["lag_seconds"] < 1860
+        assert 30 * 3600 <= described(run, group)["lag_seconds"] < 31 * 3600  # record 70 is 30 hours old
 
-    def test_members_and_what_they_read(self, run: Run, group: Group, filled: str) -> None:
+    def test_members_and_their_partitions(self, run: Run, group: Group, filled: str) -> None:
         leader, other = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
         found = described(run, group)
         assert [row["member"] for row in found["partitions"]] == [leader.id, other.id]
@@ -104,7 +104,7 @@ class TestDescribe:
         assert (found["state"], found["protocol"], found["assignor"]) == ("Stable", "consumer", "range")
         assert ":" in found["coordinator"]
 
-    def test_for_people(self, run: Run, group: Group, filled: str) -> None:
+    def test_describe_as_a_table(self, run: Run, group: Group, filled: str) -> None:
         group.commit(filled, 7)
         lines = run("group", "describe", group.id).stdout.splitlines()
         assert lines[0].split() == [
@@ -123,10 +123,10 @@ class TestDescribe:
         assert lines[4].split()[:5] == [filled, "0", "7", "10", "3"]
         assert lines[-1] == "no active members"
 
-    def test_unknown_groups_are_named(self, run: Run, group: Group, filled: str) -> None:
+    def test_unknown_groups_are_reported(self, run: Run, group: Group, filled: str) -> None:
         group.commit(filled, 1)
-        said = refusal(run("group", "describe", group.id, "no-such", "nor-this", status=1))
-        assert said == "no group no-such, nor-this; `moldau group list` shows the groups there are"
+        message = refusal(run("group", "describe", group.id, "no-such", "nor-this", status=1))
+        assert message == "no group no-such, nor-this; `moldau group list` shows the groups there are"
 
 
 class TestList:
@@ -170,12 +170,12 @@ class TestReset:
         assert self.plan(run, group, "--to", where) == {0: (6, after)}
         assert group.committed(filled) == 6
 
-    def test_execute_does_it(self, run: Run, group: Group, filled: str) -> None:
+    def test_execute_sets_the_offsets(self, run: Run, group: Group, filled: str) -> None:
         group.commit(filled, 6)
         assert self.plan(run, group, "--to", "2", "--topic", filled, "--execute") == {0: (6, 2), 1: (None, 0)}
         assert (group.committed(filled), group.committed(filled, 1)) == (2, 0)
 
-    def test_the_table_says_whether_it_was_done(self, run: Run, group: Group, filled: str) -> None:
+    def test_the_table_shows_whether_offsets_were_set(self, run: Run, group: Group, filled: str) -> None:
         group.commit(filled, 6)
         shown = run("group", "reset", group.id, "--to", "-2").stdout.splitlines()
         assert shown[0] == f"{group.id}: nothing is changed yet; use --execute"
@@ -184,7 +184,7 @@ class TestReset:
         done = run("group", "reset", group.id, "--to", "-2", "--execute").stdout.splitlines()
         assert done[0] == f"{group.id}: offsets are set"
 
-    def test_from_a_file_of_kafkas_tool(self, run: Run, group: Group, filled: str, tmp_path: Path) -> None:
+    def test_a_file_of_kafka_consumer_groups(self, run: Run, group: Group, filled: str, tmp_path: Path) -> None:
         group.commit(filled, 6)
         file = tmp_path / "plan.csv"
         file.write_text(f"{filled},0,3\n{filled},1,0\n")
@@ -193,17 +193,17 @@ class TestReset:
         file.write_text(f"{filled},0,three\n")
         assert "--from-file" in refusal(run("group", "reset", group.id, "--from-file", str(file), status=1))
 
-    def test_a_group_that_is_yet_to_come(self, run: Run, group: Group, filled: str) -> None:
+    def test_a_new_group_needs_the_new_option(self, run: Run, group: Group, filled: str) -> None:
         words = ("group", "reset", group.id, "--to", "end", "--topic", f"{filled}:0", "--execute")
-        said = refusal(run(*words, status=1))
-        assert said.startswith(
+        message = refusal(run(*words, status=1))
+        assert message.startswith(
             f"group {group.id} does not exist; `moldau group list` shows the groups there are, and --new"
         )
         run(*words, "--new")
         assert group.committed(filled) == 10
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (
                 "--to earliest --topic no-such-topic",
@@ -219,33 +219,35 @@ class TestReset:
             ("", "choose one: --to WHERE, or --from-file CSV."),
         ],
     )
-    def test_refusals(self, run: Run, group: Group, filled: str, words: str, said: str) -> None:
+    def test_invalid_resets_are_refused(self, run: Run, group: Group, filled: str, words: str, message: str) -> None:
         group.commit(filled, 6)
         refused = run("group", "reset", group.id, *words.format(topic=filled).split(), status=1)
-        assert refusal(refused).startswith(said.format(topic=filled))
+        assert refusal(refused).startswith(message.format(topic=filled))
         assert group.committed(filled) == 6
 
-    def test_a_group_with_members_names_them(self, run: Run, group: Group, filled: str) -> None:
+    def test_a_group_with_members_is_not_reset(self, run: Run, group: Group, filled: str) -> None:
         (member,) = group.stable(1, topic=filled)
-        said = refusal(run("group", "reset", group.id, "--to", "earliest", "--topic", filled, "--execute", status=1))
-        assert said.startswith(f"group {group.id} has 1 active member: {member.id} (")
-        assert said.endswith("; stop it first")
+        message = refusal(run("group", "reset", group.id, "--to", "earliest", "--topic", filled, "--execute", status=1))
+        assert message.startswith(f"group {group.id} has 1 active member: {member.id} (")
+        assert message.endswith("; stop it first")
 
 
 class TestDelete:
     def test_groups_without_members(self, run: Run, group: Group, filled: str) -> None:
         group.commit(filled, 1)
         assert run("group", "delete", group.id, "--yes").stdout == f"deleted {group.id}\n"
-        said = refusal(run("group", "delete", group.id, "--yes", status=1))
-        assert said.startswith(f"no group {group.id}; ")
+        message = refusal(run("group", "delete", group.id, "--yes", status=1))
+        assert message.startswith(f"no group {group.id}; ")
 
-    def test_one_with_members_keeps_all_of_them(self, run: Run, bootstrap: str, group: Group, filled: str) -> None:
+    def test_one_group_with_members_prevents_all_deletions(
+        self, run: Run, bootstrap: str, group: Group, filled: str
+    ) -> None:
         first, second = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
         with Group(bootstrap) as idle:
             idle.commit(filled, 1)
-            said = refusal(run("group", "delete", idle.id, group.id, "--yes", status=1))
-            assert first.id in said
-            assert second.id in said
+            message = refusal(run("group", "delete", idle.id, group.id, "--yes", status=1))
+            assert first.id in message
+            assert second.id in message
             assert idle.committed(filled) == 1
 
 
@@ -281,7 +283,7 @@ class TestMicroBatchIds:
         (line,) = [line for line in run("group", "list").stdout.splitlines() if line.startswith(sink)]
         assert line.split()[1:] == ["micro-batch", "ids", "Classic", "0", "1", "-"]
 
-    def test_describe_says_what_it_is(self, run: Run, sink: str, filled: str) -> None:
+    def test_describe_shows_the_micro_batch_id(self, run: Run, sink: str, filled: str) -> None:
         lines = run("group", "describe", sink).stdout.splitlines()
         assert lines[1].split()[1:3] == ["micro-batch", "ids"]
         assert lines[1].split()[-2:] == ["-", "-"]
@@ -297,16 +299,16 @@ class TestMicroBatchIds:
              "member": None}
         ]  # fmt: skip
 
-    def test_they_are_not_moved(self, run: Run, sink: str) -> None:
-        said = refusal(run("group", "reset", sink, "--to", "earliest", "--execute", status=1))
-        assert said == (
+    def test_reset_is_refused(self, run: Run, sink: str) -> None:
+        message = refusal(run("group", "reset", sink, "--to", "earliest", "--execute", status=1))
+        assert message == (
             f"group {sink} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
             " and with other ids the query would write micro-batches twice or skip them"
         )
 
-    def test_they_are_deleted_only_with_yes(self, run: Run, bootstrap: str, sink: str) -> None:
-        said = refusal(run("group", "delete", sink, status=1))
-        assert said == (
+    def test_delete_needs_yes(self, run: Run, bootstrap: str, sink: str) -> None:
+        message = refusal(run("group", "delete", sink, status=1))
+        assert message == (
             f"group {sink} is not deleted: it {STORES_MICRO_BATCH_IDS}, and without the ids the query may"
             " write a micro-batch twice; delete it with --yes if the query does not run again"
         )
@@ -314,28 +316,30 @@ class TestMicroBatchIds:
             assert wire.last_micro_batch_id() == 4
         assert run("group", "delete", sink, "--yes").stdout == f"deleted {sink}\n"
 
-    def test_an_id_without_metadata_is_one_too(self, bootstrap: str, group: Group, filled: str) -> None:
+    def test_an_id_without_metadata_is_recognised(self, bootstrap: str, group: Group, filled: str) -> None:
         """As sinks committed them before the metadata distinguished them from offsets."""
         group.commit(filled, 3)
         with self.wire(bootstrap, group.id) as wire:
             assert wire.last_micro_batch_id() == 3
 
-    def test_beside_another_group(self, run: Run, sink: str, group: Group, filled: str) -> None:
+    def test_describe_beside_another_group(self, run: Run, sink: str, group: Group, filled: str) -> None:
         group.commit(filled, 4)
         both = json.loads(run("group", "describe", sink, group.id, "--format", "json").stdout)
         assert [each["lag"] for each in both] == [None, 6]
 
 
-def test_a_broker_that_is_not_there_is_said_in_one_line(run: Run) -> None:
+def test_an_unreachable_broker_is_reported_in_one_line(run: Run) -> None:
     for words in (["list"], ["describe", "g"], ["delete", "g"], ["reset", "g", "--to", "end"]):
-        said = refusal(run("group", *words, "-b", "127.0.0.1:1", status=1))
-        assert said.startswith("no broker answers at 127.0.0.1:1 (connection refused); start one with `moldau start ")
+        message = refusal(run("group", *words, "-b", "127.0.0.1:1", status=1))
+        assert message.startswith(
+            "no broker answers at 127.0.0.1:1 (connection refused); start one with `moldau start "
+        )
 
 
 @contextmanager
-def killed_in_the_end(running: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a program at the end that may print no more lines, so that nobody waits for it for ever."""
-    deadline = threading.Timer(30, running.kill)
+def killed_at_the_end(running: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a program at the end, or after PATIENCE_S: a test that waits for its next line would wait for ever."""
+    deadline = threading.Timer(PATIENCE_S, running.kill)
     deadline.start()
     try:
         yield
@@ -345,14 +349,14 @@ def killed_in_the_end(running: subprocess.Popen[str]) -> Iterator[None]:
 
 
 class TestMembers:
-    def test_what_was_printed_is_committed_and_no_more(self, run: Run, group: Group, filled: str) -> None:
+    def test_only_printed_records_are_committed(self, run: Run, group: Group, filled: str) -> None:
         assert run("consume", filled, "-g", group.id, "-n", "4", "-f", "%v").stdout == "0123"
         assert group.committed(filled) == 4
         assert group.state() == "Empty", "it left at once"
         assert run("consume", filled, "-g", group.id, "-e", "-f", "%v").stdout == "456789"
         assert group.committed(filled) == 10
 
-    def test_in_the_consumer_protocol(self, run: Run, group: Group, filled: str) -> None:
+    def test_consume_with_the_consumer_protocol(self, run: Run, group: Group, filled: str) -> None:
         new = ("-X", "group.protocol=consumer")
         assert run("consume", filled, "-g", group.id, "-n", "3", "-f", "%v", *new).stdout == "012"
         assert group.committed(filled) == 3
@@ -362,25 +366,25 @@ class TestMembers:
     def test_a_signal_commits_and_leaves(self, bootstrap: str, group: Group, filled: str, number: int) -> None:
         command = [sys.executable, "-m", "moldau", "consume", filled, "-g", group.id, "-b", bootstrap]
         piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, **piped) as it, killed_in_the_end(it):
-            assert it.stdout is not None
-            assert it.stderr is not None
-            assert [it.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
-            it.send_signal(number)
-            assert it.wait(PATIENCE_S) == 128 + number
-            assert it.stderr.read() == ""
+        with subprocess.Popen(command, text=True, **piped) as consumer, killed_at_the_end(consumer):
+            assert consumer.stdout is not None
+            assert consumer.stderr is not None
+            assert [consumer.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
+            consumer.send_signal(number)
+            assert consumer.wait(PATIENCE_S) == 128 + number
+            assert consumer.stderr.read() == ""
         assert group.committed(filled) == 10
         assert group.state() == "Empty"
 
-    def test_a_second_member_shares_the_partitions_and_gives_them_back(
+    def test_a_second_member_shares_the_partitions_until_it_leaves(
         self, run: Run, bootstrap: str, group: Group, filled: str
     ) -> None:
         command = [sys.executable, "-m", "moldau", "consume", filled, "-g", group.id, "-b", bootstrap]
-        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as first, killed_in_the_end(first):
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as first, killed_at_the_end(first):
             assert first.stdout is not None
             assert [first.stdout.readline() for _ in range(10)] == [f"{n}\n" for n in range(10)]
             assert run("consume", filled, "-g", group.id, "-e").stdout == "", "what the first printed is committed"
-            until(lambda: self.held(run, group) == [{filled: [0, 1]}], "the first has all again")
+            until(lambda: self.held(run, group) == [{filled: [0, 1]}], "the first member owns both partitions again")
             first.send_signal(signal.SIGINT)
             first.wait(PATIENCE_S)
         assert group.state() == "Empty"
@@ -389,7 +393,9 @@ class TestMembers:
     def held(run: Run, group: Group) -> list[dict[str, list[int]]]:
         return [member["partitions"] for member in described(run, group)["members"]]
 
-    def test_by_pattern(self, run: Run, group: Group, topic: Callable[[], str], create_topic: CreateTopic) -> None:
+    def test_consume_by_pattern(
+        self, run: Run, group: Group, topic: Callable[[], str], create_topic: CreateTopic
+    ) -> None:
         stem = topic()
         for digit in "12":
             run("produce", create_topic(name=f"{stem}.{digit}"), stdin=digit)

@@ -16,8 +16,6 @@ from click.testing import CliRunner, Result
 from patience import PATIENCE_S
 
 from moldau.cli.main import main
-from moldau.client.channel import Channel
-from moldau.wire.apis import ApiKey
 
 Run = Callable[..., Result]
 CreateTopic = Callable[..., str]
@@ -44,20 +42,20 @@ def moldau_process(bootstrap: str, *words: str) -> Iterator[subprocess.Popen[byt
             process.kill()
 
 
-def complaints(stderr: bytes) -> list[bytes]:
-    """Return what was said on stderr, but for the line that a broker on a busy machine does not answer yet."""
+def error_lines(stderr: bytes) -> list[bytes]:
+    """Return the lines of stderr without the notice that the broker does not answer yet: a busy machine causes it."""
     return [line for line in stderr.splitlines() if b"does not answer yet; waiting up to" not in line]
 
 
-def said(result: Result) -> list[str]:
-    return [line.decode() for line in complaints(result.stderr_bytes or b"")]
+def stderr_lines(result: Result) -> list[str]:
+    return [line.decode() for line in error_lines(result.stderr_bytes or b"")]
 
 
-def test_lines_in_lines_out(run: Run, create_topic: CreateTopic) -> None:
+def test_lines_are_produced_and_consumed(run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
-    assert said(run("produce", name, stdin="a\n\nc")) == [f"3 records to {name}: partition 0 offsets 0-2"]
+    assert stderr_lines(run("produce", name, stdin="a\n\nc")) == [f"3 records to {name}: partition 0 offsets 0-2"]
     assert run("consume", name, "-e").stdout == "a\n\nc\n"
-    assert said(run("produce", name, stdin="")) == [f"0 records to {name}"]
+    assert stderr_lines(run("produce", name, stdin="")) == [f"0 records to {name}"]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -83,7 +81,7 @@ def test_envelopes_survive_the_round_trip(run: Run, create_topic: CreateTopic) -
     assert json.loads(printed.splitlines()[0])["value"] == '{"n":1}'
 
 
-def test_files_are_read_in_turn(run: Run, create_topic: CreateTopic, tmp_path: Path) -> None:
+def test_files_are_read_in_order(run: Run, create_topic: CreateTopic, tmp_path: Path) -> None:
     name = create_topic()
     for letter in "ab":
         (tmp_path / letter).write_text(f"{letter}1\n{letter}2")
@@ -91,18 +89,18 @@ def test_files_are_read_in_turn(run: Run, create_topic: CreateTopic, tmp_path: P
     assert run("consume", name, "-e").stdout.split() == ["a1", "a2", "b1", "b2"]
 
 
-def test_partitions(run: Run, create_topic: CreateTopic) -> None:
+def test_partitions_are_selected(run: Run, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=3)
     for partition in "012":
         run("produce", name, "-p", partition, stdin=f"in {partition}")
     assert sorted(run("consume", name, "-e").stdout.splitlines()) == ["in 0", "in 1", "in 2"]
     assert run("consume", name, "-e", "-p", "1", "-f", "%p:%v").stdout == "1:in 1"
     refused = [f"moldau: {name} has no partition 3; it has 0 to 2"]
-    assert said(run("consume", name, "-p", "3", status=1)) == refused
-    assert said(run("produce", name, "-p", "3", stdin="x", status=1)) == refused
+    assert stderr_lines(run("consume", name, "-p", "3", status=1)) == refused
+    assert stderr_lines(run("produce", name, "-p", "3", stdin="x", status=1)) == refused
 
 
-def test_a_key_goes_where_the_java_client_puts_it(run: Run, create_topic: CreateTopic) -> None:
+def test_keys_go_to_the_same_partitions_as_in_java(run: Run, create_topic: CreateTopic) -> None:
     """kafka-python's port of murmur2 places the same keys."""
     from kafka.partitioner.default import murmur2
 
@@ -120,13 +118,13 @@ def test_a_key_goes_where_the_java_client_puts_it(run: Run, create_topic: Create
         ("end:end", ""), ("@-1h:end", "abcdefghij"), ("@:-1h", ""), ("@2001-09-09:2001-09-10", ""), ("99:end", ""),
     ],
 )  # fmt: skip
-def test_ranges(run: Run, create_topic: CreateTopic, offset: str, letters: str) -> None:
+def test_offset_ranges(run: Run, create_topic: CreateTopic, offset: str, letters: str) -> None:
     name = create_topic()
     run("produce", name, stdin="\n".join("abcdefghij"))
     assert run("consume", name, "-o", offset, "-f", "%v").stdout == letters
 
 
-def test_times_are_those_of_the_records(run: Run, create_topic: CreateTopic) -> None:
+def test_time_ranges_use_record_timestamps(run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     stamped = [json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 60_000}) for n in range(5)]
     run("produce", name, "--json", stdin="\n".join(stamped))
@@ -144,29 +142,20 @@ def test_regex_and_number(run: Run, topic: Callable[[], str], create_topic: Crea
     assert "no topic matches" in run("consume", "-r", f"{stem}-nothing", status=1).stderr
 
 
-def test_a_group_goes_on_where_it_stopped_or_is_refused_in_words(
-    bootstrap: str, run: Run, create_topic: CreateTopic
-) -> None:
+def test_a_group_continues_where_it_stopped(run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     run("produce", name, stdin="a\nb")
     reading = ("consume", name, "-g", f"{name}-readers", "-e")
-    host, port = bootstrap.rsplit(":", 1)
-    with Channel(host, int(port)) as channel:
-        keeps_groups = channel.offers(ApiKey.JOIN_GROUP)
-    if not keeps_groups:
-        (refused,) = said(run(*reading, status=1))
-        assert refused.startswith("moldau: this broker has no consumer groups")
-        return
     assert run(*reading).stdout == "a\nb\n"
     run("produce", name, stdin="c")
     assert run(*reading).stdout == "c\n"
 
 
-def test_bad_lines_are_named(run: Run, create_topic: CreateTopic) -> None:
+def test_an_invalid_line_is_reported_with_its_number(run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     result = run("produce", name, "-K", ":", stdin="a:1\nb", status=1)
     written = f"1 record to {name}: partition 0 offset 0"
-    assert said(result) == [f"moldau: line 2: no key separator ':' in it ({written} before it)"]
+    assert stderr_lines(result) == [f"moldau: line 2: no key separator ':' in it ({written} before it)"]
 
 
 def test_many_lines(run: Run, create_topic: CreateTopic) -> None:
@@ -177,7 +166,7 @@ def test_many_lines(run: Run, create_topic: CreateTopic) -> None:
     assert sorted(map(int, printed)) == list(range(count))
 
 
-def test_a_reader_that_leaves_early(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
+def test_a_closed_pipe_ends_the_consumer(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     run("produce", name, stdin="\n".join(["x" * 100] * 20_000))
     with moldau_process(bootstrap, "consume", name) as process:
@@ -186,10 +175,10 @@ def test_a_reader_that_leaves_early(bootstrap: str, run: Run, create_topic: Crea
         assert process.stdout.readline() == b"x" * 100 + b"\n"
         process.stdout.close()
         assert process.wait(PATIENCE_S) == 141
-        assert complaints(process.stderr.read()) == []
+        assert error_lines(process.stderr.read()) == []
 
 
-def test_ctrl_c_ends_a_waiting_reader_quietly(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
+def test_ctrl_c_ends_a_waiting_consumer_silently(bootstrap: str, run: Run, create_topic: CreateTopic) -> None:
     name = create_topic()
     run("produce", name, stdin="first")
     with moldau_process(bootstrap, "consume", name) as process:
@@ -197,4 +186,4 @@ def test_ctrl_c_ends_a_waiting_reader_quietly(bootstrap: str, run: Run, create_t
         assert process.stdout.readline() == b"first\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out, complaints(err)) == (130, b"", [])
+    assert (process.returncode, out, error_lines(err)) == (130, b"", [])

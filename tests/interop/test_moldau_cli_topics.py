@@ -56,7 +56,7 @@ def test_create_describe_list_delete(run: Run, topic: Callable[[], str]) -> None
     assert gone.stderr == f"moldau: no topic {one}; `moldau topic list` shows the topics there are\n"
 
 
-def test_creating_what_exists(run: Run, create_topic: Callable[..., str], topic: Callable[[], str]) -> None:
+def test_creating_an_existing_topic(run: Run, create_topic: Callable[..., str], topic: Callable[[], str]) -> None:
     there, fresh = create_topic(), topic()
     refused = run("topic", "create", there, status=1)
     assert refused.stderr.startswith(f"moldau: {there}: ")
@@ -65,7 +65,7 @@ def test_creating_what_exists(run: Run, create_topic: Callable[..., str], topic:
     assert accepted.stdout.splitlines() == [f"{there} exists already", f"created {fresh}"]
 
 
-def test_one_bad_name_does_not_hide_the_others(run: Run, topic: Callable[[], str]) -> None:
+def test_one_invalid_name_does_not_stop_the_others(run: Run, topic: Callable[[], str]) -> None:
     good = topic()
     result = run("topic", "create", "not a name", good, status=1)
     assert result.stdout == f"created {good}\n"
@@ -92,7 +92,7 @@ def test_trim(run: Run, create_topic: Callable[..., str], before: str, start: in
     assert (partition["start"], partition["end"], partition["offsets"]) == (start, 10, 10 - start)
 
 
-def test_describe_for_people(run: Run, create_topic: Callable[..., str]) -> None:
+def test_describe_as_a_table(run: Run, create_topic: Callable[..., str]) -> None:
     name = create_topic(partitions=2)
     lines = run("topic", "describe", name).stdout.splitlines()
     assert lines[0] == f"{name}: 2 partitions"
@@ -100,13 +100,13 @@ def test_describe_for_people(run: Run, create_topic: Callable[..., str]) -> None
     assert lines[2].split()[4:] == ["0", "0", "0"]
 
 
-def test_a_config_beside_its_default(run: Run, create_topic: Callable[..., str]) -> None:
+def test_describe_shows_a_config_beside_its_default(run: Run, create_topic: Callable[..., str]) -> None:
     name = create_topic(config={"compression.type": "zstd"})
     lines = [line.split() for line in run("topic", "describe", name).stdout.splitlines()]
     assert lines[-2:] == [["CONFIG", "VALUE", "DEFAULT"], ["compression.type", "zstd", "producer"]]
 
 
-def test_no_marker_of_a_transaction_is_called_a_record(
+def test_transaction_markers_count_as_offsets_not_records(
     run: Run, create_topic: Callable[..., str], bootstrap: str
 ) -> None:
     """Three records and the marker of their transaction are four offsets."""
@@ -117,7 +117,7 @@ def test_no_marker_of_a_transaction_is_called_a_record(
     for value in "abc":
         producer.produce(name, value, partition=0)
     producer.commit_transaction(PATIENCE_S)
-    wait_until(lambda: described(run, name)["partitions"][0]["end"] == 4, "the marker is there")
+    wait_until(lambda: described(run, name)["partitions"][0]["end"] == 4, "the marker is written")
     (listed,) = [row for row in json.loads(run("topic", "list", "--format", "json").stdout) if row["name"] == name]
     assert listed["offsets"] == described(run, name)["partitions"][0]["offsets"] == 4
     header = run("topic", "list").stdout.splitlines()[0]

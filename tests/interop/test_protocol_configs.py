@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
+from patience import wait_until
 from protocol_requests import metadata, produce
 from wire_client import Wire, message
 
@@ -105,7 +106,7 @@ def test_defaults_and_types(wire: Wire, name: str, key: str, value: str, kind: i
     assert config.documentation is None
 
 
-def test_only_the_keys_asked_for(wire: Wire, name: str) -> None:
+def test_describe_returns_only_the_requested_keys(wire: Wire, name: str) -> None:
     result = describe(wire, TOPIC, name, ["retention.ms", "no.such.config", "segment.ms"])
     assert sorted(config.name for config in result.configs) == ["retention.ms", "segment.ms"]
 
@@ -114,12 +115,12 @@ def test_success_has_an_empty_error_message(wire: Wire, name: str) -> None:
     assert describe(wire, TOPIC, name, ["retention.ms"]).error_message == ""
 
 
-def test_no_keys_at_all(wire: Wire, name: str) -> None:
+def test_an_empty_key_list_returns_all_configs(wire: Wire, name: str) -> None:
     """An empty list and null both request everything."""
     assert len(describe(wire, TOPIC, name, []).configs) == len(describe(wire, TOPIC, name).configs) >= 33
 
 
-def test_synonyms_tell_where_a_value_came_from(wire: Wire, create_topic: CreateTopic) -> None:
+def test_synonyms_show_where_a_value_came_from(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(config={"max.message.bytes": "5000"})
 
     def synonyms(key: str) -> list[tuple[str, str, int]]:
@@ -132,7 +133,7 @@ def test_synonyms_tell_where_a_value_came_from(wire: Wire, create_topic: CreateT
     assert synonyms("segment.bytes") == [("log.segment.bytes", "1073741824", DEFAULT)]
 
 
-def test_documentation_when_asked(wire: Wire, name: str) -> None:
+def test_documentation_is_returned_on_request(wire: Wire, name: str) -> None:
     assert entry(wire, name, "retention.ms", include_documentation=True).documentation
 
 
@@ -146,7 +147,7 @@ def test_broker_configs(wire: Wire, node: str) -> None:
     assert {"log.dirs", "num.partitions", "log.retention.ms", "advertised.listeners", "listeners"} <= shown.keys()
 
 
-def test_unknown_resources(wire: Wire, topic: Callable[[], str]) -> None:
+def test_describing_unknown_resources_is_refused(wire: Wire, topic: Callable[[], str]) -> None:
     assert describe(wire, TOPIC, topic()).error_code == ErrorCode.unknown_topic_or_partition
     assert describe(wire, TOPIC, "not/valid").error_code == ErrorCode.invalid_topic_exception
     assert describe(wire, BROKER, "4711").error_code == ErrorCode.invalid_request
@@ -177,7 +178,7 @@ def test_append_and_subtract(wire: Wire, name: str) -> None:
     assert entry(wire, name, "cleanup.policy").value == "compact"
 
 
-def test_append_to_what_is_no_list(wire: Wire, name: str) -> None:
+def test_append_to_a_config_that_is_not_a_list(wire: Wire, name: str) -> None:
     assert incremental(wire, name, ("retention.ms", APPEND, "1")) == ErrorCode.invalid_config
     assert incremental(wire, name, ("retention.ms", SUBTRACT, "1")) == ErrorCode.invalid_config
 
@@ -186,21 +187,21 @@ def test_append_to_what_is_no_list(wire: Wire, name: str) -> None:
     ("key", "value"),
     [("no.such.config", "1"), ("retention.ms", "soon"), ("cleanup.policy", "keep"), ("segment.bytes", "13")],
 )
-def test_invalid_values(wire: Wire, name: str, key: str, value: str) -> None:
+def test_unknown_configs_and_invalid_values_are_refused(wire: Wire, name: str, key: str, value: str) -> None:
     assert incremental(wire, name, (key, SET, value)) == ErrorCode.invalid_config
 
 
-def test_a_wrong_key_spoils_the_whole_resource(wire: Wire, name: str) -> None:
+def test_one_unknown_key_rejects_all_changes_of_the_resource(wire: Wire, name: str) -> None:
     assert incremental(wire, name, ("retention.ms", SET, "1"), ("no.such.config", SET, "1")) == ErrorCode.invalid_config
     assert entry(wire, name, "retention.ms").config_source == DEFAULT
 
 
-def test_a_key_twice(wire: Wire, name: str) -> None:
+def test_a_duplicate_key_is_refused(wire: Wire, name: str) -> None:
     assert incremental(wire, name, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")) == ErrorCode.invalid_request
     assert entry(wire, name, "retention.ms").config_source == DEFAULT
 
 
-def test_null_and_unknown_operations(wire: Wire, name: str) -> None:
+def test_null_values_and_unknown_operations_are_refused(wire: Wire, name: str) -> None:
     assert incremental(wire, name, ("retention.ms", SET, None)) == ErrorCode.invalid_request
     # Apache fails internally on the second one (-1); a clear error is better.
     assert incremental(wire, name, ("retention.ms", 9, "1")) in (-1, ErrorCode.invalid_request)
@@ -213,11 +214,11 @@ def test_validate_only_changes_nothing(wire: Wire, name: str) -> None:
     assert entry(wire, name, "retention.ms").config_source == DEFAULT
 
 
-def test_unknown_topics(wire: Wire, topic: Callable[[], str]) -> None:
+def test_altering_an_unknown_topic_is_refused(wire: Wire, topic: Callable[[], str]) -> None:
     assert incremental(wire, topic(), ("retention.ms", SET, "1")) == ErrorCode.unknown_topic_or_partition
 
 
-def test_a_resource_twice(wire: Wire, name: str) -> None:
+def test_a_duplicate_resource_is_refused(wire: Wire, name: str) -> None:
     one = {"resource_type": TOPIC, "resource_name": name}
     one["configs"] = [{"name": "retention.ms", "config_operation": SET, "value": "1"}]
     answer = wire.ask(message("incremental_alter_configs", 1, resources=[one, one], validate_only=False))
@@ -235,10 +236,10 @@ def test_alter_configs_replaces_everything(wire: Wire, create_topic: CreateTopic
     assert entry(wire, name, "segment.ms").config_source == DEFAULT
 
 
-def test_max_message_bytes_takes_effect_at_once(wire: Wire, name: str) -> None:
+def test_a_changed_max_message_bytes_takes_effect(wire: Wire, name: str) -> None:
     assert produce(wire, name, batch([b"x" * 1000])).error_code == 0
     assert incremental(wire, name, ("max.message.bytes", SET, "500")) == 0
-    for _ in range(3000):
-        if produce(wire, name, batch([b"x" * 1000])).error_code == ErrorCode.message_too_large:
-            return
-    raise AssertionError("the new limit was never applied")
+    wait_until(
+        lambda: produce(wire, name, batch([b"x" * 1000])).error_code == ErrorCode.message_too_large,
+        "the new limit is applied",
+    )

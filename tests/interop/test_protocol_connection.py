@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from batches import batch
-from protocol_requests import by_name, end_offset, fetch_request, produce_request
+from protocol_requests import NEVER_MS, by_name, end_offset, fetch_request, produce_request
 from wire_client import Wire, decode_response, encode_request, message
 
 CreateTopic = Callable[..., str]
@@ -22,10 +22,12 @@ def test_pipelined_requests_are_answered_in_order(wire: Wire, create_topic: Crea
     assert [answer.responses[0].partition_responses[0].base_offset for answer in answers[::2]] == list(range(10))
 
 
-def test_a_slow_request_holds_back_those_behind_it(wire: Wire, bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_waiting_fetch_delays_later_responses_on_its_connection(
+    wire: Wire, bootstrap: str, create_topic: CreateTopic
+) -> None:
     """The metadata request is answered only after the fetch before it, which waits for a write."""
     name = create_topic()
-    wire.post(fetch_request(name, 0, max_wait=30_000, min_bytes=1))
+    wire.post(fetch_request(name, 0, max_wait=NEVER_MS, min_bytes=1))
     wire.post(message("metadata", 1, topics=[]))
     assert wire.is_silent(0.3)
     with Wire(bootstrap) as other:
@@ -34,16 +36,20 @@ def test_a_slow_request_holds_back_those_behind_it(wire: Wire, bootstrap: str, c
     assert wire.collect().topics == ()
 
 
-def test_one_connections_wait_does_not_hold_another(wire: Wire, bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_waiting_fetch_does_not_block_other_connections(
+    wire: Wire, bootstrap: str, create_topic: CreateTopic
+) -> None:
     name = create_topic()
-    wire.post(fetch_request(name, 0, max_wait=300, min_bytes=1))
+    wire.post(fetch_request(name, 0, max_wait=NEVER_MS, min_bytes=1))
     with Wire(bootstrap) as other:
         assert end_offset(other, name) == 0
-    wire.collect()
+        assert wire.is_silent(0.1), "the fetch still waits"
+        other.ask(produce_request(name, batch([b"v"])))
+    assert wire.collect().responses[0].partitions[0].high_watermark == 1
 
 
 @pytest.mark.parametrize("correlation_id", [0, 1, -1, 2**31 - 1, -(2**31)])
-def test_any_correlation_id_comes_back(wire: Wire, correlation_id: int) -> None:
+def test_any_correlation_id_is_returned(wire: Wire, correlation_id: int) -> None:
     request = message("api_versions", 0)
     for _ in range(2):
         wire.send_frame(encode_request(request, correlation_id))
@@ -51,7 +57,7 @@ def test_any_correlation_id_comes_back(wire: Wire, correlation_id: int) -> None:
 
 
 @pytest.mark.parametrize("client_id", [None, "", "a" * 5000, "žluťoučký kůň", "line\nbreak %s {} \x00"])
-def test_any_client_id(wire: Wire, client_id: str | None) -> None:
+def test_any_client_id_is_accepted(wire: Wire, client_id: str | None) -> None:
     request = message(
         "metadata", 12, topics=[], allow_auto_topic_creation=False, include_topic_authorized_operations=False
     )
@@ -59,7 +65,7 @@ def test_any_client_id(wire: Wire, client_id: str | None) -> None:
     assert decode_response(request, wire.receive_frame(), 5).brokers
 
 
-def test_a_frame_in_single_bytes(wire: Wire) -> None:
+def test_a_frame_sent_byte_by_byte_is_answered(wire: Wire) -> None:
     request = message("api_versions", 0)
     body = encode_request(request, 9)
     for byte in len(body).to_bytes(4, "big") + body:
@@ -67,7 +73,7 @@ def test_a_frame_in_single_bytes(wire: Wire) -> None:
     assert decode_response(request, wire.receive_frame(), 9).error_code == 0
 
 
-def test_many_frames_in_one_packet(wire: Wire) -> None:
+def test_many_frames_in_one_packet_are_answered(wire: Wire) -> None:
     request = message("api_versions", 0)
     frames = b"".join(
         len(body).to_bytes(4, "big") + body for body in (encode_request(request, number) for number in range(50))
@@ -77,11 +83,13 @@ def test_many_frames_in_one_packet(wire: Wire) -> None:
         decode_response(request, wire.receive_frame(), number)
 
 
-def test_a_client_that_leaves_while_waiting_harms_nobody(bootstrap: str, wire: Wire, create_topic: CreateTopic) -> None:
+def test_disconnecting_during_a_waiting_fetch_affects_no_other_client(
+    bootstrap: str, wire: Wire, create_topic: CreateTopic
+) -> None:
     name = create_topic()
     for _ in range(5):
         with Wire(bootstrap) as leaving:
-            leaving.post(fetch_request(name, 0, max_wait=30_000, min_bytes=1))
+            leaving.post(fetch_request(name, 0, max_wait=NEVER_MS, min_bytes=1))
     wire.ask(produce_request(name, batch([b"v"])))
     assert end_offset(wire, name) == 1
 

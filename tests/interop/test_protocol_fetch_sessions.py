@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
-from protocol_requests import produce, topic_id
+from protocol_requests import NEVER_MS, produce, topic_id
 from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
@@ -62,29 +62,29 @@ def test_a_full_fetch_opens_a_session(wire: Wire, name: str) -> None:
     open_session(wire, name)
 
 
-def test_no_session_when_none_is_asked_for(wire: Wire, name: str) -> None:
+def test_session_epoch_minus_one_opens_no_session(wire: Wire, name: str) -> None:
     assert ask(wire, 0, -1, {0: 0}, topic=name).session_id == 0
 
 
-def test_an_incremental_fetch_shows_only_what_has_news(wire: Wire, name: str) -> None:
+def test_an_incremental_fetch_returns_only_changed_partitions(wire: Wire, name: str) -> None:
     session = open_session(wire, name)
     again = ask(wire, session, 1, {}, topic=name)
     assert again.session_id == session
-    assert set(shown(again)) == {0}, "partition 0 still has a record at the offset asked for"
+    assert set(shown(again)) == {0}, "partition 0 still has a record at the requested offset"
     moved = ask(wire, session, 2, {0: 1}, topic=name)
     assert shown(moved) == {}
     produce(wire, name, batch([b"news"]), partition=2)
     assert set(shown(ask(wire, session, 3, {}, topic=name))) == {2}
 
 
-def test_forgotten_partitions_are_forgotten(wire: Wire, name: str) -> None:
+def test_forgotten_partitions_are_no_longer_returned(wire: Wire, name: str) -> None:
     session = open_session(wire, name)
     forget = [{"topic": name, "partitions": [0]}]
     assert shown(ask(wire, session, 1, {}, topic=name, forgotten_topics_data=forget)) == {}
     assert set(shown(ask(wire, session, 2, {0: 0}, topic=name))) == {0}
 
 
-def test_a_wrong_epoch_is_an_error(wire: Wire, name: str) -> None:
+def test_a_wrong_session_epoch_is_refused(wire: Wire, name: str) -> None:
     session = open_session(wire, name)
     for epoch in (2, 5):
         answer = ask(wire, session, epoch, {}, topic=name)
@@ -97,12 +97,12 @@ def test_a_wrong_epoch_is_an_error(wire: Wire, name: str) -> None:
     assert ask(wire, session, 1, {}, topic=name).error_code == ErrorCode.invalid_fetch_session_epoch
 
 
-def test_an_unknown_session_is_an_error(wire: Wire, name: str) -> None:
+def test_an_unknown_session_is_refused(wire: Wire, name: str) -> None:
     answer = ask(wire, 123_456_789, 1, {}, topic=name)
     assert (answer.error_code, answer.session_id) == (ErrorCode.fetch_session_id_not_found, 0)
 
 
-def test_closing(wire: Wire, name: str) -> None:
+def test_a_closed_session_is_not_found(wire: Wire, name: str) -> None:
     session = open_session(wire, name)
     closed = ask(wire, session, CLOSE, {}, topic=name)
     assert (closed.error_code, closed.session_id) == (0, 0)
@@ -117,7 +117,7 @@ def test_a_full_fetch_with_an_old_id_replaces_that_session(wire: Wire, name: str
     assert ask(wire, session, 1, {}, topic=name).error_code == ErrorCode.fetch_session_id_not_found
 
 
-def test_session_epochs_wait_for_nothing_else(wire: Wire, name: str, bootstrap: str) -> None:
+def test_a_session_can_be_used_from_another_connection(wire: Wire, name: str, bootstrap: str) -> None:
     """A session belongs to its id, not to its connection."""
     session = open_session(wire, name)
     with Wire(bootstrap) as other:
@@ -125,25 +125,26 @@ def test_session_epochs_wait_for_nothing_else(wire: Wire, name: str, bootstrap: 
     assert ask(wire, session, 2, {}, topic=name).error_code == 0
 
 
-def test_an_incremental_fetch_waits_and_is_woken(wire: Wire, name: str, bootstrap: str) -> None:
+def test_an_incremental_fetch_waits_for_a_write(wire: Wire, name: str, bootstrap: str) -> None:
     session = open_session(wire, name)
     assert ask(wire, session, 1, {0: 1}, topic=name).error_code == 0
     with Wire(bootstrap) as waiter:
-        waiter.post(message("fetch", 12, max_wait=30_000, min_bytes=1, session_id=session, session_epoch=2, topics=[]))
+        waiter.post(
+            message("fetch", 12, max_wait=NEVER_MS, min_bytes=1, session_id=session, session_epoch=2, topics=[])
+        )
         assert waiter.is_silent(0.2)
         produce(wire, name, batch([b"news"]), partition=1)
         assert set(shown(waiter.collect())) == {1}
 
 
-def test_errors_are_shown_until_they_are_gone(wire: Wire, name: str) -> None:
-    answer = ask(wire, 0, 0, {0: 1, 9: 0}, topic=name)
-    session = answer.session_id
+def test_a_partition_error_is_repeated_in_every_response(wire: Wire, name: str) -> None:
+    session = ask(wire, 0, 0, {0: 1, 9: 0}, topic=name).session_id
     for epoch in (1, 2):
-        again = ask(wire, session, epoch, {}, topic=name)
-        assert set(shown(again)) == {9}
+        (failed,) = ask(wire, session, epoch, {}, topic=name).responses[0].partitions
+        assert (failed.partition_index, failed.error_code) == (9, ErrorCode.unknown_topic_or_partition)
 
 
-def test_sessions_by_topic_id(wire: Wire, name: str) -> None:
+def test_a_session_opened_by_topic_id_refuses_fetches_by_name(wire: Wire, name: str) -> None:
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
     topics = [{"topic_id": topic_id(wire, name), "partitions": [partition]}]
     opened = wire.ask(message("fetch", 16, max_wait=0, min_bytes=0, session_id=0, session_epoch=0, topics=topics))

@@ -12,7 +12,7 @@ from protocol_requests import metadata
 from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
-NO_OPERATIONS_ASKED = -(2**31)
+NO_OPERATIONS_REQUESTED = -(2**31)
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
@@ -48,7 +48,7 @@ def test_the_coordinators_of_many_groups(group: Group, version: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [3, 9, -1])
-def test_a_kind_of_coordinator_that_does_not_exist(wire: Wire, kind: int) -> None:
+def test_an_unknown_coordinator_type_is_refused(wire: Wire, kind: int) -> None:
     single = wire.ask(message("find_coordinator", 3, key="x", key_type=kind))
     assert (single.error_code, single.node_id, single.port) == (ErrorCode.invalid_request, -1, -1)
     for version in (4, 6):
@@ -57,7 +57,7 @@ def test_a_kind_of_coordinator_that_does_not_exist(wire: Wire, kind: int) -> Non
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_share_coordinators_are_not_for_old_versions(wire: Wire, version: int) -> None:
+def test_old_versions_refuse_share_coordinators(wire: Wire, version: int) -> None:
     names: dict[str, Any] = {"key": "x"} if version < 4 else {"coordinator_keys": ["x"]}
     answer = wire.ask(message("find_coordinator", version, key_type=SHARE, **names))
     found = answer.error_code if version < 4 else answer.coordinators[0].error_code
@@ -94,7 +94,7 @@ def test_a_stable_group_in_every_version(group: Group, version: int) -> None:
         if version >= 4:
             assert member.group_instance_id == who.instance
     if version >= 3:
-        assert shown.authorized_operations == NO_OPERATIONS_ASKED
+        assert shown.authorized_operations == NO_OPERATIONS_REQUESTED
 
 
 def test_the_states_of_a_group(group: Group) -> None:
@@ -131,7 +131,7 @@ def test_many_groups_are_described_at_once(group: Group) -> None:
     assert found == {names[0]: ("Stable", 0), names[1]: ("Dead", 69)}
 
 
-def test_what_one_may_do_is_told_when_asked(group: Group) -> None:
+def test_authorized_operations_are_returned_on_request(group: Group) -> None:
     """Bits of the operations on a group: read 3, delete 6, describe 8, and those of its configs (10, 11)."""
     group.stable()
     answer = group.ask("describe_groups", 6, groups=[group.id], include_authorized_operations=True)
@@ -210,7 +210,7 @@ def test_many_groups_are_deleted_at_once(group: Group, create_topic: CreateTopic
         assert other.committed(name) == -1
 
 
-def test_a_deleted_group_begins_anew(group: Group) -> None:
+def test_a_deleted_group_restarts_at_generation_1(group: Group) -> None:
     (member,) = group.stable()
     assert (member.leave(), group.delete()) == (0, 0)
     assert group.member().join().generation_id == 1
@@ -248,21 +248,21 @@ def test_offsets_of_an_empty_group_are_deleted(group: Group, create_topic: Creat
     assert delete_offsets(group, {name: [1]}) == (0, {(name, 1): 0}), "nothing to delete is no error"
 
 
-def test_offsets_of_unknown_topics_and_partitions(group: Group, create_topic: CreateTopic) -> None:
+def test_deleting_offsets_of_unknown_partitions_is_refused(group: Group, create_topic: CreateTopic) -> None:
     name = create_topic()
     group.commit(name, 5)
     code, found = delete_offsets(group, {name: [0, 7], f"{name}-none": [0]})
     assert (code, found) == (0, {(name, 0): 0, (name, 7): 3, (f"{name}-none", 0): 3})
 
 
-def test_offsets_of_unknown_groups(group: Group, create_topic: CreateTopic) -> None:
+def test_deleting_offsets_of_unknown_groups_is_refused(group: Group, create_topic: CreateTopic) -> None:
     name = create_topic()
     assert delete_offsets(group, {name: [0]}) == (ErrorCode.group_id_not_found, {})
     topics = [{"name": name, "partitions": [{"partition_index": 0}]}]
     assert group.ask("offset_delete", 0, group_id="", topics=topics).error_code == ErrorCode.invalid_group_id
 
 
-def test_offsets_of_subscribed_topics_stay(group: Group, create_topic: CreateTopic) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(group: Group, create_topic: CreateTopic) -> None:
     subscribed, former = create_topic(), create_topic()
     assert group.commit(former, 5) == 0
     (member,) = group.stable(topic=subscribed, protocols=[("range", subscription(subscribed))])
@@ -272,8 +272,8 @@ def test_offsets_of_subscribed_topics_stay(group: Group, create_topic: CreateTop
     assert (group.committed(subscribed), group.committed(former)) == (6, -1)
 
 
-def test_offsets_of_a_living_group_of_another_type_stay(group: Group, create_topic: CreateTopic) -> None:
-    """Only consumers report which topics they read, so nobody knows which topics a Connect group still needs."""
+def test_offsets_of_an_active_connect_group_are_not_deleted(group: Group, create_topic: CreateTopic) -> None:
+    """Only consumers report which topics they read: the broker cannot know which a Connect group still needs."""
     name = create_topic()
     member = group.member(protocols=[("compatible", b"")], protocol_type="connect")
     member.id = member.ask_join().member_id
@@ -281,7 +281,7 @@ def test_offsets_of_a_living_group_of_another_type_stay(group: Group, create_top
     assert delete_offsets(group, {name: [0]}) == (ErrorCode.non_empty_group, {})
 
 
-def test_offsets_of_topics_that_nobody_reads_any_more_are_deleted(group: Group, create_topic: CreateTopic) -> None:
+def test_offsets_of_topics_no_longer_subscribed_are_deleted(group: Group, create_topic: CreateTopic) -> None:
     first, second, third = create_topic(), create_topic(), create_topic()
     leaving, changing = group.consumer([first]), group.consumer([second])
     for member in (leaving, changing):
@@ -293,7 +293,9 @@ def test_offsets_of_topics_that_nobody_reads_any_more_are_deleted(group: Group, 
     assert (code, found) == (0, {(first, 0): 0, (second, 0): 0, (third, 0): ErrorCode.group_subscribed_to_topic})
 
 
-def test_offsets_of_topics_a_consumer_group_reads_stay(group: Group, create_topic: CreateTopic) -> None:
+def test_offsets_of_topics_subscribed_by_a_consumer_group_are_not_deleted(
+    group: Group, create_topic: CreateTopic
+) -> None:
     subscribed, former = create_topic(), create_topic()
     assert group.commit(former, 5) == 0
     consumer = group.consumer([subscribed])

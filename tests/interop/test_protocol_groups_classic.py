@@ -22,7 +22,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 
 @pytest.fixture
-def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
+def two_members(group: Group) -> tuple[ClassicMember, ClassicMember]:
     """A Stable group of two, in generation 2."""
     leader, follower = group.stable(2)
     return leader, follower
@@ -32,7 +32,7 @@ def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_before_version_4_a_member_is_let_in_at_once(group: Group, version: int) -> None:
+def test_before_version_4_a_member_joins_at_once(group: Group, version: int) -> None:
     answer = group.member().ask_join(version=version)
     assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
     assert answer.leader == answer.member_id != ""
@@ -56,7 +56,7 @@ def test_from_version_4_a_member_gets_an_id_first(group: Group, version: int) ->
         assert second.protocol_type == "consumer"
 
 
-def test_an_id_nobody_gave_is_unknown(group: Group) -> None:
+def test_an_invented_member_id_is_unknown(group: Group) -> None:
     member = group.member()
     assert member.ask_join(member_id="made-up").error_code == ErrorCode.unknown_member_id
     member.join()
@@ -65,7 +65,7 @@ def test_an_id_nobody_gave_is_unknown(group: Group) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 4, 9])
-def test_a_group_needs_a_name(group: Group, version: int) -> None:
+def test_an_empty_group_id_is_refused(group: Group, version: int) -> None:
     assert group.member().ask_join(group_id="", version=version).error_code == ErrorCode.invalid_group_id
 
 
@@ -77,12 +77,14 @@ def test_a_session_timeout_has_bounds(group: Group, timeout_ms: int, expected: i
 
 
 @pytest.mark.parametrize(("protocol_type", "protocols"), [("", [("range", METADATA)]), ("consumer", [])])
-def test_protocols_are_needed(group: Group, protocol_type: str, protocols: list[tuple[str, bytes]]) -> None:
+def test_a_join_without_protocol_type_or_protocols_is_refused(
+    group: Group, protocol_type: str, protocols: list[tuple[str, bytes]]
+) -> None:
     answer = group.member(protocols=protocols).ask_join(protocol_type=protocol_type)
     assert answer.error_code == ErrorCode.inconsistent_group_protocol
 
 
-def test_a_protocol_that_nobody_else_has_is_refused(group: Group) -> None:
+def test_a_join_without_a_common_protocol_is_refused(group: Group) -> None:
     group.stable(protocols=[("range", METADATA), ("sticky", METADATA)])
     assert group.member(protocols=[("own", b"")]).ask_join().error_code == ErrorCode.inconsistent_group_protocol
     other_type = group.member().ask_join(protocol_type="connect")
@@ -90,7 +92,7 @@ def test_a_protocol_that_nobody_else_has_is_refused(group: Group) -> None:
     assert group.member(protocols=[("own", b""), ("sticky", METADATA)]).ask_join().error_code == 79
 
 
-def test_an_empty_group_forgets_its_protocol_type(group: Group) -> None:
+def test_an_empty_group_accepts_another_protocol_type(group: Group) -> None:
     (member,) = group.stable()
     assert member.leave() == 0
     connect = group.member(protocols=[("compatible", b"")])
@@ -100,7 +102,7 @@ def test_an_empty_group_forgets_its_protocol_type(group: Group) -> None:
 # JoinGroup: common protocol and type
 
 
-def test_the_members_are_told_to_the_leader_only(group: Group) -> None:
+def test_only_the_leader_receives_the_members(group: Group) -> None:
     leader = group.member(protocols=[("range", subscription("a"))])
     follower = group.member(protocols=[("range", subscription("b"))])
     leader.join()
@@ -124,7 +126,7 @@ def test_the_members_are_told_to_the_leader_only(group: Group) -> None:
         (["a", "b", "c"], ["z", "c"], "c"),
     ],
 )
-def test_the_protocol_is_one_that_all_have_and_most_prefer(
+def test_the_preferred_common_protocol_is_chosen(
     group: Group, first: list[str], second: list[str], chosen: str
 ) -> None:
     leader, follower = (group.member(protocols=[(name, name.encode()) for name in names]) for names in (first, second))
@@ -133,15 +135,15 @@ def test_the_protocol_is_one_that_all_have_and_most_prefer(
     assert [member.member_metadata for member in group.describe().members] == [chosen.encode()] * 2
 
 
-def test_votes_decide_on_the_protocol(group: Group) -> None:
+def test_the_protocol_with_most_votes_is_chosen(group: Group) -> None:
     wishes = (["a", "b"], ["b", "a"], ["b", "a"])
     members = [group.member(protocols=[(name, b"") for name in names]) for names in wishes]
     group.rebalance(*members)
     assert [member.protocol for member in members] == ["b", "b", "b"]
 
 
-def test_a_leader_that_rejoins_makes_a_new_generation(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_leader_that_rejoins_starts_a_new_generation(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     leader.post_join()
     leader.group.await_state("PreparingRebalance")
     assert follower.heartbeat() == ErrorCode.rebalance_in_progress
@@ -149,16 +151,20 @@ def test_a_leader_that_rejoins_makes_a_new_generation(two: tuple[ClassicMember, 
     assert leader.collect_join().generation_id == follower.collect_join().generation_id == 3
 
 
-def test_a_follower_that_rejoins_unchanged_is_answered_at_once(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_follower_that_rejoins_unchanged_is_answered_at_once(
+    two_members: tuple[ClassicMember, ClassicMember],
+) -> None:
+    leader, follower = two_members
     again = follower.join()
     assert (again.generation_id, again.members, again.leader) == (2, (), leader.id)
     assert leader.heartbeat() == 0
     assert follower.sync().assignment == assignment("t", 1)
 
 
-def test_a_follower_with_another_subscription_makes_a_new_generation(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_follower_with_another_subscription_starts_a_new_generation(
+    two_members: tuple[ClassicMember, ClassicMember],
+) -> None:
+    leader, follower = two_members
     follower.protocols = [("range", subscription("t", "u"))]
     follower.post_join()
     leader.group.await_state("PreparingRebalance")
@@ -174,7 +180,7 @@ def test_a_join_repeated_before_sync_gets_the_same_answer(group: Group) -> None:
     assert group.state() == "CompletingRebalance"
 
 
-def test_who_does_not_rejoin_in_time_is_dropped(group: Group) -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed(group: Group) -> None:
     leader, follower = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
     answer = leader.join()
     assert (answer.generation_id, [member.member_id for member in answer.members]) == (3, [leader.id])
@@ -189,7 +195,7 @@ def test_a_leader_that_does_not_rejoin_in_time_is_replaced(group: Group) -> None
     assert leader.sync().error_code == ErrorCode.unknown_member_id
 
 
-def test_a_rebalance_that_all_joined_drops_nobody_later(group: Group) -> None:
+def test_members_that_rejoined_stay_after_the_rebalance_timeout(group: Group) -> None:
     """The rebalance timeout passes and nothing happens: there is no event to wait for."""
     members = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
     deadline = time.monotonic() + 1.2 * SHORT_REBALANCE_MS / 1000
@@ -201,7 +207,7 @@ def test_a_rebalance_that_all_joined_drops_nobody_later(group: Group) -> None:
 # ---- SyncGroup
 
 
-def test_assignments_reach_their_members_and_the_missing_get_nothing(group: Group) -> None:
+def test_members_receive_their_assignment_or_an_empty_one(group: Group) -> None:
     leader, second, third = group.member(), group.member(), group.member()
     leader.join()
     second.post_join()
@@ -229,33 +235,33 @@ def test_every_version_of_sync(group: Group, version: int) -> None:
     assert (again.error_code, again.assignment) == (0, b"mine")
 
 
-def test_a_sync_that_is_refused(two: tuple[ClassicMember, ClassicMember]) -> None:
-    _, follower = two
+def test_invalid_syncs_are_refused(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    _, follower = two_members
     refused: dict[str, tuple[dict[str, Any], int]] = {
-        "no such member": ({"member_id": "made-up"}, 25),
-        "no member": ({"member_id": ""}, 25),
-        "an older generation": ({"generation_id": 1}, 22),
-        "a newer generation": ({"generation_id": 3}, 22),
-        "another type": ({"protocol_type": "connect"}, 23),
-        "another protocol": ({"protocol_name": "sticky"}, 23),
-        "no type": ({"protocol_type": None}, 23),
+        "unknown member": ({"member_id": "made-up"}, 25),
+        "empty member id": ({"member_id": ""}, 25),
+        "older generation": ({"generation_id": 1}, 22),
+        "newer generation": ({"generation_id": 3}, 22),
+        "other protocol type": ({"protocol_type": "connect"}, 23),
+        "other protocol": ({"protocol_name": "sticky"}, 23),
+        "no protocol type": ({"protocol_type": None}, 23),
         "no protocol": ({"protocol_name": None}, 23),
-        "no group": ({"group_id": ""}, 24),
-        "another group": ({"group_id": follower.group.id + "-other"}, 25),
+        "empty group id": ({"group_id": ""}, 24),
+        "other group": ({"group_id": follower.group.id + "-other"}, 25),
     }
     found = {case: int(follower.sync(**changes).error_code) for case, (changes, _) in refused.items()}
     assert found == {case: expected for case, (_, expected) in refused.items()}
     assert follower.sync().assignment == assignment("t", 1)
 
 
-def test_a_sync_while_members_join_is_told_to_join(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_sync_while_members_join_gets_rebalance_in_progress(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     leader.post_join()
     leader.group.await_state("PreparingRebalance")
     assert follower.sync().error_code == ErrorCode.rebalance_in_progress
 
 
-def test_a_held_sync_is_answered_when_someone_joins(group: Group) -> None:
+def test_a_waiting_sync_is_answered_when_a_member_joins(group: Group) -> None:
     leader, follower = group.stable(2)
     leader.post_join()
     group.await_state("PreparingRebalance")
@@ -269,7 +275,7 @@ def test_a_held_sync_is_answered_when_someone_joins(group: Group) -> None:
     assert (answer.protocol_type, answer.protocol_name) == (None, None)
 
 
-def test_who_does_not_sync_in_time_is_dropped(group: Group) -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed(group: Group) -> None:
     leader, follower = group.member(rebalance_timeout=SHORT_REBALANCE_MS), group.member()
     follower.fields["rebalance_timeout"] = SHORT_REBALANCE_MS
     leader.join()
@@ -294,12 +300,12 @@ def test_every_version_of_heartbeat(group: Group, version: int) -> None:
     assert member.heartbeat(version, member_id="made-up") == ErrorCode.unknown_member_id
 
 
-def test_heartbeats_that_are_refused(group: Group) -> None:
+def test_invalid_heartbeats_are_refused(group: Group) -> None:
     member = group.member()
     assert member.heartbeat(member_id="made-up") == ErrorCode.unknown_member_id
     assert member.heartbeat(group_id="") == ErrorCode.invalid_group_id
     member.join()
-    assert member.heartbeat() == 0, "who waits for its assignment is alive"
+    assert member.heartbeat() == 0, "a member that waits for its assignment is alive"
     assert member.heartbeat(generation_id=0) == ErrorCode.illegal_generation
     assert member.heartbeat(group_instance_id="nobody") == ErrorCode.unknown_member_id
 
@@ -313,7 +319,7 @@ def test_a_pending_id_is_not_yet_a_member(group: Group) -> None:
     assert member.ask_join().error_code == ErrorCode.unknown_member_id
 
 
-def test_a_pending_id_holds_up_the_rebalance(group: Group) -> None:
+def test_a_rebalance_waits_for_a_pending_member(group: Group) -> None:
     """A member that got an id will join in a moment, so the others wait for it."""
     leader, follower = group.stable(2)
     newcomer = group.member()
@@ -341,13 +347,13 @@ def test_every_version_of_leave(group: Group, version: int) -> None:
     assert (group.state(), leader.leave(version)) == ("Empty", ErrorCode.unknown_member_id)
 
 
-def test_generations_go_on_counting_after_the_last_member_left(group: Group) -> None:
+def test_generations_continue_after_the_last_member_left(group: Group) -> None:
     (member,) = group.stable()
     assert (member.generation, member.leave()) == (1, 0)
     assert group.member().join().generation_id == 3
 
 
-def test_several_leave_at_once(group: Group) -> None:
+def test_several_members_leave_in_one_request(group: Group) -> None:
     leader, second, third = group.stable(3)
     identities = [{"member_id": name, "group_instance_id": None} for name in (second.id, "made-up", third.id, "")]
     answer = group.ask("leave_group", 5, group_id=group.id, members=identities)
@@ -361,7 +367,7 @@ def test_several_leave_at_once(group: Group) -> None:
     assert [member.member_id for member in group.describe().members] == [leader.id]
 
 
-def test_nobody_leaves_a_group_that_is_not_there(group: Group) -> None:
+def test_leaving_an_unknown_group_is_refused(group: Group) -> None:
     identities = [{"member_id": "made-up", "group_instance_id": None}]
     answer = group.ask("leave_group", 5, group_id=group.id, members=identities)
     assert (answer.error_code, [int(shown.error_code) for shown in answer.members]) == (0, [25])
@@ -369,7 +375,7 @@ def test_nobody_leaves_a_group_that_is_not_there(group: Group) -> None:
     assert group.ask("leave_group", 5, group_id="", members=identities).error_code == ErrorCode.invalid_group_id
 
 
-def test_who_leaves_while_its_join_is_held_is_answered(group: Group) -> None:
+def test_the_waiting_join_of_a_member_that_leaves_is_answered(group: Group) -> None:
     leader, _ = group.stable(2)
     leader.post_join()
     group.await_state("PreparingRebalance")

@@ -35,7 +35,7 @@ def name(create_topic: CreateTopic) -> str:
 
 
 @pytest.fixture
-def two(group: Group, name: str) -> tuple[ConsumerMember, ConsumerMember]:
+def two_members(group: Group, name: str) -> tuple[ConsumerMember, ConsumerMember]:
     """Two members that own two partitions each."""
     first, second = group.consumer([name]), group.consumer([name])
     first.join()
@@ -48,7 +48,7 @@ def two(group: Group, name: str) -> tuple[ConsumerMember, ConsumerMember]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_member_is_let_in_at_once(group: Group, name: str, version: int) -> None:
+def test_a_member_joins_with_its_first_heartbeat(group: Group, name: str, version: int) -> None:
     member = group.consumer([name], version=version)
     given = member.id
     answer = member.join()
@@ -58,7 +58,7 @@ def test_a_member_is_let_in_at_once(group: Group, name: str, version: int) -> No
     assert answer.assignment is not None
 
 
-def test_the_first_heartbeat_of_a_group_brings_everything(bootstrap: str, name: str) -> None:
+def test_the_first_heartbeat_of_a_group_returns_all_partitions(bootstrap: str, name: str) -> None:
     """That holds once the coordinator knows the topic, hence the attempts, each in a new group."""
 
     def first_assignment() -> list[set[int]]:
@@ -69,7 +69,7 @@ def test_the_first_heartbeat_of_a_group_brings_everything(bootstrap: str, name: 
     assert until(first_assignment, "the topic is known") == [{0, 1, 2, 3}]
 
 
-def test_a_plain_heartbeat_tells_no_assignment(group: Group, name: str) -> None:
+def test_a_heartbeat_without_changes_returns_no_assignment(group: Group, name: str) -> None:
     member = group.consumer([name])
     epoch = join_alone(member, 4)
     for answer in (member.heartbeat(), member.ask()):
@@ -92,26 +92,26 @@ def test_a_plain_heartbeat_tells_no_assignment(group: Group, name: str) -> None:
         {"member_epoch": -2},
     ],
 )
-def test_first_heartbeats_that_are_refused(group: Group, name: str, change: dict[str, Any]) -> None:
+def test_invalid_first_heartbeats_are_refused(group: Group, name: str, change: dict[str, Any]) -> None:
     member = group.consumer([name])
     assert member.code(**member.full(**change)) == INVALID
     assert group.described_consumers().error_code == ErrorCode.group_id_not_found
 
 
-def test_nobody_joins_with_partitions(group: Group, name: str) -> None:
+def test_joining_with_owned_partitions_is_refused(group: Group, name: str) -> None:
     member = group.consumer([name])
     owned = owned_topics({topic_id(group.wire, name): {0}})
     assert member.code(**member.full(topic_partitions=owned)) == INVALID
 
 
-def test_members_need_an_id_to_go_on(group: Group, name: str) -> None:
+def test_later_heartbeats_need_a_member_id(group: Group, name: str) -> None:
     member = group.consumer([name], version=0)
     member.join()
     assert member.code(member_id="") == INVALID
     assert member.code(member_id="", member_epoch=-1) == INVALID
 
 
-def test_groups_and_members_that_are_not_there(group: Group, name: str) -> None:
+def test_heartbeats_of_unknown_groups_and_members_are_refused(group: Group, name: str) -> None:
     member = group.consumer([name])
     assert member.code(member_epoch=1) == ErrorCode.group_id_not_found
     assert member.code(member_epoch=-1) == ErrorCode.group_id_not_found
@@ -121,7 +121,7 @@ def test_groups_and_members_that_are_not_there(group: Group, name: str) -> None:
     assert member.code(instance_id="nobody") == UNKNOWN
 
 
-def test_a_member_that_leaves_is_forgotten(group: Group, name: str) -> None:
+def test_a_member_that_left_is_unknown(group: Group, name: str) -> None:
     member = group.consumer([name])
     member.join()
     answer = member.leave()
@@ -148,9 +148,7 @@ def test_a_member_may_subscribe_to_nothing(group: Group) -> None:
     assert (answer.error_code, answer.assignment.topic_partitions) == (0, ())
 
 
-def test_a_topic_that_comes_later_is_followed(
-    group: Group, topic: Callable[[], str], create_topic: CreateTopic
-) -> None:
+def test_a_topic_created_later_is_assigned(group: Group, topic: Callable[[], str], create_topic: CreateTopic) -> None:
     later = topic()
     member = group.consumer([later])
     member.join()
@@ -159,7 +157,7 @@ def test_a_topic_that_comes_later_is_followed(
     settle(lambda: member.owned == {topic_id(group.wire, later): {0, 1}}, member)
 
 
-def test_partitions_that_come_later_are_followed(group: Group, create_topic: CreateTopic) -> None:
+def test_partitions_added_later_are_assigned(group: Group, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=1)
     member = group.consumer([name])
     join_alone(member, 1)
@@ -168,7 +166,7 @@ def test_partitions_that_come_later_are_followed(group: Group, create_topic: Cre
     settle(lambda: member.partitions() == {0, 1, 2}, member)
 
 
-def test_a_deleted_topic_is_taken_away(group: Group, name: str, create_topic: CreateTopic) -> None:
+def test_a_deleted_topic_is_removed_from_the_assignment(group: Group, name: str, create_topic: CreateTopic) -> None:
     doomed = create_topic()
     member = group.consumer([name, doomed])
     join_alone(member, 5)
@@ -190,7 +188,7 @@ def test_a_changed_subscription_changes_the_assignment(group: Group, name: str, 
     settle(lambda: member.owned == {ids[other]: {0, 1}}, member)
 
 
-def test_members_get_only_what_they_subscribed_to(group: Group, name: str, create_topic: CreateTopic) -> None:
+def test_members_get_only_topics_they_subscribed_to(group: Group, name: str, create_topic: CreateTopic) -> None:
     other = create_topic(partitions=2)
     one, both = group.consumer([name]), group.consumer([name, other])
     one.join()
@@ -203,18 +201,18 @@ def test_members_get_only_what_they_subscribed_to(group: Group, name: str, creat
 # ---- several members
 
 
-def test_a_partition_is_given_only_after_it_was_given_back(group: Group, name: str) -> None:
+def test_a_partition_is_assigned_only_after_its_owner_revoked_it(group: Group, name: str) -> None:
     first, second = group.consumer([name]), group.consumer([name])
     before = join_alone(first, 4)
     second.join()
     assert second.owned == {}
     held = owned_topics(first.owned)
-    until(lambda: first.heartbeat(topic_partitions=held).assignment, "the first is told to give back")
+    until(lambda: first.heartbeat(topic_partitions=held).assignment, "the first member is asked to revoke partitions")
     kept = first.partitions()
-    assert (len(kept), first.epoch) == (2, before), "who must give back stays in its epoch"
+    assert (len(kept), first.epoch) == (2, before), "a member that must revoke partitions stays in its epoch"
     for _ in range(3):
         assert first.heartbeat(topic_partitions=held).member_epoch == before
-        assert first.ask().member_epoch == before, "saying nothing is no acknowledgement"
+        assert first.ask().member_epoch == before, "a heartbeat without owned partitions acknowledges nothing"
         second.heartbeat()
         assert second.owned == {}
     assert first.heartbeat().member_epoch > before
@@ -222,25 +220,25 @@ def test_a_partition_is_given_only_after_it_was_given_back(group: Group, name: s
     assert first.epoch == second.epoch
 
 
-def test_who_leaves_makes_room(two: tuple[ConsumerMember, ConsumerMember]) -> None:
-    first, second = two
+def test_partitions_of_a_member_that_left_are_reassigned(two_members: tuple[ConsumerMember, ConsumerMember]) -> None:
+    first, second = two_members
     epoch = first.epoch
     assert second.leave().error_code == 0
     settle(lambda: first.partitions() == {0, 1, 2, 3}, first)
     assert first.epoch > epoch
 
 
-def test_who_does_not_give_back_in_time_is_put_out(group: Group, name: str) -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed(group: Group, name: str) -> None:
     first, second = group.consumer([name]), group.consumer([name])
     join_alone(first, 4)
     first.heartbeat(rebalance_timeout=300)
     second.join()
     held = owned_topics(first.owned)
-    until(lambda: first.ask(topic_partitions=held).error_code == UNKNOWN, "the first is put out")
+    until(lambda: first.ask(topic_partitions=held).error_code == UNKNOWN, "the first member is removed")
     settle(lambda: second.partitions() == {0, 1, 2, 3}, second)
 
 
-def test_more_members_than_partitions(group: Group, create_topic: CreateTopic) -> None:
+def test_an_idle_member_takes_over_partitions(group: Group, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
     members = [group.consumer([name]) for _ in range(3)]
     for member in members:
@@ -256,15 +254,15 @@ def test_more_members_than_partitions(group: Group, create_topic: CreateTopic) -
 # ---- epochs
 
 
-def test_wrong_epochs_are_fenced(two: tuple[ConsumerMember, ConsumerMember]) -> None:
-    first, second = two
+def test_wrong_epochs_are_fenced(two_members: tuple[ConsumerMember, ConsumerMember]) -> None:
+    first, second = two_members
     assert first.code(member_epoch=first.epoch + 1) == FENCED
     assert second.code(member_epoch=second.epoch + 7) == FENCED
-    assert (first.code(), second.code()) == (0, 0), "the right one still counts"
+    assert (first.code(), second.code()) == (0, 0), "the correct epoch is still accepted"
 
 
-def test_the_epoch_before_counts_while_the_answer_may_be_lost(group: Group, name: str) -> None:
-    """Only for a member that owns no more than it was assigned."""
+def test_the_previous_epoch_is_accepted_after_a_lost_response(group: Group, name: str) -> None:
+    """But only from a member that owns no more than it was assigned."""
     member = group.consumer([name])
     before, owned = join_alone(member, 4), owned_topics(member.owned)
     other = group.consumer([name])
@@ -276,20 +274,22 @@ def test_the_epoch_before_counts_while_the_answer_may_be_lost(group: Group, name
     assert member.code() == 0
 
 
-def test_commits_need_an_epoch_that_counts(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
-    first, second = two
+def test_commits_with_a_stale_epoch_are_refused(two_members: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    first, second = two_members
     partition, foreign = min(first.partitions()), min(second.partitions())
     assert first.commit(name, 5, partition=partition) == 0
-    assert first.commit(name, 6, partition=foreign) == 0, "the epoch is judged, not whose partition it is"
+    assert first.commit(name, 6, partition=foreign) == 0, "the epoch is checked, not who owns the partition"
     assert first.commit(name, 7, partition=partition, epoch=first.epoch + 1) == STALE
     assert first.commit(name, 8, partition=foreign, epoch=first.epoch - 1) == STALE
     assert first.commit(name, 9, partition=partition, member_id="made-up") == UNKNOWN
-    assert first.group.commit(name, 10, partition=partition) == UNKNOWN, "nobody, in a group with members"
+    assert first.group.commit(name, 10, partition=partition) == UNKNOWN, (
+        "a commit without a member id, in a group with members"
+    )
     assert (first.group.committed(name, partition), first.group.committed(name, foreign)) == (5, 6)
     assert first.commit(name, 11, version=8) == ErrorCode.unsupported_version
 
 
-def test_a_partition_kept_since_may_be_committed_with_the_epoch_it_came_with(group: Group, name: str) -> None:
+def test_a_kept_partition_can_be_committed_with_the_epoch_of_its_assignment(group: Group, name: str) -> None:
     first, second = group.consumer([name]), group.consumer([name])
     before = join_alone(first, 4)
     second.join()
@@ -301,7 +301,7 @@ def test_a_partition_kept_since_may_be_committed_with_the_epoch_it_came_with(gro
     assert first.commit(topic_id(group.wire, name), 7, partition=kept, epoch=before, version=10) == 0
 
 
-def test_who_left_commits_nothing(group: Group, name: str) -> None:
+def test_a_former_member_cannot_commit(group: Group, name: str) -> None:
     member = group.consumer([name])
     member.join()
     assert [member.commit(name, 5), member.leave().error_code] == [0, 0]
@@ -312,13 +312,15 @@ def test_who_left_commits_nothing(group: Group, name: str) -> None:
 # ---- assignors
 
 
-def test_an_assignor_that_does_not_exist(group: Group, name: str) -> None:
+def test_an_unknown_assignor_is_refused(group: Group, name: str) -> None:
     member = group.consumer([name], server_assignor="sticky")
     assert member.code(**member.full()) == ErrorCode.unsupported_assignor
 
 
 @pytest.mark.parametrize(("assignor", "shares"), [("range", [4, 2]), ("uniform", [3, 3]), (None, [3, 3])])
-def test_assignors(group: Group, create_topic: CreateTopic, assignor: str | None, shares: list[int]) -> None:
+def test_each_assignor_distributes_partitions_in_its_way(
+    group: Group, create_topic: CreateTopic, assignor: str | None, shares: list[int]
+) -> None:
     """Range gives the first member the larger part of every topic; uniform, the default, balances over all topics."""
     topics = [create_topic(partitions=3), create_topic(partitions=3)]
     members = [group.consumer(topics, server_assignor=assignor) for _ in range(2)]
@@ -331,7 +333,7 @@ def test_assignors(group: Group, create_topic: CreateTopic, assignor: str | None
             assert len({frozenset(partitions) for partitions in member.owned.values()}) == 1
 
 
-def test_most_members_choose_the_assignor(group: Group, create_topic: CreateTopic) -> None:
+def test_the_majority_of_members_chooses_the_assignor(group: Group, create_topic: CreateTopic) -> None:
     topics = [create_topic(partitions=2), create_topic(partitions=2), create_topic(partitions=2)]
     wishes = ["uniform", "range", "range"]
     members = [group.consumer(topics, server_assignor=wish) for wish in wishes]

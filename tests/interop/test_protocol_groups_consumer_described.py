@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from protocol_requests import topic_id
 
 CreateTopic = Callable[..., str]
-NO_OPERATIONS_ASKED = -(2**31)
+NO_OPERATIONS_REQUESTED = -(2**31)
 CLASSIC, CONSUMER = 0, 1
 
 
@@ -32,13 +32,13 @@ def partitions(assignment: Any) -> dict[str, set[int]]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_stable_group(group: Group, name: str, version: int) -> None:
+def test_a_stable_group_is_described(group: Group, name: str, version: int) -> None:
     member = group.consumer([name], instance="one", rack_id="here")
     join_alone(member, 4)
     shown = group.described_consumers(version)
     assert (shown.error_code, shown.group_state, shown.assignor_name) == (0, "Stable", "uniform")
     assert shown.group_epoch == shown.assignment_epoch == member.epoch
-    assert shown.authorized_operations == NO_OPERATIONS_ASKED
+    assert shown.authorized_operations == NO_OPERATIONS_REQUESTED
     (described,) = shown.members
     assert (described.member_id, described.instance_id, described.rack_id) == (member.id, "one", "here")
     assert (described.member_epoch, described.client_id, described.client_host) == (
@@ -53,7 +53,7 @@ def test_a_stable_group(group: Group, name: str, version: int) -> None:
         assert described.member_type == CONSUMER
 
 
-def test_a_group_that_moves_partitions(group: Group, name: str) -> None:
+def test_a_reconciling_group_is_described(group: Group, name: str) -> None:
     first, second = group.consumer([name]), group.consumer([name])
     join_alone(first, 4)
     second.join()
@@ -69,7 +69,7 @@ def test_a_group_that_moves_partitions(group: Group, name: str) -> None:
     assert group.described_consumers().group_state == "Stable"
 
 
-def test_an_emptied_group(group: Group, name: str) -> None:
+def test_an_emptied_group_is_described(group: Group, name: str) -> None:
     member = group.consumer([name])
     epoch = join_alone(member, 4)
     member.leave()
@@ -78,7 +78,7 @@ def test_an_emptied_group(group: Group, name: str) -> None:
     assert shown.group_epoch > epoch
 
 
-def test_groups_that_are_none(group: Group, name: str) -> None:
+def test_classic_unknown_and_unnamed_groups_are_refused(group: Group, name: str) -> None:
     missing = f"{group.id}-none"
     group.stable()
     requested = {"group_ids": [group.id, missing, ""], "include_authorized_operations": False}
@@ -96,7 +96,7 @@ def test_a_consumer_group_is_not_described_as_a_classic_one(group: Group, name: 
     assert (old.error_code, old.group_state, old.members) == (0, "Dead", ())
 
 
-def test_it_is_listed_with_its_state(group: Group, name: str) -> None:
+def test_a_consumer_group_is_listed_with_state_and_type(group: Group, name: str) -> None:
     join_alone(group.consumer([name]), 4)
     shown = group.listed()
     assert shown is not None

@@ -46,14 +46,14 @@ def test_an_expression_matches_whole_names(group: Group, family: list[str], endi
 
 
 @pytest.mark.parametrize("expression", ["[", "*", "(", "a{2,1}", "(?=ahead)", r"(a)\1"])
-def test_expressions_that_are_refused(group: Group, expression: str) -> None:
-    """The broker's kind of expressions has no look-behind and no look-ahead."""
+def test_invalid_expressions_are_refused(group: Group, expression: str) -> None:
+    """The broker's expressions are RE2's: no look-ahead, no back-references."""
     member = group.consumer(subscribed_topic_regex=expression)
     assert member.code(**member.full()) == ErrorCode.invalid_regular_expression
     member.subscribed = {"subscribed_topic_names": []}
     member.join()
     assert member.code(subscribed_topic_regex=expression) == ErrorCode.invalid_regular_expression
-    assert member.code() == 0, "the member is still there"
+    assert member.code() == 0, "the member is still in the group"
 
 
 def test_an_empty_expression_matches_nothing(group: Group) -> None:
@@ -61,7 +61,7 @@ def test_an_empty_expression_matches_nothing(group: Group) -> None:
     assert (member.join().error_code, member.owned) == (0, {})
 
 
-def test_names_and_an_expression_together(group: Group, family: list[str]) -> None:
+def test_a_member_subscribes_by_names_and_an_expression(group: Group, family: list[str]) -> None:
     member = group.consumer([family[0]], subscribed_topic_regex=f"{family[0]}-b")
     member.join()
     settle(lambda: member.owned.keys() == {topic_id(group.wire, family[n]) for n in (0, 2)}, member)
@@ -69,7 +69,7 @@ def test_names_and_an_expression_together(group: Group, family: list[str]) -> No
     settle(lambda: member.owned.keys() == {topic_id(group.wire, family[0])}, member)
 
 
-def test_members_with_the_same_expression_share(group: Group, family: list[str]) -> None:
+def test_members_with_the_same_expression_share_the_topics(group: Group, family: list[str]) -> None:
     first, second = (group.consumer(subscribed_topic_regex=f"{family[0]}-.") for _ in range(2))
     first.join()
     settle(lambda: len(first.owned) == 2, first)
@@ -77,7 +77,7 @@ def test_members_with_the_same_expression_share(group: Group, family: list[str])
     settle(lambda: len(first.owned) == len(second.owned) == 1, first, second)
 
 
-def test_a_topic_that_comes_later_is_followed(group: Group, family: list[str], create_topic: CreateTopic) -> None:
+def test_a_topic_created_later_is_assigned(group: Group, family: list[str], create_topic: CreateTopic) -> None:
     """A broker looks for new topics every ten seconds, not at once."""
     member = group.consumer(subscribed_topic_regex=f"{family[0]}-.")
     member.join()

@@ -1,4 +1,4 @@
-"""Static members of the consumer protocol: leaving for a while, coming back, and being replaced."""
+"""Static members of the consumer protocol: leaving temporarily, returning, and being replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from group_members import ConsumerMember, Group, join_alone, owned_topics, settl
 from kio.schema.errors import ErrorCode
 
 CreateTopic = Callable[..., str]
-LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+LEAVE, LEAVE_TEMPORARILY = -1, -2
 UNKNOWN = ErrorCode.unknown_member_id
 FENCED = ErrorCode.fenced_instance_id
 
@@ -27,7 +27,7 @@ def name(create_topic: CreateTopic) -> str:
 
 
 @pytest.fixture
-def two(group: Group, name: str) -> tuple[ConsumerMember, ConsumerMember]:
+def two_members(group: Group, name: str) -> tuple[ConsumerMember, ConsumerMember]:
     """Static members `first` and `second` that own two partitions each."""
     members = [group.consumer([name], instance=instance) for instance in ("first", "second")]
     for member in members:
@@ -40,9 +40,11 @@ def restarted(member: ConsumerMember, name: str) -> ConsumerMember:
     return member.group.consumer([name], instance=member.instance)
 
 
-def test_who_leaves_for_a_while_gets_its_partitions_back(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
-    first, second = two
-    answer = second.leave(LEAVES_FOR_A_WHILE)
+def test_a_static_member_that_returns_gets_its_partitions_back(
+    two_members: tuple[ConsumerMember, ConsumerMember], name: str
+) -> None:
+    first, second = two_members
+    answer = second.leave(LEAVE_TEMPORARILY)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, second.id, -2)
     for _ in range(3):
         assert (first.heartbeat().assignment, len(first.partitions())) == (None, 2)
@@ -50,63 +52,67 @@ def test_who_leaves_for_a_while_gets_its_partitions_back(two: tuple[ConsumerMemb
     again.join()
     assert (again.id != second.id, again.owned, again.epoch) == (True, second.owned, second.epoch)
     first.heartbeat()
-    assert (first.epoch, len(first.partitions())) == (second.epoch, 2), "nobody else noticed"
+    assert (first.epoch, len(first.partitions())) == (second.epoch, 2), "the other member is not affected"
 
 
-def test_an_instance_that_is_there_is_not_replaced(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
-    _, second = two
+def test_an_instance_id_in_use_is_refused(two_members: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    _, second = two_members
     intruder = restarted(second, name)
     assert intruder.code(**intruder.full()) == ErrorCode.unreleased_instance_id
     assert second.code() == 0
 
 
-def test_who_was_replaced_is_fenced(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
-    _, old = two
-    assert old.leave(LEAVES_FOR_A_WHILE).error_code == 0
+def test_a_replaced_static_member_is_fenced(two_members: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
+    _, old = two_members
+    assert old.leave(LEAVE_TEMPORARILY).error_code == 0
     restarted(old, name).join()
     assert old.code() == FENCED
-    assert old.code(member_epoch=LEAVES) == FENCED
-    assert old.code(member_epoch=LEAVES_FOR_A_WHILE) == FENCED
+    assert old.code(member_epoch=LEAVE) == FENCED
+    assert old.code(member_epoch=LEAVE_TEMPORARILY) == FENCED
     assert old.code(instance_id=None) == UNKNOWN
     assert old.commit(name, 5) == UNKNOWN
 
 
-def test_who_left_for_a_while_is_not_there(two: tuple[ConsumerMember, ConsumerMember], name: str) -> None:
-    _, second = two
-    assert second.leave(LEAVES_FOR_A_WHILE).error_code == 0
+def test_a_temporarily_absent_static_member_is_fenced(
+    two_members: tuple[ConsumerMember, ConsumerMember], name: str
+) -> None:
+    _, second = two_members
+    assert second.leave(LEAVE_TEMPORARILY).error_code == 0
     assert second.code() == ErrorCode.fenced_member_epoch
     assert second.commit(name, 5) == ErrorCode.stale_member_epoch
 
 
-def test_who_leaves_for_good_makes_room(two: tuple[ConsumerMember, ConsumerMember]) -> None:
-    first, second = two
-    assert second.leave(LEAVES).error_code == 0
+def test_partitions_of_a_static_member_that_left_are_reassigned(
+    two_members: tuple[ConsumerMember, ConsumerMember],
+) -> None:
+    first, second = two_members
+    assert second.leave(LEAVE).error_code == 0
     settle(lambda: first.partitions() == {0, 1, 2, 3}, first)
     assert second.code() == UNKNOWN
 
 
-def test_an_instance_nobody_has(group: Group, name: str) -> None:
+def test_an_unknown_instance_id_is_refused(group: Group, name: str) -> None:
     member = group.consumer([name])
     join_alone(member, 4)
     assert member.code(instance_id="nobody") == UNKNOWN
-    assert member.code(instance_id="nobody", member_epoch=LEAVES_FOR_A_WHILE) == UNKNOWN
+    assert member.code(instance_id="nobody", member_epoch=LEAVE_TEMPORARILY) == UNKNOWN
 
 
-def test_a_restart_with_another_subscription_is_assigned_anew(
-    two: tuple[ConsumerMember, ConsumerMember], create_topic: CreateTopic
+def test_a_restart_with_another_subscription_gets_a_new_assignment(
+    two_members: tuple[ConsumerMember, ConsumerMember], create_topic: CreateTopic
 ) -> None:
-    first, second = two
+    first, second = two_members
     other = create_topic(partitions=2)
-    assert second.leave(LEAVES_FOR_A_WHILE).error_code == 0
+    assert second.leave(LEAVE_TEMPORARILY).error_code == 0
     again = restarted(second, other)
     again.join()
     settle(lambda: first.partitions() == {0, 1, 2, 3} and again.partitions() == {0, 1}, first, again)
 
 
-def test_a_static_member_may_rejoin_under_its_own_id(group: Group, name: str) -> None:
+def test_a_static_member_may_rejoin_with_its_own_member_id(group: Group, name: str) -> None:
     member = group.consumer([name], instance="one")
     join_alone(member, 4)
     assert member.code(topic_partitions=owned_topics(member.owned)) == 0
-    assert member.leave(LEAVES_FOR_A_WHILE).error_code == 0
+    assert member.leave(LEAVE_TEMPORARILY).error_code == 0
     member.join()
     assert member.partitions() == {0, 1, 2, 3}

@@ -29,17 +29,17 @@ BEAT_SECONDS = 0.2
 
 
 @dataclass
-class Waited:
+class GroupsAfterTimeout:
     """The groups after a session timeout in which some members were silent."""
 
-    vanished: list[ClassicMember]
+    dynamic: list[ClassicMember]
     """The leader, which sent heartbeats, and the follower, which became silent."""
-    seconds: float
+    kept_s: float
     """How long the follower was kept, at most: counted from before its last request."""
     last: ClassicMember
     """A member that was alone in its group and became silent."""
     static: list[ClassicMember]
-    """Like `vanished`, with instance ids."""
+    """Like `dynamic`, with instance ids."""
     pending: ClassicMember
     """It got an id and never joined with it."""
     committing: ClassicMember
@@ -50,7 +50,7 @@ class Waited:
     """A classic member that became silent in a consumer group, and a consumer member that sent heartbeats."""
 
 
-def held_join(group: Group) -> list[ClassicMember]:
+def waiting_join(group: Group) -> list[ClassicMember]:
     (leader,), newcomer = group.stable(session_timeout=6_000), group.member(session_timeout=6_000)
     newcomer.post_join()
     group.await_members(2)
@@ -79,31 +79,31 @@ def mixed_pair(group: Group, topic: str) -> tuple[ClassicMember, ConsumerMember]
     assert old.sync({old.id: assignment(topic, 0, 1, 2, 3)}).error_code == 0
     new = group.consumer([topic])
     new.join()
-    until(lambda: old.heartbeat() == ErrorCode.rebalance_in_progress, "the classic member is told to rejoin")
+    until(lambda: old.heartbeat() == ErrorCode.rebalance_in_progress, "the classic member gets REBALANCE_IN_PROGRESS")
     old.join()
     assert len(read_assignment(old.sync().assignment)[topic]) == 2
     settle(lambda: len(new.partitions()) == 2, new)
     return old, new
 
 
-def wait_for_the_session_to_end(waited: Waited, topic: str, began: float) -> None:
+def await_session_timeout(after_timeout: GroupsAfterTimeout, topic: str, began: float) -> None:
     """Send heartbeats of the live members until the leaders see a rebalance. The others became silent before."""
-    awaited, patience = {"vanished", "static"}, Patience("those who fell silent are put out")
+    awaited, patience = {"dynamic", "static"}, Patience("the silent members are removed")
     while awaited:
         patience.check(progress=len(awaited))
-        for name in ("vanished", "static"):
-            found = getattr(waited, name)[0].heartbeat()
+        for name in ("dynamic", "static"):
+            found = getattr(after_timeout, name)[0].heartbeat()
             if name in awaited and found == ErrorCode.rebalance_in_progress:
                 awaited.discard(name)
-                waited.seconds = time.monotonic() - began
-        assert waited.joining[0].heartbeat() == ErrorCode.rebalance_in_progress
-        assert waited.committing.commit(topic, 1) == 0
-        waited.mixed[1].heartbeat()
+                after_timeout.kept_s = time.monotonic() - began
+        assert after_timeout.joining[0].heartbeat() == ErrorCode.rebalance_in_progress
+        assert after_timeout.committing.commit(topic, 1) == 0
+        after_timeout.mixed[1].heartbeat()
         time.sleep(BEAT_SECONDS)
 
 
 @pytest.fixture(scope="module")
-def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]:
+def after_timeout(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[GroupsAfterTimeout]:
     groups = [Group(bootstrap) for _ in range(7)]
     fields: dict[str, Any] = {"session_timeout": 6_000}
     topic = create_topic(partitions=4)
@@ -111,62 +111,62 @@ def waited(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[Waited]
         for group in groups:
             group.await_coordinator()
         began = time.monotonic()
-        found = Waited(
+        found = GroupsAfterTimeout(
             mixed=mixed_pair(groups[6], topic),
             pending=pending_member(groups[0]),
             last=groups[1].stable(**fields)[0],
-            joining=held_join(groups[2]),
+            joining=waiting_join(groups[2]),
             committing=groups[3].stable(**fields)[0],
             static=static_pair(groups[4]),
-            vanished=groups[5].stable(2, **fields),
-            seconds=0.0,
+            dynamic=groups[5].stable(2, **fields),
+            kept_s=0.0,
         )
-        wait_for_the_session_to_end(found, topic, began)
+        await_session_timeout(found, topic, began)
         yield found
     finally:
         for group in groups:
             group.close()
 
 
-def test_the_session_is_not_cut_short(waited: Waited) -> None:
-    assert waited.seconds >= SESSION_SECONDS
+def test_a_session_is_not_ended_early(after_timeout: GroupsAfterTimeout) -> None:
+    assert after_timeout.kept_s >= SESSION_SECONDS
 
 
-def test_who_vanished_is_no_member_any_more(waited: Waited) -> None:
-    leader, follower = waited.vanished
+def test_a_silent_member_is_removed(after_timeout: GroupsAfterTimeout) -> None:
+    leader, follower = after_timeout.dynamic
     assert follower.heartbeat() == ErrorCode.unknown_member_id
     answer = leader.join()
     assert (answer.generation_id, [member.member_id for member in answer.members]) == (3, [leader.id])
     assert follower.ask_join().error_code == ErrorCode.unknown_member_id
 
 
-def test_a_static_member_that_vanished_is_forgotten(waited: Waited) -> None:
-    leader, follower = waited.static
+def test_a_silent_static_member_is_removed(after_timeout: GroupsAfterTimeout) -> None:
+    leader, follower = after_timeout.static
     assert follower.heartbeat() == ErrorCode.unknown_member_id
     assert [member.group_instance_id for member in leader.join().members] == ["first"]
 
 
-def test_a_group_whose_last_member_vanished_is_empty(waited: Waited) -> None:
-    assert waited.last.group.state() == "Empty"
-    assert waited.last.heartbeat() == ErrorCode.unknown_member_id
-    assert waited.last.group.member().join().generation_id == 3
+def test_a_group_whose_last_member_was_removed_is_empty(after_timeout: GroupsAfterTimeout) -> None:
+    assert after_timeout.last.group.state() == "Empty"
+    assert after_timeout.last.heartbeat() == ErrorCode.unknown_member_id
+    assert after_timeout.last.group.member().join().generation_id == 3
 
 
-def test_an_id_that_was_never_used_is_forgotten(waited: Waited) -> None:
-    assert waited.pending.ask_join().error_code == ErrorCode.unknown_member_id
+def test_a_pending_member_id_expires(after_timeout: GroupsAfterTimeout) -> None:
+    assert after_timeout.pending.ask_join().error_code == ErrorCode.unknown_member_id
 
 
-def test_a_commit_is_a_sign_of_life(waited: Waited) -> None:
-    assert waited.committing.heartbeat() == 0
+def test_a_commit_counts_as_a_heartbeat(after_timeout: GroupsAfterTimeout) -> None:
+    assert after_timeout.committing.heartbeat() == 0
 
 
-def test_a_held_join_is_a_sign_of_life(waited: Waited) -> None:
-    leader, newcomer = waited.joining
+def test_a_member_with_a_waiting_join_keeps_its_session(after_timeout: GroupsAfterTimeout) -> None:
+    leader, newcomer = after_timeout.joining
     assert {member.member_id for member in leader.join().members} == {leader.id, newcomer.id}
     assert newcomer.collect_join().generation_id == 2
 
 
-def test_a_classic_member_of_a_group_whose_broker_assigns_has_its_own_session(waited: Waited) -> None:
-    old, new = waited.mixed
+def test_a_silent_classic_member_of_a_consumer_group_is_removed(after_timeout: GroupsAfterTimeout) -> None:
+    old, new = after_timeout.mixed
     settle(lambda: new.partitions() == {0, 1, 2, 3}, new)
     assert old.heartbeat() == ErrorCode.unknown_member_id

@@ -19,7 +19,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 
 
 @pytest.fixture
-def two(group: Group) -> tuple[ClassicMember, ClassicMember]:
+def two_members(group: Group) -> tuple[ClassicMember, ClassicMember]:
     """A Stable group of two static members, `first` leading `second`, in generation 2."""
     leader, follower = group.member(instance="first"), group.member(instance="second")
     group.rebalance(leader, follower)
@@ -32,15 +32,15 @@ def restarted(member: ClassicMember, **fields: str) -> ClassicMember:
 
 
 @pytest.mark.parametrize("version", range(5, 10))
-def test_a_static_member_is_let_in_at_once(group: Group, version: int) -> None:
+def test_a_static_member_joins_at_once(group: Group, version: int) -> None:
     answer = group.member(instance="one", version=version).ask_join()
     assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, answer.member_id)
     assert answer.member_id.startswith("one-")
     assert [shown.group_instance_id for shown in answer.members] == ["one"]
 
 
-def test_a_restarted_follower_gets_its_assignment_back(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_restarted_follower_gets_its_assignment_back(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     again = restarted(follower)
     answer = again.join()
     assert (answer.generation_id, answer.leader, answer.members) == (2, leader.id, ())
@@ -50,8 +50,8 @@ def test_a_restarted_follower_gets_its_assignment_back(two: tuple[ClassicMember,
     assert (leader.heartbeat(), again.heartbeat(), leader.group.state()) == (0, 0, "Stable")
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_restarted_leader_gets_skip_assignment(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     again = restarted(leader)
     answer = again.join()
     assert (answer.generation_id, answer.leader, answer.skip_assignment) == (2, again.id, True)
@@ -64,19 +64,19 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment(two: tuple[ClassicMem
 
 
 @pytest.mark.parametrize("version", range(5, 9))
-def test_before_version_9_a_restarted_leader_believes_another_leads(
-    two: tuple[ClassicMember, ClassicMember], version: int
+def test_before_version_9_a_restarted_leader_sees_its_former_id_as_leader(
+    two_members: tuple[ClassicMember, ClassicMember], version: int
 ) -> None:
-    """The response shows its former id as the leader, so that it does not compute an assignment nobody needs."""
-    leader, _ = two
+    """The response shows its former id as the leader, so that it does not compute an assignment that is not needed."""
+    leader, _ = two_members
     answer = leader.group.member(instance="first", version=version).join()
     assert (answer.generation_id, answer.leader, answer.members) == (2, leader.id, ())
 
 
-def test_who_was_replaced_is_fenced_everywhere(
-    two: tuple[ClassicMember, ClassicMember], create_topic: Callable[..., str]
+def test_a_replaced_member_is_fenced_in_every_request(
+    two_members: tuple[ClassicMember, ClassicMember], create_topic: Callable[..., str]
 ) -> None:
-    _, old = two
+    _, old = two_members
     new = restarted(old)
     new.join()
     assert old.ask_join().error_code == FENCED
@@ -87,29 +87,31 @@ def test_who_was_replaced_is_fenced_everywhere(
     assert new.heartbeat() == 0
 
 
-def test_who_was_replaced_is_unknown_without_its_instance_id(two: tuple[ClassicMember, ClassicMember]) -> None:
-    _, old = two
+def test_a_replaced_member_is_unknown_without_its_instance_id(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    _, old = two_members
     restarted(old).join()
     assert old.heartbeat(group_instance_id=None) == UNKNOWN
     assert old.sync(group_instance_id=None).error_code == UNKNOWN
     assert old.ask_join(group_instance_id=None).error_code == UNKNOWN
 
 
-def test_an_instance_id_nobody_has_is_unknown(two: tuple[ClassicMember, ClassicMember]) -> None:
-    _, member = two
+def test_an_unknown_instance_id_is_refused(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    _, member = two_members
     assert member.heartbeat(group_instance_id="third") == UNKNOWN
     assert member.sync(group_instance_id="third").error_code == UNKNOWN
     assert member.ask_join(group_instance_id="third").error_code == UNKNOWN
     assert member.heartbeat(group_instance_id="first") == FENCED
 
 
-def test_an_old_heartbeat_version_knows_no_instances(two: tuple[ClassicMember, ClassicMember]) -> None:
-    _, member = two
+def test_an_old_heartbeat_version_has_no_instance_id(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    _, member = two_members
     assert member.heartbeat(version=2) == 0
 
 
-def test_a_restart_with_another_subscription_moves_nothing(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_restart_with_another_subscription_causes_no_rebalance(
+    two_members: tuple[ClassicMember, ClassicMember],
+) -> None:
+    leader, follower = two_members
     again = restarted(follower)
     again.protocols = [("range", subscription("t", "u"))]
     assert again.join().generation_id == 2
@@ -130,8 +132,8 @@ def test_a_restart_that_changes_the_chosen_protocol_rebalances(group: Group) -> 
     assert again.generation == 3
 
 
-def test_who_rejoins_with_its_own_id_is_treated_as_any_member(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_static_member_may_rejoin_with_its_own_member_id(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     assert follower.join().generation_id == 2
     leader.post_join()
     leader.group.await_state("PreparingRebalance")
@@ -141,8 +143,8 @@ def test_who_rejoins_with_its_own_id_is_treated_as_any_member(two: tuple[Classic
 # ---- replaced in the middle of a rebalance
 
 
-def test_a_held_join_is_fenced_by_its_replacement(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, old = two
+def test_a_waiting_join_is_fenced_by_the_replacement(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, old = two_members
     leader.post_join()
     leader.group.await_state("PreparingRebalance")
     leader.group.member(instance="third").post_join()
@@ -158,9 +160,9 @@ def test_a_held_join_is_fenced_by_its_replacement(two: tuple[ClassicMember, Clas
     assert old.collect_join().leader == new.id
 
 
-def test_a_held_sync_is_fenced_by_its_replacement(two: tuple[ClassicMember, ClassicMember]) -> None:
+def test_a_waiting_sync_is_fenced_by_the_replacement(two_members: tuple[ClassicMember, ClassicMember]) -> None:
     """The leader may have seen the former id already, so all members rejoin."""
-    leader, old = two
+    leader, old = two_members
     leader.post_join()
     leader.group.await_state("PreparingRebalance")
     old.join()
@@ -174,7 +176,7 @@ def test_a_held_sync_is_fenced_by_its_replacement(two: tuple[ClassicMember, Clas
     assert leader.join().generation_id == new.collect_join().generation_id == 4
 
 
-def test_a_static_member_that_misses_the_rebalance_stays(group: Group) -> None:
+def test_a_static_member_that_misses_the_rebalance_stays_in_the_group(group: Group) -> None:
     """Dynamic members are removed at the rebalance timeout; a static one only with its session."""
     leader, follower = (group.member(instance=name, rebalance_timeout=1_500) for name in ("first", "second"))
     group.rebalance(leader, follower)
@@ -188,8 +190,8 @@ def test_a_static_member_that_misses_the_rebalance_stays(group: Group) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_a_member_is_removed_by_its_instance_id(two: tuple[ClassicMember, ClassicMember], version: int) -> None:
-    leader, _ = two
+def test_a_member_is_removed_by_its_instance_id(two_members: tuple[ClassicMember, ClassicMember], version: int) -> None:
+    leader, _ = two_members
     names = ("second", "nobody")
     identities = [{"member_id": "", "group_instance_id": name} for name in names]
     answer = leader.group.ask("leave_group", version, group_id=leader.group.id, members=identities)
@@ -199,8 +201,8 @@ def test_a_member_is_removed_by_its_instance_id(two: tuple[ClassicMember, Classi
     assert [shown.member_id for shown in leader.join().members] == [leader.id]
 
 
-def test_a_wrong_member_id_does_not_remove_an_instance(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_a_wrong_member_id_does_not_remove_an_instance(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     group = leader.group
     cases = [("made-up", "second"), (leader.id, "second"), (follower.id, "nobody"), ("made-up", None)]
     identities = [{"member_id": member, "group_instance_id": instance} for member, instance in cases]
@@ -209,8 +211,8 @@ def test_a_wrong_member_id_does_not_remove_an_instance(two: tuple[ClassicMember,
     assert (leader.heartbeat(), follower.heartbeat()) == (0, 0)
 
 
-def test_an_instance_that_left_comes_back_as_a_new_member(two: tuple[ClassicMember, ClassicMember]) -> None:
-    leader, follower = two
+def test_an_instance_that_left_rejoins_as_a_new_member(two_members: tuple[ClassicMember, ClassicMember]) -> None:
+    leader, follower = two_members
     assert follower.leave() == 0
     assert leader.join().generation_id == 3
     again = restarted(follower)
@@ -221,7 +223,7 @@ def test_an_instance_that_left_comes_back_as_a_new_member(two: tuple[ClassicMemb
     assert follower.heartbeat() == FENCED
 
 
-def test_static_and_dynamic_members_live_in_one_group(group: Group) -> None:
+def test_static_and_dynamic_members_share_one_group(group: Group) -> None:
     static, dynamic = group.member(instance="one"), group.member()
     group.rebalance(static, dynamic)
     shown = {member.member_id: member.group_instance_id for member in group.describe().members}

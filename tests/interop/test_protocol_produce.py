@@ -33,7 +33,7 @@ def test_offsets_count_records(wire: Wire, name: str) -> None:
     assert end_offset(wire, name) == 4
 
 
-def test_the_broker_stamps_offset_and_leader_epoch_and_touches_nothing_else(wire: Wire, name: str) -> None:
+def test_the_broker_changes_only_offset_and_leader_epoch_of_a_batch(wire: Wire, name: str) -> None:
     produce(wire, name, batch([b"first"]))
     sent = batch([b"a", b"b"], "gzip", partition_leader_epoch=55)
     assert produce(wire, name, sent).base_offset == 1
@@ -56,7 +56,7 @@ def test_an_exact_duplicate_gets_the_original_offset(wire: Wire, name: str) -> N
     assert end_offset(wire, name) == 3
 
 
-def test_five_batches_are_remembered_and_the_sixth_is_not(wire: Wire, name: str) -> None:
+def test_only_the_last_five_batches_are_recognised_as_duplicates(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     for sequence in range(6):
         produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=sequence))
@@ -68,14 +68,14 @@ def test_five_batches_are_remembered_and_the_sixth_is_not(wire: Wire, name: str)
     assert end_offset(wire, name) == 6
 
 
-def test_a_gap_is_refused(wire: Wire, name: str) -> None:
+def test_a_sequence_gap_is_refused(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     produce(wire, name, batch([b"a", b"b"], pid=pid, epoch=epoch, seq=0))
     assert produce(wire, name, batch([b"c"], pid=pid, epoch=epoch, seq=3)).error_code == 45
     assert produce(wire, name, batch([b"c"], pid=pid, epoch=epoch, seq=2)).base_offset == 2
 
 
-def test_an_overlap_that_is_no_exact_duplicate_is_refused(wire: Wire, name: str) -> None:
+def test_overlapping_sequences_are_refused(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     produce(wire, name, batch([b"a", b"b", b"c"], pid=pid, epoch=epoch, seq=0))
     assert produce(wire, name, batch([b"c"], pid=pid, epoch=epoch, seq=2)).error_code == 45
@@ -83,7 +83,7 @@ def test_an_overlap_that_is_no_exact_duplicate_is_refused(wire: Wire, name: str)
     assert end_offset(wire, name) == 3
 
 
-def test_an_unknown_producer_may_start_anywhere(wire: Wire, name: str) -> None:
+def test_an_unknown_producer_may_start_at_any_sequence(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=41)).error_code == 0
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=42)).error_code == 0
@@ -98,14 +98,14 @@ def test_sequences_are_kept_per_partition(wire: Wire, create_topic: CreateTopic)
         assert (answer.error_code, answer.base_offset) == (0, sequence)
 
 
-def test_after_the_largest_sequence_comes_zero(wire: Wire, name: str) -> None:
+def test_sequences_wrap_to_zero(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=SEQUENCE_MAX)).error_code == 0
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=0)).base_offset == 1
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=1)).base_offset == 2
 
 
-def test_one_batch_may_wrap(wire: Wire, name: str) -> None:
+def test_sequences_may_wrap_inside_a_batch(wire: Wire, name: str) -> None:
     """Records SEQUENCE_MAX-1, SEQUENCE_MAX, 0, 1: the next batch starts at 2, and the duplicate is recognised."""
     pid, epoch = new_producer(wire)
     wrapping = batch([b"v"] * 4, pid=pid, epoch=epoch, seq=SEQUENCE_MAX - 1)
@@ -114,7 +114,7 @@ def test_one_batch_may_wrap(wire: Wire, name: str) -> None:
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=epoch, seq=2)).base_offset == 4
 
 
-def test_five_requests_in_flight_land_in_order(wire: Wire, name: str) -> None:
+def test_five_requests_in_flight_are_written_in_order(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     for sequence in range(5):
         wire.post(produce_request(name, batch([b"%d" % sequence], pid=pid, epoch=epoch, seq=sequence)))
@@ -122,7 +122,7 @@ def test_five_requests_in_flight_land_in_order(wire: Wire, name: str) -> None:
     assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, n) for n in range(5)]
 
 
-def test_when_one_in_flight_fails_those_behind_it_fail_too(wire: Wire, name: str) -> None:
+def test_a_failed_batch_fails_later_batches_in_flight(wire: Wire, name: str) -> None:
     pid, epoch = new_producer(wire)
     batches = [batch([b"v"], pid=pid, epoch=epoch, seq=sequence) for sequence in range(4)]
     batches[1] = batch([b"v"], pid=pid, epoch=epoch, seq=1, crc=1)
@@ -133,7 +133,7 @@ def test_when_one_in_flight_fails_those_behind_it_fail_too(wire: Wire, name: str
     assert end_offset(wire, name) == 1
 
 
-def test_a_repeat_on_another_connection_is_recognised(wire: Wire, bootstrap: str, name: str) -> None:
+def test_a_duplicate_on_another_connection_is_recognised(wire: Wire, bootstrap: str, name: str) -> None:
     pid, epoch = new_producer(wire)
     first = batch([b"v"], pid=pid, epoch=epoch, seq=0)
     produce(wire, name, first)
@@ -152,7 +152,7 @@ def test_an_older_epoch_is_fenced(wire: Wire, name: str) -> None:
     assert end_offset(wire, name) == 1
 
 
-def test_a_new_epoch_starts_at_zero(wire: Wire, name: str) -> None:
+def test_a_new_epoch_starts_at_sequence_zero(wire: Wire, name: str) -> None:
     pid, _ = new_producer(wire)
     produce(wire, name, batch([b"v"], pid=pid, epoch=0, seq=0))
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=1, seq=1)).error_code == 45
@@ -160,7 +160,7 @@ def test_a_new_epoch_starts_at_zero(wire: Wire, name: str) -> None:
     assert produce(wire, name, batch([b"v"], pid=pid, epoch=0, seq=1)).error_code == 47
 
 
-def test_producer_ids_are_new_each_time(wire: Wire) -> None:
+def test_producer_ids_are_unique(wire: Wire) -> None:
     producers = [new_producer(wire) for _ in range(5)]
     assert len({pid for pid, _ in producers}) == 5
     assert {epoch for _, epoch in producers} == {0}
@@ -169,7 +169,7 @@ def test_producer_ids_are_new_each_time(wire: Wire) -> None:
 # ---- acks
 
 
-def test_acks_zero_gets_no_bytes_at_all(wire: Wire, name: str) -> None:
+def test_acks_zero_gets_no_response(wire: Wire, name: str) -> None:
     """The next response on the connection belongs to the next request, which also sees the record."""
     wire.post(produce_request(name, batch([b"silent"]), acks=0), expect_answer=False)
     wire.post(produce_request(name, batch([b"heard"]), acks=1))
@@ -190,13 +190,13 @@ def test_acks_zero_to_an_unknown_topic_closes_the_connection(wire: Wire, topic: 
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_other_acks_are_refused(wire: Wire, name: str, acks: int) -> None:
+def test_invalid_acks_are_refused(wire: Wire, name: str, acks: int) -> None:
     answer = produce(wire, name, batch([b"v"]), acks=acks)
     assert answer.error_code == ErrorCode.invalid_required_acks
     assert end_offset(wire, name) == 0
 
 
-def test_min_insync_replicas_never_asks_for_more_replicas_than_there_are(wire: Wire, create_topic: CreateTopic) -> None:
+def test_min_insync_replicas_is_capped_at_the_number_of_replicas(wire: Wire, create_topic: CreateTopic) -> None:
     """The bound is the smaller of min.insync.replicas and the number of replicas: one replica is enough here."""
     name = create_topic(config={"min.insync.replicas": "2"})
     assert produce(wire, name, batch([b"v"])).error_code == 0
@@ -232,7 +232,7 @@ BAD_BATCHES: dict[str, tuple[Callable[[], bytes], int | None]] = {
 
 
 @pytest.mark.parametrize("case", BAD_BATCHES)
-def test_bad_batches(wire: Wire, name: str, case: str) -> None:
+def test_invalid_batches_are_refused(wire: Wire, name: str, case: str) -> None:
     make, code = BAD_BATCHES[case]
     answer = produce(wire, name, make())
     assert answer.error_code != 0 if code is None else answer.error_code == code
@@ -241,24 +241,24 @@ def test_bad_batches(wire: Wire, name: str, case: str) -> None:
     assert produce(wire, name, batch([b"fine"])).base_offset == 0
 
 
-# The header is right and so is the checksum: only who opens the batch sees it. Apache answers 87 for a wrong record and
-# -1 for what does not decompress (its decompressor's exception escapes). Moldau does not open batches and gives them
-# back byte for byte: docs/decisions/004-batches-are-not-opened.md.
+# Header and checksum are valid: only a broker that opens the batch sees the error. Apache answers 87 for a wrong record
+# and -1 for a batch that does not decompress (its decompressor's exception escapes). Moldau does not open batches and
+# returns them byte for byte: docs/decisions/004-batches-are-not-opened.md.
 CRC_POSITION = 17
 BAD_INSIDE = {
     "record longer than the batch": lambda: batch([b"v"], body=b"\xfe\x0f" + bytes(5)),
     "record of negative length": lambda: batch([b"v"], body=b"\x01" + bytes(5)),
     "key longer than the record": lambda: batch([b"v"], body=b"\x0c\x00\x00\x00\x7e\x01\x00"),
-    "gzip that is not": lambda: batch([b"v"], body=b"not gzip at all", attributes=1),
-    "lz4 that is not": lambda: batch([b"v"], body=b"not lz4 at all", attributes=3),
-    "zstd that is not": lambda: batch([b"v"], body=b"not zstd at all", attributes=4),
-    "snappy that is not": lambda: batch([b"v"], body=b"\xff not snappy at all", attributes=2),
+    "invalid gzip": lambda: batch([b"v"], body=b"not gzip at all", attributes=1),
+    "invalid lz4": lambda: batch([b"v"], body=b"not lz4 at all", attributes=3),
+    "invalid zstd": lambda: batch([b"v"], body=b"not zstd at all", attributes=4),
+    "invalid snappy": lambda: batch([b"v"], body=b"\xff not snappy at all", attributes=2),
     "gzip cut short": lambda: batch([b"v"] * 9, body=compress("gzip", record(0, b"v"))[:-12], attributes=1),
 }
 
 
 @pytest.mark.parametrize("case", BAD_INSIDE)
-def test_what_is_inside_a_batch(wire: Wire, name: str, case: str) -> None:
+def test_invalid_records_inside_a_batch(wire: Wire, name: str, case: str) -> None:
     made = BAD_INSIDE[case]()
     answer = produce(wire, name, made)
     if "MOLDAU_TEST_BOOTSTRAP" in os.environ:
@@ -272,14 +272,14 @@ def test_what_is_inside_a_batch(wire: Wire, name: str, case: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_offset_deltas_with_a_hole(wire: Wire, name: str, codec: str) -> None:
+def test_offset_deltas_with_a_gap(wire: Wire, name: str, codec: str) -> None:
     """Apache accepts it uncompressed and fails (-1) on it compressed; refusing is allowed. Offsets have no gap."""
     answer = produce(wire, name, batch([b"v"] * 2, codec, body=record(0, b"v") + record(2, b"v")))
     assert answer.error_code in (0, -1, 87)
     assert end_offset(wire, name) == (2 if answer.error_code == 0 else 0)
 
 
-def test_bytes_after_the_batch_never_reach_the_log(wire: Wire, name: str) -> None:
+def test_bytes_after_a_batch_are_not_stored(wire: Wire, name: str) -> None:
     """Apache drops trailing bytes too short for a batch and keeps the batch; refusing both is allowed."""
     whole = batch([b"v"])
     answer = produce(wire, name, whole + b"tail!")
@@ -292,7 +292,7 @@ def test_null_records_are_refused(wire: Wire, name: str) -> None:
     assert produce(wire, name, None).error_code == ErrorCode.invalid_record
 
 
-def test_a_batch_over_max_message_bytes(wire: Wire, create_topic: CreateTopic) -> None:
+def test_a_batch_over_max_message_bytes_is_refused(wire: Wire, create_topic: CreateTopic) -> None:
     """The limit is on the batch as sent, header included and compressed."""
     name = create_topic(config={"max.message.bytes": "500"})
     exact = batch([b"x" * 431])
@@ -307,7 +307,7 @@ def test_a_batch_over_max_message_bytes(wire: Wire, create_topic: CreateTopic) -
     assert end_offset(wire, name) == 2
 
 
-def test_a_keyless_record_on_a_compacted_topic(wire: Wire, create_topic: CreateTopic) -> None:
+def test_a_keyless_record_on_a_compacted_topic_is_refused(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(config={"cleanup.policy": "compact"})
     answer = produce(wire, name, batch([b"a", b"b", b"c"], keys=[b"k", None, None]))
     assert answer.error_code == ErrorCode.invalid_record
@@ -315,14 +315,14 @@ def test_a_keyless_record_on_a_compacted_topic(wire: Wire, create_topic: CreateT
     assert produce(wire, name, batch([b"a"], keys=[b"k"])).base_offset == 0
 
 
-def test_a_far_future_timestamp_names_the_record(wire: Wire, name: str) -> None:
+def test_a_far_future_timestamp_is_refused_with_its_record_index(wire: Wire, name: str) -> None:
     now = now_ms()
     answer = produce(wire, name, batch([b"a", b"b"], timestamps=[now, now + 2 * HOUR_MS]))
     assert answer.error_code == ErrorCode.invalid_timestamp
     assert [error.batch_index for error in answer.record_errors] == [1]
 
 
-def test_a_very_old_timestamp_is_fine(wire: Wire, name: str) -> None:
+def test_a_very_old_timestamp_is_accepted(wire: Wire, name: str) -> None:
     assert produce(wire, name, batch([b"v"], timestamps=[1])).error_code == 0
 
 
@@ -344,23 +344,23 @@ def test_zstd_needs_produce_7(wire: Wire, name: str, version: int, code: int) ->
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_every_version_writes(wire: Wire, name: str, version: int) -> None:
+def test_every_version_of_produce(wire: Wire, name: str, version: int) -> None:
     assert produce(wire, name, batch([b"v"]), version=version).error_code == 0
 
 
-def test_by_topic_id(wire: Wire, name: str) -> None:
+def test_a_produce_by_topic_id(wire: Wire, name: str) -> None:
     assert produce(wire, topic_id(wire, name), batch([b"v"]), version=13).base_offset == 0
     assert produce(wire, uuid4(), batch([b"v"]), version=13).error_code == ErrorCode.unknown_topic_id
     assert produce(wire, None, batch([b"v"]), version=13).error_code == ErrorCode.unknown_topic_id
 
 
-def test_an_unknown_topic_or_partition(wire: Wire, name: str, topic: Callable[[], str]) -> None:
+def test_an_unknown_topic_or_partition_is_refused(wire: Wire, name: str, topic: Callable[[], str]) -> None:
     assert produce(wire, topic(), batch([b"v"])).error_code == ErrorCode.unknown_topic_or_partition
     assert produce(wire, name, batch([b"v"]), partition=1).error_code == ErrorCode.unknown_topic_or_partition
     assert produce(wire, name, batch([b"v"]), partition=-1).error_code == ErrorCode.unknown_topic_or_partition
 
 
-def test_partitions_fail_one_by_one(wire: Wire, create_topic: CreateTopic) -> None:
+def test_partitions_succeed_or_fail_independently(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
     partitions = [{"index": 0, "records": batch([b"v"])}, {"index": 1, "records": batch([b"v"], crc=1)}]
     partitions.append({"index": 9, "records": batch([b"v"])})
@@ -370,7 +370,7 @@ def test_partitions_fail_one_by_one(wire: Wire, create_topic: CreateTopic) -> No
     assert codes == {0: 0, 1: 2, 9: 3}
 
 
-def test_the_same_partition_twice_in_one_request(wire: Wire, name: str) -> None:
+def test_the_last_batch_of_a_duplicate_partition_is_written(wire: Wire, name: str) -> None:
     """The last one is written, and there is one response."""
     data = [{"name": name, "partition_data": [{"index": 0, "records": batch([v])} for v in (b"first", b"second")]}]
     answer = wire.ask(message("produce", 9, acks=-1, timeout=1000, topic_data=data))
@@ -380,5 +380,5 @@ def test_the_same_partition_twice_in_one_request(wire: Wire, name: str) -> None:
     assert end_offset(wire, name) == 1
 
 
-def test_nothing_to_write(wire: Wire) -> None:
+def test_a_produce_without_topics_is_answered(wire: Wire) -> None:
     assert wire.ask(message("produce", 9, acks=-1, timeout=1000, topic_data=[])).responses == ()

@@ -26,13 +26,13 @@ def init(wire: Wire, version: int = 4, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_gives_an_id(wire: Wire, version: int) -> None:
+def test_every_version_returns_a_producer_id(wire: Wire, version: int) -> None:
     answer = init(wire, version)
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     assert answer.producer_id >= 0
 
 
-def test_the_timeout_means_nothing_without_a_transactional_id(wire: Wire) -> None:
+def test_the_timeout_is_ignored_without_a_transactional_id(wire: Wire) -> None:
     assert init(wire, transaction_timeout=-1).error_code == 0
 
 
@@ -41,7 +41,7 @@ def test_an_empty_transactional_id_is_refused(wire: Wire) -> None:
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.invalid_request, -1, -1)
 
 
-def test_an_id_and_an_epoch_come_together(wire: Wire) -> None:
+def test_a_producer_id_without_its_epoch_is_refused(wire: Wire) -> None:
     """With both, a producer that requests a new epoch gets a new id instead: only transactions keep theirs."""
     assert init(wire, producer_id=5, producer_epoch=-1).error_code == ErrorCode.invalid_request
     assert init(wire, producer_id=-1, producer_epoch=5).error_code == ErrorCode.invalid_request
@@ -56,7 +56,7 @@ def active(wire: Wire, name: str, partition: int = 0) -> Any:
     return wire.ask(message("describe_producers", 0, topics=topics)).topics[0].partitions[0]
 
 
-def test_producers_of_a_partition(wire: Wire, name: str) -> None:
+def test_active_producers_of_a_partition(wire: Wire, name: str) -> None:
     assert active(wire, name).active_producers == ()
     produce(wire, name, batch([b"v"]))
     assert active(wire, name).active_producers == (), "a producer without an id leaves no trace"
@@ -71,7 +71,7 @@ def test_producers_of_a_partition(wire: Wire, name: str) -> None:
     assert {(state.coordinator_epoch, state.current_txn_start_offset) for state in shown.values()} == {(-1, -1)}
 
 
-def test_producers_of_what_is_not_there(wire: Wire, name: str, topic: Callable[[], str]) -> None:
+def test_producers_of_unknown_partitions_are_refused(wire: Wire, name: str, topic: Callable[[], str]) -> None:
     assert active(wire, name, 77).error_code == ErrorCode.unknown_topic_or_partition
     assert active(wire, topic()).error_code == ErrorCode.unknown_topic_or_partition
     assert active(wire, "not/valid").error_code == ErrorCode.invalid_topic_exception
@@ -93,7 +93,7 @@ def test_log_dirs(wire: Wire, name: str, version: int) -> None:
     assert (partition.offset_lag, partition.is_future_key) == (0, False)
 
 
-def test_log_dirs_of_nothing_unknown_and_all(wire: Wire, name: str, topic: Callable[[], str]) -> None:
+def test_log_dirs_of_unknown_no_and_all_topics(wire: Wire, name: str, topic: Callable[[], str]) -> None:
     """Missing topics are left out; an empty list requests only the directory, null everything in it."""
     assert log_dirs(wire, [{"topic": topic(), "partitions": [0]}]).topics == ()
     (shown,) = log_dirs(wire, [{"topic": name, "partitions": [0, 77]}]).topics

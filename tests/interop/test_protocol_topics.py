@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from batches import batch
 from kio.schema.errors import ErrorCode
+from patience import wait_until
 from protocol_requests import by_name, metadata, produce, topic_id
 from wire_client import Wire, message
 
@@ -47,7 +48,7 @@ def node(wire: Wire) -> int:
 # ---- CreateTopics
 
 
-def test_the_answer_tells_what_was_made(wire: Wire, topic: Callable[[], str]) -> None:
+def test_the_response_describes_the_created_topic(wire: Wire, topic: Callable[[], str]) -> None:
     name = topic()
     (shown,) = create(wire, new_topic(name, 3, configs=[{"name": "retention.ms", "value": "5000"}])).topics
     assert (shown.error_code, shown.name, shown.num_partitions, shown.replication_factor) == (0, name, 3, 1)
@@ -61,7 +62,7 @@ def test_the_answer_tells_what_was_made(wire: Wire, topic: Callable[[], str]) ->
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_every_version(wire: Wire, topic: Callable[[], str], version: int) -> None:
+def test_every_version_of_create(wire: Wire, topic: Callable[[], str], version: int) -> None:
     name = topic()
     assert code(wire, new_topic(name), version=version) == 0
     assert code(wire, new_topic(name), version=version) == ErrorCode.topic_already_exists
@@ -79,16 +80,16 @@ def test_validate_only_checks_and_creates_nothing(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ž", "a" * 250])
-def test_invalid_names(wire: Wire, name: str) -> None:
+def test_invalid_names_are_refused(wire: Wire, name: str) -> None:
     assert code(wire, new_topic(name)) == ErrorCode.invalid_topic_exception
 
 
-def test_the_longest_name(wire: Wire, topic: Callable[[], str]) -> None:
+def test_the_longest_name_is_accepted(wire: Wire, topic: Callable[[], str]) -> None:
     name = topic().ljust(249, "x")
     assert code(wire, new_topic(name)) == 0
 
 
-def test_names_that_collide_in_metrics(wire: Wire, topic: Callable[[], str]) -> None:
+def test_names_that_collide_in_metrics_are_refused(wire: Wire, topic: Callable[[], str]) -> None:
     """'.' and '_' become one character in metric names, so both cannot exist."""
     name = topic()
     assert code(wire, new_topic(f"{name}.a")) == 0
@@ -99,7 +100,9 @@ def test_names_that_collide_in_metrics(wire: Wire, topic: Callable[[], str]) -> 
     ("partitions", "replication", "expected"),
     [(0, 1, 37), (-2, 1, 37), (1, 0, 38), (1, -2, 38), (1, 5, 38), (-1, -1, 0), (-1, 1, 0), (1, -1, 0)],
 )
-def test_counts(wire: Wire, topic: Callable[[], str], partitions: int, replication: int, expected: int) -> None:
+def test_partition_and_replica_counts_are_checked(
+    wire: Wire, topic: Callable[[], str], partitions: int, replication: int, expected: int
+) -> None:
     assert code(wire, new_topic(topic(), partitions, replication)) == expected
 
 
@@ -109,15 +112,15 @@ def test_manual_assignment(wire: Wire, topic: Callable[[], str], node: int) -> N
     assert (shown.error_code, shown.num_partitions, shown.replication_factor) == (0, 3, 1)
 
 
-def test_manual_assignments_that_are_wrong(wire: Wire, topic: Callable[[], str], node: int) -> None:
+def test_invalid_manual_assignments_are_refused(wire: Wire, topic: Callable[[], str], node: int) -> None:
     wrong = {
-        "a broker that is not there": (assignment([NO_SUCH_BROKER]), -1, -1, 39),
+        "an unknown broker": (assignment([NO_SUCH_BROKER]), -1, -1, 39),
         "a broker twice": (assignment([node, node]), -1, -1, 39),
         "no broker": (assignment([]), -1, -1, 39),
         "partitions not from 0": ([{"partition_index": 1, "broker_ids": [node]}], -1, -1, 39),
         "a partition twice": ([{"partition_index": 0, "broker_ids": [node]}] * 2, -1, -1, 39),
-        "a count besides": (assignment([node]), 1, -1, 42),
-        "replication besides": (assignment([node]), -1, 1, 42),
+        "a partition count as well": (assignment([node]), 1, -1, 42),
+        "a replication factor as well": (assignment([node]), -1, 1, 42),
     }
     found = {
         case: code(wire, new_topic(topic(), partitions, replication, assignments=made))
@@ -141,11 +144,13 @@ def test_manual_assignments_that_are_wrong(wire: Wire, topic: Callable[[], str],
         ("compression.type", "zstd", 0),
     ],
 )
-def test_configs(wire: Wire, topic: Callable[[], str], key: str, value: str | None, expected: int) -> None:
+def test_topic_configs_are_checked(
+    wire: Wire, topic: Callable[[], str], key: str, value: str | None, expected: int
+) -> None:
     assert code(wire, new_topic(topic(), configs=[{"name": key, "value": value}])) == expected
 
 
-def test_a_name_twice_in_one_request(wire: Wire, topic: Callable[[], str]) -> None:
+def test_a_duplicate_name_is_refused(wire: Wire, topic: Callable[[], str]) -> None:
     name, other = topic(), topic()
     answer = create(wire, new_topic(name), new_topic(name), new_topic(other))
     assert {shown.name: int(shown.error_code) for shown in answer.topics} == {name: 42, other: 0}
@@ -187,11 +192,11 @@ def test_delete_by_name(wire: Wire, create_topic: CreateTopic) -> None:
     assert (again.error_code, again.name, again.topic_id) == (ErrorCode.unknown_topic_or_partition, name, None)
 
 
-def test_delete_unknown_id(wire: Wire) -> None:
+def test_deleting_an_unknown_id_is_refused(wire: Wire) -> None:
     assert delete(wire, {"name": None, "topic_id": uuid4()})[0].error_code == ErrorCode.unknown_topic_id
 
 
-def test_delete_with_both_name_and_id(wire: Wire, create_topic: CreateTopic) -> None:
+def test_deleting_by_both_or_neither_of_name_and_id_is_refused(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic()
     (shown,) = delete(wire, {"name": name, "topic_id": topic_id(wire, name)})
     assert shown.error_code == ErrorCode.invalid_request
@@ -200,7 +205,7 @@ def test_delete_with_both_name_and_id(wire: Wire, create_topic: CreateTopic) -> 
     assert exists(wire, name)
 
 
-def test_delete_the_same_twice(wire: Wire, create_topic: CreateTopic) -> None:
+def test_deleting_a_duplicate_topic_is_refused(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic()
     answers = delete(wire, by_name(name), by_name(name))
     assert {int(shown.error_code) for shown in answers} == {42}
@@ -217,9 +222,7 @@ def test_every_version_of_delete(wire: Wire, create_topic: CreateTopic, version:
 def test_partitions_of_a_deleted_topic_are_unknown(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic()
     delete(wire, by_name(name))
-    for _ in range(3000):
-        if not exists(wire, name):
-            break
+    wait_until(lambda: not exists(wire, name), "the topic is deleted")
     assert produce(wire, name, batch([b"v"])).error_code == ErrorCode.unknown_topic_or_partition
 
 
@@ -232,28 +235,26 @@ def extend(wire: Wire, *topics: dict[str, Any], validate_only: bool = False) -> 
     return [(shown.name, int(shown.error_code)) for shown in answer.results]
 
 
-def test_partitions_are_added_and_the_topic_echoed(wire: Wire, create_topic: CreateTopic) -> None:
+def test_partitions_are_added(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=1)
     assert extend(wire, {"name": name, "count": 3}) == [(name, 0)]
-    for _ in range(3000):
-        (shown,) = metadata(wire, [by_name(name)]).topics
-        if len(shown.partitions) == 3:
-            return
-    raise AssertionError("the partitions never came")
+    wait_until(lambda: len(metadata(wire, [by_name(name)]).topics[0].partitions) == 3, "the partitions are added")
 
 
 @pytest.mark.parametrize(("count", "expected"), [(2, 37), (1, 37), (0, 37), (-1, 37)])
-def test_counts_that_do_not_grow(wire: Wire, create_topic: CreateTopic, count: int, expected: int) -> None:
+def test_counts_that_add_no_partitions_are_refused(
+    wire: Wire, create_topic: CreateTopic, count: int, expected: int
+) -> None:
     name = create_topic(partitions=2)
     assert extend(wire, {"name": name, "count": count}) == [(name, expected)]
 
 
-def test_unknown_topic(wire: Wire, topic: Callable[[], str]) -> None:
+def test_adding_partitions_to_an_unknown_topic_is_refused(wire: Wire, topic: Callable[[], str]) -> None:
     name = topic()
     assert extend(wire, {"name": name, "count": 3}) == [(name, ErrorCode.unknown_topic_or_partition)]
 
 
-def test_assignments_must_fit(wire: Wire, create_topic: CreateTopic, node: int) -> None:
+def test_invalid_assignments_of_new_partitions_are_refused(wire: Wire, create_topic: CreateTopic, node: int) -> None:
     name = create_topic(partitions=1)
 
     def place(count: int, *brokers: list[int]) -> int:
@@ -277,6 +278,6 @@ def test_validate_only_adds_nothing(wire: Wire, create_topic: CreateTopic) -> No
     assert len(shown.partitions) == 1
 
 
-def test_a_topic_twice(wire: Wire, create_topic: CreateTopic) -> None:
+def test_adding_partitions_to_a_duplicate_topic_is_refused(wire: Wire, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=1)
     assert extend(wire, {"name": name, "count": 3}, {"name": name, "count": 4}) == [(name, ErrorCode.invalid_request)]

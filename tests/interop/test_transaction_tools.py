@@ -28,7 +28,7 @@ from moldau.testing import broker, cluster
 
 CreateTopic = Callable[..., str]
 Run = Callable[..., Result]
-Begin = Callable[..., "Begun"]
+Begin = Callable[..., "OpenTransaction"]
 EXTERNAL = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 TIMEOUT_MS = 120_000
@@ -63,11 +63,6 @@ def create_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -
 
 
 @pytest.fixture
-def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
-    return Tools(bootstrap, capsys, monkeypatch)
-
-
-@pytest.fixture
 def run(bootstrap: str) -> Run:
     """Return a function that runs the command line in this process, with the broker's address in the environment."""
 
@@ -79,7 +74,7 @@ def run(bootstrap: str) -> Run:
     return invoke
 
 
-class Begun:
+class OpenTransaction:
     """A transactional producer with an unused id and one record in each of some partitions."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -106,10 +101,10 @@ class Begun:
 @pytest.fixture
 def begin(bootstrap: str, create_topic: CreateTopic) -> Iterator[Begin]:
     """Begin transactions. None is left open: the tests' topics are deleted, and markers would wait for them."""
-    begun: list[Begun] = []
+    begun: list[OpenTransaction] = []
 
-    def one(partitions: int = 2, topic: str | None = None) -> Begun:
-        begun.append(Begun(bootstrap, topic or create_topic(partitions=2), partitions))
+    def one(partitions: int = 2, topic: str | None = None) -> OpenTransaction:
+        begun.append(OpenTransaction(bootstrap, topic or create_topic(partitions=2), partitions))
         return begun[-1]
 
     yield one
@@ -140,19 +135,19 @@ def leader(tools: Tools, topic: str, partition: int) -> str:
     return line.partition("Leader: ")[2].partition("\t")[0]
 
 
-def becomes(tools: Tools, transactional_id: str, wanted: str) -> None:
+def await_state(tools: Tools, transactional_id: str, wanted: str) -> None:
     wait_until(lambda: state(tools, transactional_id) == wanted, f"{transactional_id} is {wanted}")
 
 
-def open_at(tools: Tools, begun: Begun, partition: int = 0) -> list[str]:
+def open_at(tools: Tools, begun: OpenTransaction, partition: int = 0) -> list[str]:
     """Return the start offsets of the open transactions in a partition."""
     words = ("describe-producers", "--topic", begun.topic, "--partition", str(partition))
     described = rows(tools("transactions", *words).out)
     return [row["CurrentTransactionStartOffset"] for row in described if row["CurrentTransactionStartOffset"] != "None"]
 
 
-class TestKafkasTool:
-    def test_a_listing_and_its_filters(self, tools: Tools, begin: Begin) -> None:
+class TestKafkaTransactions:
+    def test_list_and_its_filters(self, tools: Tools, begin: Begin) -> None:
         begun = begin()
 
         def listed(*words: str) -> list[dict[str, str]]:
@@ -166,14 +161,14 @@ class TestKafkasTool:
         assert int(row["Coordinator"]) >= 0
         assert int(row["ProducerId"]) >= 0
         assert row in listed()
-        wait_until(lambda: row in listed("--duration-filter", "1"), "it has been open for longer")
+        wait_until(lambda: row in listed("--duration-filter", "1"), "it has been open for more than a millisecond")
         assert row not in listed("--duration-filter", "3600000")
         # The pattern has to match the whole id.
         assert listed("--transactional-id-pattern", begun.id[:-1]) == []
         begun.commit()
-        becomes(tools, begun.id, "CompleteCommit")
+        await_state(tools, begun.id, "CompleteCommit")
 
-    def test_a_pattern_that_is_none(self, tools: Tools) -> None:
+    def test_list_refuses_an_invalid_pattern(self, tools: Tools) -> None:
         outcome = tools("transactions", "list", "--transactional-id-pattern", "[")
         assert (outcome.status, outcome.out) == (1, "")
         assert outcome.err.startswith("Failed to list transactions: ListTransactions request sent to broker ")
@@ -181,7 +176,7 @@ class TestKafkasTool:
             " failed with an unexpected exception. Enable debug logging for additional detail.\n"
         )
 
-    def test_a_transaction_from_begin_to_end(self, tools: Tools, begin: Begin) -> None:
+    def test_describe_shows_a_transaction_from_begin_to_end(self, tools: Tools, begin: Begin) -> None:
         before_ms = time.time_ns() // 1_000_000
         begun = begin()
         outcome = tools("transactions", "describe", "--transactional-id", begun.id)
@@ -189,17 +184,18 @@ class TestKafkasTool:
         assert row["TransactionState"] == "Ongoing"
         assert row["TransactionTimeoutMs"] == str(TIMEOUT_MS)
         assert sorted(row["TopicPartitions"].split(",")) == [f"{begun.topic}-0", f"{begun.topic}-1"]
-        assert before_ms - 1000 <= int(row["CurrentTransactionStartTimeMs"]) <= time.time_ns() // 1_000_000
-        assert 0 <= int(row["TransactionDurationMs"]) < 60_000
+        now_ms = time.time_ns() // 1_000_000
+        assert before_ms - 1000 <= int(row["CurrentTransactionStartTimeMs"]) <= now_ms
+        assert 0 <= int(row["TransactionDurationMs"]) <= now_ms - before_ms + 1000
         begun.abort()
-        becomes(tools, begun.id, "CompleteAbort")
+        await_state(tools, begun.id, "CompleteAbort")
         (row,) = rows(tools("transactions", "describe", "--transactional-id", begun.id).out)
         assert row["TopicPartitions"] == ""
 
     @pytest.mark.parametrize(
         ("name", "why"), [("tools-nobody", "because the ID could not be found"), ("", "due to unexpected error")]
     )
-    def test_an_id_that_nobody_knows(self, tools: Tools, name: str, why: str) -> None:
+    def test_describe_reports_an_unknown_id(self, tools: Tools, name: str, why: str) -> None:
         assert tools("transactions", "describe", "--transactional-id", name) == (
             1,
             "",
@@ -207,7 +203,7 @@ class TestKafkasTool:
             f" transactionalId `{name}` failed {why}. Enable debug logging for additional detail.\n",
         )
 
-    def test_producers_of_a_partition(self, tools: Tools, begin: Begin) -> None:
+    def test_describe_producers_of_a_partition(self, tools: Tools, begin: Begin) -> None:
         begun = begin()
         begun.commit()
         begun.write(0, 0)
@@ -223,7 +219,7 @@ class TestKafkasTool:
         assert other["CurrentTransactionStartOffset"] == "None"
         assert describe_producers("--partition", "0", "--broker-id", leader(tools, begun.topic, 0)) == [row]
 
-    def test_places_that_are_not_there_are_told_at_once(self, tools: Tools, begin: Begin) -> None:
+    def test_unknown_topics_and_brokers_are_reported(self, tools: Tools, begin: Begin) -> None:
         begun = begin(1)
         not_hosted = "This server does not host this topic-partition.. Enable debug logging for additional detail.\n"
         absent = f"{begun.topic}-absent"
@@ -247,7 +243,7 @@ class TestKafkasTool:
             " detail.\n",
         )
 
-    def test_an_open_transaction_whose_coordinator_knows_it_does_not_hang(self, tools: Tools, begin: Begin) -> None:
+    def test_find_hanging_ignores_transactions_known_to_their_coordinator(self, tools: Tools, begin: Begin) -> None:
         begun = begin()
         for words in (
             f"--topic {begun.topic}",
@@ -258,7 +254,7 @@ class TestKafkasTool:
             found = tools("transactions", "find-hanging", "--max-transaction-timeout", "0", *words.split())
             assert found == (0, HANGING, ""), words
 
-    def test_an_abort_by_offset_frees_one_partition(self, tools: Tools, begin: Begin) -> None:
+    def test_abort_by_offset_ends_the_transaction_in_one_partition(self, tools: Tools, begin: Begin) -> None:
         begun = begin()
         place = ("--topic", begun.topic, "--partition", "0")
         assert tools("transactions", "abort", *place, "--start-offset", "9") == (
@@ -272,7 +268,7 @@ class TestKafkasTool:
         words = ("--offset", "earliest", "--isolation-level", "read_committed", "--timeout-ms", "1000")
         assert tools("console_consumer", *place, *words).out == ""
 
-    def test_an_abort_by_producer_as_older_brokers_want_it(self, tools: Tools, begin: Begin) -> None:
+    def test_abort_by_producer_id_and_epoch(self, tools: Tools, begin: Begin) -> None:
         begun = begin()
         place = ("--topic", begun.topic, "--partition", "1")
         (row,) = rows(tools("transactions", "describe-producers", *place).out)
@@ -280,7 +276,7 @@ class TestKafkasTool:
         assert tools("transactions", "abort", *place, *named, "--coordinator-epoch", "-1") == (0, "", "")
         assert (open_at(tools, begun), open_at(tools, begun, 1)) == (["0"], [])
 
-    def test_an_abort_by_an_epoch_that_is_past(self, tools: Tools, begin: Begin) -> None:
+    def test_abort_with_a_stale_epoch_is_refused(self, tools: Tools, begin: Begin) -> None:
         begun = begin(1)
         begun.commit()
         place = ("--topic", begun.topic, "--partition", "0")
@@ -301,7 +297,7 @@ class TestKafkasTool:
             " epoch. Enable debug logging for additional detail.\n",
         )
 
-    def test_a_terminated_producer_is_fenced(self, tools: Tools, begin: Begin) -> None:
+    def test_force_terminate_fences_the_producer(self, tools: Tools, begin: Begin) -> None:
         begun = begin()
         assert tools("transactions", "forceTerminateTransaction", "--transactionalId", begun.id) == (0, "", "")
         assert (open_at(tools, begun), open_at(tools, begun, 1)) == ([], [])
@@ -310,13 +306,14 @@ class TestKafkasTool:
         assert fenced.value.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
-class TestOurs:
-    def test_a_listing(self, run: Run, begin: Begin) -> None:
+class TestMoldauTransaction:
+    def test_list(self, run: Run, begin: Begin) -> None:
+        before_s = time.time()
         begun = begin()
         (row,) = json.loads(run("list", "--match", begun.id, "--format", "json").stdout)
         assert row["transactional_id"] == begun.id
         assert (row["state"], row["partitions"]) == ("Ongoing", 2)
-        assert 0 <= row["open_seconds"] < 60
+        assert 0 <= row["open_seconds"] <= time.time() - before_s + 1
         assert begun.id in run("list", "--open").stdout
         assert begun.id in run("list", "--state", "ongoing").stdout
         assert begun.id not in run("list", "--longer-than", "1h").stdout
@@ -327,7 +324,7 @@ class TestOurs:
         assert run("list", "--match", f"{begun.id}-not").stdout == "no such transactions\n"
         assert run("list", "--match", "[", status=1).stderr == "moldau: --match [: not a regular expression\n"
 
-    def test_a_transaction_and_where_readers_wait(self, run: Run, begin: Begin) -> None:
+    def test_describe_shows_where_readers_wait(self, run: Run, begin: Begin) -> None:
         begun = begin()
         begun.commit()
         begun.write(1)
@@ -347,25 +344,27 @@ class TestOurs:
         assert "has no partition 7; it has 0 to 1" in run("producers", begun.topic, "-p", "7", status=1).stderr
         assert "no broker 97; " in run("producers", begun.topic, "--broker", "97", status=1).stderr
 
-    def test_nothing_hangs_that_a_coordinator_waits_for(self, run: Run, tools: Tools, begin: Begin) -> None:
+    def test_hanging_ignores_transactions_known_to_their_coordinator(
+        self, run: Run, tools: Tools, begin: Begin
+    ) -> None:
         begun = begin()
         assert run("hanging", begun.topic, "--longer-than", "0s").stdout == "no transaction hangs\n"
         words = ("hanging", begun.topic, "--longer-than", "0s", "--broker", leader(tools, begun.topic, 0))
         assert run(*words, "--format", "json").stdout == "[]\n"
         assert "no topic tools-nowhere; " in run("hanging", "tools-nowhere", status=1).stderr
 
-    def test_an_abort_of_an_id(self, run: Run, tools: Tools, begin: Begin) -> None:
+    def test_abort_by_transactional_id(self, run: Run, tools: Tools, begin: Begin) -> None:
         begun = begin()
         assert run("abort", begun.id, "--yes").stdout == f"aborted the transaction of {begun.id}\n"
         assert (open_at(tools, begun), open_at(tools, begun, 1)) == ([], [])
         assert f"{begun.id} has no open transaction" in run("abort", begun.id, status=1).stderr
 
-    def test_an_abort_does_not_make_an_id_that_nobody_knew(self, run: Run) -> None:
+    def test_abort_does_not_create_an_unknown_id(self, run: Run) -> None:
         unknown = f"tools-{uuid.uuid4().hex[:12]}"
         assert f"no transactional id {unknown}; " in run("abort", unknown, status=1).stderr
         assert run("list", "--match", unknown).stdout == "no such transactions\n"
 
-    def test_an_abort_in_one_partition(self, run: Run, tools: Tools, begin: Begin) -> None:
+    def test_abort_in_one_partition(self, run: Run, tools: Tools, begin: Begin) -> None:
         begun = begin()
         assert (
             "no open transaction begins at offset 5 of"
@@ -387,7 +386,9 @@ class TestOtherTools:
         place = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--timeout-ms", PATIENCE_MS)
         return tools("console_consumer", *place, *words).lines
 
-    def test_read_committed_leaves_out_what_was_aborted_and_what_is_open(self, tools: Tools, begin: Begin) -> None:
+    def test_console_consumer_read_committed_skips_aborted_and_open_transactions(
+        self, tools: Tools, begin: Begin
+    ) -> None:
         begun = begin(1)
         begun.commit()
         begun.write(0, value="aborted")
@@ -403,7 +404,7 @@ class TestOtherTools:
         place = ("--topic", begun.topic, "--partition", "0")
         assert tools("console_consumer", *place, *words).out == ""
 
-    def test_the_transaction_log_can_be_read(self, bootstrap: str, tools: Tools, begin: Begin) -> None:
+    def test_console_consumer_reads_the_transaction_log(self, bootstrap: str, tools: Tools, begin: Begin) -> None:
         begun = begin(1)
         client = Cluster(bootstrap, {})
         log = client.topic("__transaction_state")
@@ -431,21 +432,21 @@ class TestOtherTools:
         formatter = ("--formatter", "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter")
         return objects(tools("console_consumer", *place, *formatter, "--max-messages", str(end - begin)).out)
 
-    def test_the_performance_test_writes_in_transactions(self, tools: Tools, create_topic: CreateTopic) -> None:
+    def test_producer_perf_test_writes_in_transactions(self, tools: Tools, create_topic: CreateTopic) -> None:
         topic, name = create_topic(), f"tools-{uuid.uuid4().hex[:12]}"
         outcome = tools(
             "producer_perf", "--topic", topic, "--num-records", "300", "--record-size", "10", "--throughput", "1000",
             "--transactional-id", name, "--transaction-duration-ms", "100",
         )  # fmt: skip
         assert (outcome.status, outcome.lines[-1].split(",")[0]) == (0, "300 records sent")
-        becomes(tools, name, "CompleteCommit")
+        await_state(tools, name, "CompleteCommit")
         read = self.consumed(tools, topic, "--isolation-level", "read_committed", "--max-messages", "300")
         assert len(read) == 300
         # At least two transactions: each has a marker after its records.
         ends = tools("get_offsets", "--topic", topic).out.strip().rpartition(":")[2]
         assert int(ends) >= 302
 
-    def test_the_feature_is_shown(self, tools: Tools) -> None:
+    def test_features_shows_transaction_version(self, tools: Tools) -> None:
         (line,) = (line for line in tools("features", "describe").lines if "transaction.version" in line)
         assert [word for word in line.split() if word.isdigit()][:3] == ["0", "2", "2"]
 
@@ -459,7 +460,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_program_is_there_under_its_name(bootstrap: str) -> None:
+def test_kafka_transactions_sh_runs(bootstrap: str) -> None:
     outcome = shell(f"bin/kafka-transactions.sh --bootstrap-server {bootstrap} find-hanging")
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err.startswith("The `find-hanging` command requires either --topic or --broker-id ")
@@ -474,12 +475,12 @@ def java(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
 @pytest.mark.skipif(not shutil.which("java"), reason="no java on the PATH")
-class TestBesideApacheKafkas:
+class TestComparedToApacheKafka:
     def test_kafka_transactions(self, bootstrap: str, tools: Tools, begin: Begin) -> None:
         begun = begin()
         ended = begin(topic=begun.topic)
         ended.commit()
-        becomes(tools, ended.id, "CompleteCommit")
+        await_state(tools, ended.id, "CompleteCommit")
         for words in (
             f"list --transactional-id-pattern {begun.id}|{ended.id}",
             f"describe-producers --topic {begun.topic} --partition 0",
@@ -494,7 +495,7 @@ class TestBesideApacheKafkas:
     @pytest.mark.moldau_only
     def test_dump_log(self, tools: Tools) -> None:
         with broker() as running:
-            begun = Begun(running.bootstrap_servers, "dumped", 1)
+            begun = OpenTransaction(running.bootstrap_servers, "dumped", 1)
             begun.abort()
             begun.write(0)
             begun.commit()

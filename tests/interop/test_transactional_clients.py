@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import transactional_libraries
-from clients import confluent_producer
+from clients import write_values
 from patience import PATIENCE_S
 from transaction_requests import describe_producers, fetch_offset, new_transactional_producer, until
 from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
@@ -31,7 +31,7 @@ def transactional_id() -> str:
 
 
 @pytest.fixture(autouse=True)
-def forgiven() -> Iterator[None]:
+def unclosed_sockets_are_collected() -> Iterator[None]:
     """Collect sockets that kafka-python forgets to close, without a warning."""
     yield
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
@@ -39,16 +39,9 @@ def forgiven() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def calls_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No node dies here, so no call needs a second try."""
     monkeypatch.setattr(transactional_libraries, "TRY_S", PATIENCE_S)
-
-
-def write_plainly(bootstrap: str, topic: str, values: list[bytes], partitions: int = 1) -> None:
-    producer = confluent_producer(bootstrap)
-    for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(PATIENCE_S) == 0
 
 
 def read_to_the_end(reading: str, bootstrap: str, topic: str) -> list[bytes]:
@@ -66,7 +59,7 @@ def read_to_the_end(reading: str, bootstrap: str, topic: str) -> list[bytes]:
     return [each.value for each in found[:-1]]
 
 
-def test_what_one_library_commits_all_read_and_what_it_aborts_none(
+def test_all_libraries_read_committed_and_skip_aborted_transactions(
     bootstrap: str, create_topic: CreateTopic, transactional_id: str, library: str
 ) -> None:
     topic = create_topic()
@@ -79,18 +72,18 @@ def test_what_one_library_commits_all_read_and_what_it_aborts_none(
                 writer.commit()
             else:
                 writer.abort()
-    write_plainly(bootstrap, topic, [END])
+    write_values(bootstrap, topic, [END])
     for reading in LIBRARIES:
         found = read_to_the_end(reading, bootstrap, topic)
         assert found == [f"{number}{place}".encode() for number in (0, 2, 5) for place in "abc"], reading
 
 
-def test_nothing_of_an_open_transaction_is_read_and_readers_wait_for_it(
+def test_readers_wait_for_an_open_transaction(
     bootstrap: str, create_topic: CreateTopic, transactional_id: str, library: str
 ) -> None:
-    """Nor later records, transactional or not, until the successor ends the transaction."""
+    """Neither its records nor later ones, transactional or not, are read until the successor ends the transaction."""
     topic = create_topic()
-    write_plainly(bootstrap, topic, [b"before"])
+    write_values(bootstrap, topic, [b"before"])
     reader = LIBRARIES[library].input(bootstrap, f"reader-{uuid.uuid4().hex[:8]}", topic)
     found: list[bytes] = []
 
@@ -104,7 +97,7 @@ def test_nothing_of_an_open_transaction_is_read_and_readers_wait_for_it(
             writer.send(topic, b"never")
             with Wire(bootstrap) as wire:
                 until(lambda: open_producers(wire, topic), lambda ids: len(ids) == 1, "it is written")
-            write_plainly(bootstrap, topic, [b"after"])
+            write_values(bootstrap, topic, [b"after"])
             until(seen, lambda values: bool(values), "something is read")
             assert [*seen(), *reader.poll()] == [b"before"]
         with LIBRARIES[library].writer(bootstrap, transactional_id):
@@ -134,11 +127,11 @@ def test_a_second_instance_fences_the_first(
             second.begin()
             second.send(topic, b"of the second")
             second.commit()
-    write_plainly(bootstrap, topic, [END])
+    write_values(bootstrap, topic, [END])
     assert read_to_the_end(library, bootstrap, topic) == [b"of the second"]
 
 
-def test_offsets_count_when_their_transaction_does(
+def test_offsets_are_committed_with_their_transaction(
     bootstrap: str, wire: Wire, create_topic: CreateTopic, transactional_id: str, library: str
 ) -> None:
     topic, output, group = create_topic(), create_topic(), f"group-{transactional_id}"
@@ -147,7 +140,7 @@ def test_offsets_count_when_their_transaction_does(
         return until(
             lambda: fetch_offset(wire, group, topic, require_stable=True),
             lambda answer: answer.error_code == 0,
-            "nothing pends",
+            "no offset is pending",
         ).committed_offset  # type: ignore[no-any-return]
 
     with LIBRARIES[library].writer(bootstrap, transactional_id) as writer:
@@ -162,7 +155,7 @@ def test_offsets_count_when_their_transaction_does(
             assert committed() == expected
 
 
-def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
+def test_a_transaction_that_times_out_is_aborted(
     bootstrap: str, wire: Wire, create_topic: CreateTopic, transactional_id: str, library: str
 ) -> None:
     """The producer then gets an error of its library's kind; none of its records are visible."""
@@ -175,7 +168,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_under_its_producer(
         with pytest.raises(kind.errors):  # noqa: PT012
             writer.send(topic, b"too late")
             writer.commit()
-    write_plainly(bootstrap, topic, [END])
+    write_values(bootstrap, topic, [END])
     assert read_to_the_end(library, bootstrap, topic) == []
 
 
@@ -183,7 +176,7 @@ def await_copy(wire: Wire, copier: Copier | CopierProcess, source: str, target: 
     until(
         lambda: (copier.fault, fetch_offset(wire, group_of(target), source).committed_offset),
         lambda state: state[0] is not None or state[1] == count,
-        "all is copied",
+        "all records are copied",
     )
 
 
@@ -192,29 +185,29 @@ def test_a_copy_is_exact_although_every_third_transaction_is_aborted(
 ) -> None:
     source, target = create_topic(), create_topic()
     values = [b"%d" % number for number in range(400)]
-    write_plainly(bootstrap, source, values)
+    write_values(bootstrap, source, values)
     with Copier(library, bootstrap, source, target, 1, abort_every=3) as copier:
         await_copy(wire, copier, source, target, len(values))
     assert copier.errors == []
     assert copier.begun > copier.committed
-    write_plainly(bootstrap, target, [END])
+    write_values(bootstrap, target, [END])
     assert read_to_the_end(library, bootstrap, target) == [copied(value) for value in values]
 
 
 @needs_java
-def test_a_java_copier_that_is_fenced_begins_anew_and_copies_exactly(
+def test_a_fenced_java_copier_restarts_and_copies_exactly(
     bootstrap: str, wire: Wire, create_topic: CreateTopic
 ) -> None:
     source, target = create_topic(), create_topic()
     values = [b"%d" % number for number in range(800)]
-    write_plainly(bootstrap, source, values[:400])
+    write_values(bootstrap, source, values[:400])
     with java_copier(bootstrap, source, target) as copier:
         await_copy(wire, copier, source, target, 400)
         assert copier.errors == []
         new_transactional_producer(wire, transactional_id_of(target))
-        write_plainly(bootstrap, source, values[400:])
+        write_values(bootstrap, source, values[400:])
         await_copy(wire, copier, source, target, 800)
         assert any("ProducerFencedException" in each for each in copier.errors), copier.errors
-    write_plainly(bootstrap, target, [END])
+    write_values(bootstrap, target, [END])
     for reading in LIBRARIES:
         assert read_to_the_end(reading, bootstrap, target) == [copied(value) for value in values], reading

@@ -55,7 +55,7 @@ def bootstrap(three: TestCluster) -> str:
 
 
 @pytest.fixture(autouse=True)
-def all_back(three: TestCluster) -> Iterator[None]:
+def all_nodes_run_again(three: TestCluster) -> Iterator[None]:
     """Restart all nodes after a failed test."""
     yield
     for node_id, node in three.nodes.items():
@@ -108,7 +108,7 @@ def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str)
             raise copier.fault
         return {partition for partition, _ in sender.acked[start:]}
 
-    wait_until(lambda: len(fresh()) == PARTITIONS, f"all partitions are fed {what}")
+    wait_until(lambda: len(fresh()) == PARTITIONS, f"records are written to all partitions {what}")
     last = dict(sender.acked[start:])
 
     def is_copied() -> bool:
@@ -116,10 +116,10 @@ def await_copied(sender: Feed, copier: CopierProcess, output: Output, what: str)
         fresh()
         return all(copied(b"%d" % number) in values[partition] for partition, number in last.items())
 
-    wait_until(is_copied, f"what was fed is copied {what}, after {copier.errors}")
+    wait_until(is_copied, f"the records are copied {what}, after {copier.errors}")
 
 
-def end_of(bootstrap: str, target: str) -> dict[int, list[bytes]]:
+def read_to_the_end(bootstrap: str, target: str) -> dict[int, list[bytes]]:
     """Return all committed records from the beginning to a mark that is written now."""
     producer = confluent_producer(bootstrap)
     for partition in range(PARTITIONS):
@@ -131,7 +131,7 @@ def end_of(bootstrap: str, target: str) -> dict[int, list[bytes]]:
 
 
 @pytest.mark.parametrize("library", COPIERS)
-def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
+def test_each_record_is_copied_once_and_in_order_whichever_node_is_killed(
     three: TestCluster, bootstrap: str, admin: AdminClient, library: str
 ) -> None:
     name = f"copy-{uuid.uuid4().hex[:8]}"
@@ -153,6 +153,6 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
             await_in_sync(admin, target, PARTITIONS)
         sender.close()
         fed = {p: [copied(b"%d" % number) for at, number in sender.acked if at == p] for p in range(PARTITIONS)}
-        wait_until(lambda: all(len(output.read()[p]) >= len(fed[p]) for p in fed), "all is copied")
-    assert end_of(servers, target) == fed
+        wait_until(lambda: all(len(output.read()[p]) >= len(fed[p]) for p in fed), "all records are copied")
+    assert read_to_the_end(servers, target) == fed
     assert output.values == fed

@@ -1,4 +1,4 @@
-"""The writers and inputs of the three libraries: one that cannot start leaves nothing behind."""
+"""The helpers in transactional_libraries.py: a writer or input that cannot start leaves no thread or client behind."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def closed_port() -> str:
 
 
 @pytest.mark.parametrize("client", [AioKafkaWriter, lambda bootstrap, name: AioKafkaInput(bootstrap, name, "topic")])
-def test_a_client_of_aiokafka_that_cannot_start_ends_its_thread(client: Any, closed_port: str) -> None:
+def test_an_aiokafka_client_that_cannot_start_ends_its_thread(client: Any, closed_port: str) -> None:
     before = threading.enumerate()
     with pytest.raises(KafkaConnectionError):
         client(closed_port, "name")
     assert [thread for thread in threading.enumerate() if thread not in before] == []
 
 
-def test_a_producer_of_kafka_python_that_cannot_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kafka_python_producer_that_cannot_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     class StuckProducer:
@@ -52,10 +52,10 @@ def test_a_producer_of_kafka_python_that_cannot_start_is_closed(monkeypatch: pyt
     assert calls == ["close"]
 
 
-def test_a_consumer_made_for_offsets_is_closed_also_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_consumer_for_sending_offsets_is_closed_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    class Lent:
+    class StubClient:
         def __init__(self, _: dict[str, Any]) -> None:
             pass
 
@@ -71,8 +71,8 @@ def test_a_consumer_made_for_offsets_is_closed_also_after_an_error(monkeypatch: 
         def close(self) -> None:
             calls.append("close")
 
-    monkeypatch.setattr(transactional_libraries, "Producer", Lent)
-    monkeypatch.setattr(transactional_libraries, "Consumer", Lent)
+    monkeypatch.setattr(transactional_libraries, "Producer", StubClient)
+    monkeypatch.setattr(transactional_libraries, "Consumer", StubClient)
     with pytest.raises(ValueError, match="of the test"):
         ConfluentWriter("localhost:9092", "id").send_offsets({}, "group")
     assert calls == ["close"]

@@ -32,7 +32,7 @@ from wire_client import ConnectionEnded, Wire
 from moldau.testing import TestCluster, cluster
 
 pytestmark = pytest.mark.moldau_only
-NOT_HERE = BUSY | ELSEWHERE | {ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition}
+RETRIABLE = BUSY | ELSEWHERE | {ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def bootstrap(three: TestCluster) -> str:
 
 
 @pytest.fixture(autouse=True)
-def all_back(three: TestCluster) -> Iterator[None]:
+def all_nodes_run_again(three: TestCluster) -> Iterator[None]:
     yield
     for node_id, node in three.nodes.items():
         if not node.is_running:
@@ -61,7 +61,7 @@ def topic(three: TestCluster, admin: AdminClient) -> str:
     return name
 
 
-class Asker:
+class RoutingClient:
     """Sends requests to the current leader or coordinator, and retries while that changes."""
 
     def __init__(self, three: TestCluster) -> None:
@@ -77,7 +77,7 @@ class Asker:
             node_id = find(self.any_address())
             return node_id if node_id > 0 and self.three.nodes[node_id].is_running else -1
 
-        return until(found, lambda node_id: node_id > 0, "somebody is responsible")
+        return until(found, lambda node_id: node_id > 0, "the leader or coordinator runs")
 
     def ask(self, find: Callable[[str], int], call: Callable[[Wire], Any], code: Callable[[Any], Any]) -> Any:
         def attempt() -> Any:
@@ -87,7 +87,9 @@ class Asker:
             except (ConnectionEnded, OSError):
                 return None
 
-        return until(attempt, lambda answer: answer is not None and code(answer) not in NOT_HERE, "it is answered")
+        return until(
+            attempt, lambda answer: answer is not None and code(answer) not in RETRIABLE, "the request is answered"
+        )
 
     def coordinator(self, transactional_id: str) -> Callable[[str], int]:
         return lambda address: coordinator_of(address, transactional_id, TRANSACTION_KEY)
@@ -141,8 +143,8 @@ class Asker:
 
 
 @pytest.fixture
-def asker(three: TestCluster) -> Asker:
-    return Asker(three)
+def client(three: TestCluster) -> RoutingClient:
+    return RoutingClient(three)
 
 
 @pytest.fixture
@@ -151,43 +153,43 @@ def transactional_id() -> str:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_open_transaction_survives_its_coordinator(
-    three: TestCluster, asker: Asker, topic: str, transactional_id: str, committed: bool
+def test_an_open_transaction_survives_the_death_of_its_coordinator(
+    three: TestCluster, client: RoutingClient, topic: str, transactional_id: str, committed: bool
 ) -> None:
-    producer = asker.begin(transactional_id)
-    assert asker.send(producer, topic).error_code == 0
-    three.kill(asker.node_of(asker.coordinator(transactional_id)))
-    assert asker.send(producer, topic, seq=1).error_code == 0
-    answer = asker.end(producer, committed)
+    producer = client.begin(transactional_id)
+    assert client.send(producer, topic).error_code == 0
+    three.kill(client.node_of(client.coordinator(transactional_id)))
+    assert client.send(producer, topic, seq=1).error_code == 0
+    answer = client.end(producer, committed)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.none, producer.epoch + 1)
-    until(lambda: asker.offsets(topic), lambda found: found == (3, 3), "the marker is written")
-    again = asker.end(producer, committed)
+    until(lambda: client.offsets(topic), lambda found: found == (3, 3), "the marker is written")
+    again = client.end(producer, committed)
     assert (again.error_code, again.producer_epoch) == (ErrorCode.none, producer.epoch + 1)
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_after_a_coordinator_died_before_the_last_marker_the_next_one_writes_it(
-    three: TestCluster, asker: Asker, admin: AdminClient, transactional_id: str, committed: bool
+def test_the_next_coordinator_writes_a_missing_marker(
+    three: TestCluster, client: RoutingClient, admin: AdminClient, transactional_id: str, committed: bool
 ) -> None:
     """The partition's only replica is down when the transaction is decided: the marker has to wait until after the
     coordinator has died."""
-    producer = asker.begin(transactional_id)
-    coordinator = asker.node_of(asker.coordinator(transactional_id))
-    topic = lonely_topic(three, asker, admin, coordinator)
-    leader = asker.node_of(asker.leader(topic))
-    assert asker.send(producer, topic).error_code == 0
+    producer = client.begin(transactional_id)
+    coordinator = client.node_of(client.coordinator(transactional_id))
+    topic = topic_with_one_replica(three, client, admin, coordinator)
+    leader = client.node_of(client.leader(topic))
+    assert client.send(producer, topic).error_code == 0
     three.kill(leader)
-    assert asker.end(producer, committed).error_code == 0
-    assert asker.state(transactional_id) == ("PrepareCommit" if committed else "PrepareAbort")
+    assert client.end(producer, committed).error_code == 0
+    assert client.state(transactional_id) == ("PrepareCommit" if committed else "PrepareAbort")
     three.restart(leader, wait=False)
     three.kill(coordinator)
     wanted = "CompleteCommit" if committed else "CompleteAbort"
-    until(lambda: asker.state(transactional_id), lambda state: state == wanted, "it is completed")
-    assert asker.offsets(topic) in ((2, 2), (3, 3)), "who comes after does not know whether the marker was written"
+    until(lambda: client.state(transactional_id), lambda state: state == wanted, "it is completed")
+    assert client.offsets(topic) in ((2, 2), (3, 3)), "the next coordinator cannot know whether the marker was written"
 
 
-def lonely_topic(three: TestCluster, asker: Asker, admin: AdminClient, but: int) -> str:
-    """Create a topic with one replica on another node than that."""
+def topic_with_one_replica(three: TestCluster, client: RoutingClient, admin: AdminClient, but: int) -> str:
+    """Create a topic whose only replica is not on node `but`."""
     name = f"tx-lonely-{uuid.uuid4().hex[:8]}"
     place = next(node_id for node_id in three.nodes if node_id != but)
     admin.create_topics([NewTopic(name, 1, replica_assignment=[[place]])])[name].result(PATIENCE_S)
@@ -196,53 +198,53 @@ def lonely_topic(three: TestCluster, asker: Asker, admin: AdminClient, but: int)
 
 
 def test_a_transaction_times_out_even_if_its_coordinator_dies(
-    three: TestCluster, asker: Asker, topic: str, transactional_id: str
+    three: TestCluster, client: RoutingClient, topic: str, transactional_id: str
 ) -> None:
-    producer = asker.begin(transactional_id, transaction_timeout=2000)
-    assert asker.send(producer, topic).error_code == 0
-    three.kill(asker.node_of(asker.coordinator(transactional_id)))
-    until(lambda: asker.offsets(topic), lambda found: found == (2, 2), "it is aborted")
-    assert asker.send(producer, topic, seq=1).error_code == ErrorCode.invalid_producer_epoch
+    producer = client.begin(transactional_id, transaction_timeout=2000)
+    assert client.send(producer, topic).error_code == 0
+    three.kill(client.node_of(client.coordinator(transactional_id)))
+    until(lambda: client.offsets(topic), lambda found: found == (2, 2), "it is aborted")
+    assert client.send(producer, topic, seq=1).error_code == ErrorCode.invalid_producer_epoch
 
 
 def test_a_repeated_batch_is_written_once_even_if_the_leader_dies(
-    three: TestCluster, asker: Asker, topic: str, transactional_id: str
+    three: TestCluster, client: RoutingClient, topic: str, transactional_id: str
 ) -> None:
-    producer = asker.begin(transactional_id)
-    assert [asker.send(producer, topic, seq).base_offset for seq in range(3)] == [0, 1, 2]
-    three.kill(asker.node_of(asker.leader(topic)))
-    assert [asker.send(producer, topic, seq).base_offset for seq in (1, 2, 3)] == [1, 2, 3]
-    assert asker.offsets(topic) == (0, 4)
-    assert asker.end(producer, committed=True).error_code == 0
-    until(lambda: asker.offsets(topic), lambda found: found == (5, 5), "the marker is written")
+    producer = client.begin(transactional_id)
+    assert [client.send(producer, topic, seq).base_offset for seq in range(3)] == [0, 1, 2]
+    three.kill(client.node_of(client.leader(topic)))
+    assert [client.send(producer, topic, seq).base_offset for seq in (1, 2, 3)] == [1, 2, 3]
+    assert client.offsets(topic) == (0, 4)
+    assert client.end(producer, committed=True).error_code == 0
+    until(lambda: client.offsets(topic), lambda found: found == (5, 5), "the marker is written")
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_offsets_stay_pending_even_if_the_group_coordinator_dies(
-    three: TestCluster, asker: Asker, topic: str, transactional_id: str, committed: bool
+    three: TestCluster, client: RoutingClient, topic: str, transactional_id: str, committed: bool
 ) -> None:
     group = f"group-{transactional_id}"
-    producer = asker.begin(transactional_id)
-    find = asker.group_coordinator(group)
+    producer = client.begin(transactional_id)
+    find = client.group_coordinator(group)
 
     def commit(wire: Wire) -> ErrorCode:
         (code,) = commit_offsets(wire, producer, group, {(topic, 0): 5}, version=5).values()
         return code
 
-    assert asker.ask(find, commit, lambda code: code) == ErrorCode.none
-    three.kill(asker.node_of(find))
+    assert client.ask(find, commit, lambda code: code) == ErrorCode.none
+    three.kill(client.node_of(find))
 
     def stable(wire: Wire) -> Any:
         try:
             return fetch_offset(wire, group, topic, require_stable=True)
-        except AssertionError:  # the group itself does not exist yet
+        except AssertionError:  # an error of the whole group: its coordinator is not ready
             return None
 
-    assert asker.ask(find, stable, lambda one: one.error_code).error_code == ErrorCode.unstable_offset_commit
-    assert asker.end(producer, committed).error_code == 0
+    assert client.ask(find, stable, lambda one: one.error_code).error_code == ErrorCode.unstable_offset_commit
+    assert client.end(producer, committed).error_code == 0
     found = until(
-        lambda: asker.ask(find, stable, lambda one: one.error_code),
+        lambda: client.ask(find, stable, lambda one: one.error_code),
         lambda answer: answer.error_code == 0,
-        "nothing pends",
+        "no offset is pending",
     )
     assert found.committed_offset == (5 if committed else -1)

@@ -35,7 +35,7 @@ from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
 TIMEOUT_MAX_MS = 900_000
-NOBODY = 1 << 40
+UNKNOWN_PRODUCER_ID = 1 << 40
 """A producer id that no broker has assigned yet."""
 
 
@@ -60,7 +60,7 @@ def producer(wire: Wire, transactional_id: str) -> TransactionalProducer:
 
 @pytest.mark.parametrize("version", range(1, 7))
 def test_every_version_finds_the_coordinator_of_a_transactional_id(wire: Wire, version: int) -> None:
-    """Even of the empty id, which nobody may use."""
+    """Even that of the empty id, which no producer may use."""
 
     def ask() -> Sequence[Any]:
         if version < 4:
@@ -95,7 +95,7 @@ def test_init_with_the_current_producer_gets_the_next_epoch_and_may_be_repeated(
     identity = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
     assert init(wire, transactional_id, version, **identity).producer_epoch == 1
     again = init(wire, transactional_id, version, **identity)
-    assert (again.error_code, again.producer_epoch) == (ErrorCode.none, 1), "the answer was lost, the bump was not"
+    assert (again.error_code, again.producer_epoch) == (ErrorCode.none, 1), "a repeated request gets the same epoch"
 
 
 @pytest.mark.parametrize("version", range(3, 6))
@@ -116,10 +116,10 @@ def test_init_with_only_a_producer_id_or_only_an_epoch_is_refused(wire: Wire, pr
         assert init(wire, producer.transactional_id, **identity).error_code == ErrorCode.invalid_request
 
 
-def test_init_with_a_producer_that_the_coordinator_forgot_starts_anew(wire: Wire, transactional_id: str) -> None:
-    answer = init(wire, transactional_id, producer_id=NOBODY, producer_epoch=7)
+def test_init_with_an_unknown_producer_starts_at_epoch_0(wire: Wire, transactional_id: str) -> None:
+    answer = init(wire, transactional_id, producer_id=UNKNOWN_PRODUCER_ID, producer_epoch=7)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.none, 0)
-    assert answer.producer_id != NOBODY
+    assert answer.producer_id != UNKNOWN_PRODUCER_ID
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -139,7 +139,7 @@ def test_an_empty_transactional_id_is_refused(wire: Wire, version: int) -> None:
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.invalid_request, -1, -1)
 
 
-def test_an_open_transaction_is_aborted_before_the_id_is_given_again(
+def test_init_aborts_the_open_transaction_of_the_id(
     wire: Wire, create_topic: CreateTopic, producer: TransactionalProducer
 ) -> None:
     topic = create_topic()
@@ -148,7 +148,9 @@ def test_an_open_transaction_is_aborted_before_the_id_is_given_again(
     assert (at_first.error_code, at_first.producer_id) == (ErrorCode.concurrent_transactions, -1)
     then = init(wire, producer.transactional_id)
     assert (then.error_code, then.producer_id) == (ErrorCode.none, producer.id)
-    assert then.producer_epoch == producer.epoch + 2, "one fenced who had the transaction, one is new"
+    assert then.producer_epoch == producer.epoch + 2, (
+        "one epoch fences the previous producer, one is the new producer's"
+    )
     assert end(wire, producer, committed=True).error_code == ErrorCode.producer_fenced
     answer = fetch(wire, topic, 0, isolation_level=1)
     assert [each.first_offset for each in answer.aborted_transactions] == [0]
@@ -189,7 +191,7 @@ def test_only_the_current_producer_adds_partitions(
     for other, expected in (
         (producer._replace(epoch=producer.epoch + 1), fenced),
         (producer._replace(epoch=producer.epoch - 1), fenced),
-        (producer._replace(id=NOBODY), ErrorCode.invalid_producer_id_mapping),
+        (producer._replace(id=UNKNOWN_PRODUCER_ID), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id="nobody"), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id=""), ErrorCode.invalid_request),
     ):
@@ -205,26 +207,26 @@ def test_internal_topics_cannot_be_added_by_clients(wire: Wire, name: str, produ
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_ask_about_many_transactions_at_once(wire: Wire, name: str, version: int) -> None:
-    looked_at, added_to = (new_transactional_producer(wire, f"tx-{uuid.uuid4().hex[:8]}") for _ in range(2))
-    add_partitions(wire, looked_at, {name: [0]})
-    requested = [Batched(looked_at, {name: [0, 1]}), Batched(added_to, {name: [1]}, verify_only=False)]
+def test_brokers_verify_and_add_many_transactions_in_one_request(wire: Wire, name: str, version: int) -> None:
+    verified, added_to = (new_transactional_producer(wire, f"tx-{uuid.uuid4().hex[:8]}") for _ in range(2))
+    add_partitions(wire, verified, {name: [0]})
+    requested = [Batched(verified, {name: [0, 1]}), Batched(added_to, {name: [1]}, verify_only=False)]
     assert add_batched(wire, requested, version) == {
-        looked_at.transactional_id: {(name, 0): ErrorCode.none, (name, 1): ErrorCode.transaction_abortable},
+        verified.transactional_id: {(name, 0): ErrorCode.none, (name, 1): ErrorCode.transaction_abortable},
         added_to.transactional_id: {(name, 1): ErrorCode.none},
     }
-    assert describe(wire, looked_at.transactional_id).partitions == {(name, 0)}, "to look is not to add"
+    assert describe(wire, verified.transactional_id).partitions == {(name, 0)}, "verifying adds nothing"
     assert describe(wire, added_to.transactional_id).partitions == {(name, 1)}
 
 
 @pytest.mark.parametrize("verify_only", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_requests_must_name_the_right_producer_too(
+def test_broker_requests_with_another_producer_are_refused(
     wire: Wire, name: str, producer: TransactionalProducer, version: int, verify_only: bool
 ) -> None:
     for other, expected in (
         (producer._replace(epoch=producer.epoch + 1), ErrorCode.producer_fenced),
-        (producer._replace(id=NOBODY), ErrorCode.invalid_producer_id_mapping),
+        (producer._replace(id=UNKNOWN_PRODUCER_ID), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id="nobody"), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id=""), ErrorCode.invalid_request),
     ):
@@ -279,7 +281,7 @@ def test_only_the_current_producer_ends_its_transaction(
     for other, expected in (
         (producer._replace(epoch=producer.epoch + 1), fenced),
         (producer._replace(epoch=producer.epoch - 1), fenced),
-        (producer._replace(id=NOBODY), ErrorCode.invalid_producer_id_mapping),
+        (producer._replace(id=UNKNOWN_PRODUCER_ID), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id="nobody"), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id=""), ErrorCode.invalid_request),
     ):
@@ -296,7 +298,7 @@ def test_each_end_raises_the_epoch(wire: Wire, name: str, producer: Transactiona
     for _ in range(3):
         answer = end(wire, producer, committed, version=5)
         result = (answer.error_code, answer.producer_id, answer.producer_epoch)
-        assert result == (ErrorCode.none, producer.id, producer.epoch + 1), "the same to whoever asks again"
+        assert result == (ErrorCode.none, producer.id, producer.epoch + 1), "a repeated end gets the same response"
     turned = end(wire, producer, not committed, version=5)
     assert (turned.error_code, turned.producer_id) == (ErrorCode.invalid_txn_state, -1)
     assert describe(wire, producer.transactional_id).producer_epoch == producer.epoch + 1
@@ -332,7 +334,7 @@ def test_a_late_end_does_not_end_the_next_transaction(
         (1, now.epoch),
         (2, now.epoch),
         (3, now.epoch + 1),
-    ], "each marker is of the epoch that begins"
+    ], "each marker has the next epoch"
 
 
 def test_an_epoch_before_the_last_one_is_refused(wire: Wire, name: str, producer: TransactionalProducer) -> None:

@@ -28,7 +28,7 @@ from transaction_requests import (
 from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
-NOBODY = 1 << 40
+UNKNOWN_PRODUCER_ID = 1 << 40
 OLD, NEW = 4, 5
 """The last version of TxnOffsetCommit that adds nothing to a transaction, and the first that does."""
 
@@ -90,7 +90,7 @@ def test_only_the_current_producer_adds_a_group(
     for other, expected in (
         (producer._replace(epoch=producer.epoch + 1), fenced),
         (producer._replace(epoch=producer.epoch - 1), fenced),
-        (producer._replace(id=NOBODY), ErrorCode.invalid_producer_id_mapping),
+        (producer._replace(id=UNKNOWN_PRODUCER_ID), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id="nobody"), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(transactional_id=""), ErrorCode.invalid_request),
     ):
@@ -109,7 +109,7 @@ def test_offsets_are_pending_until_the_transaction_is_committed(
     begin(wire, producer, group, version)
     offsets = {(name, 0): 5, (name, 1): 6}
     assert set(commit_offsets(wire, producer, group.id, offsets, version, metadata="why").values()) == {ErrorCode.none}
-    assert group.committed(name) == 3, "who asks for no more gets what was before"
+    assert group.committed(name) == 3, "without require_stable the previous offset is returned"
     for partition in (0, 1):
         unstable = fetch_offset(wire, group.id, name, require_stable=True, partition=partition)
         result = (unstable.error_code, unstable.committed_offset, unstable.metadata)
@@ -131,7 +131,7 @@ def test_offsets_of_an_aborted_transaction_are_discarded(
     assert (offset_once_stable(wire, group, name), offset_once_stable(wire, group, name, 1)) == (3, -1)
 
 
-def test_the_last_of_several_commits_in_a_transaction_counts(
+def test_the_last_of_several_commits_in_a_transaction_is_kept(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer
 ) -> None:
     begin(wire, producer, group, OLD)
@@ -141,7 +141,7 @@ def test_the_last_of_several_commits_in_a_transaction_counts(
     assert offset_once_stable(wire, group, name) == 7
 
 
-def test_a_plain_commit_after_a_pending_one_counts_as_the_later_one(
+def test_a_plain_commit_after_a_pending_one_is_kept(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer
 ) -> None:
     begin(wire, producer, group, OLD)
@@ -169,7 +169,7 @@ def test_each_of_two_transactions_keeps_the_offset_unstable(
 
 
 @pytest.mark.parametrize("version", range(NEW))
-def test_a_group_that_was_not_added_commits_nothing(
+def test_offsets_of_a_group_that_was_not_added_are_refused(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     refused = ErrorCode.transaction_abortable if version == OLD else ErrorCode.invalid_txn_state
@@ -178,7 +178,7 @@ def test_a_group_that_was_not_added_commits_nothing(
     assert offset_once_stable(wire, group, name) == -1
 
 
-def test_from_version_5_on_the_group_adds_itself(
+def test_from_version_5_on_the_group_is_added_automatically(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer
 ) -> None:
     assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, NEW) == {(name, 0): ErrorCode.none}
@@ -202,7 +202,7 @@ def test_only_the_current_producer_commits_offsets(
     for other, expected in (
         (producer._replace(epoch=producer.epoch - 1), ErrorCode.invalid_producer_epoch),
         (producer._replace(epoch=producer.epoch + 1), ErrorCode.invalid_producer_epoch),
-        (producer._replace(id=NOBODY), ErrorCode.invalid_producer_id_mapping),
+        (producer._replace(id=UNKNOWN_PRODUCER_ID), ErrorCode.invalid_producer_id_mapping),
     ):
         assert commit_offsets(wire, other, group.id, {(name, 0): 9}, version) == {(name, 0): expected}, other
     end(wire, producer, True, version=5 if version >= NEW else 4)

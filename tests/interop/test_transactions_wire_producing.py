@@ -35,7 +35,7 @@ from transaction_requests import (
 from wire_client import Wire, message
 
 CreateTopic = Callable[..., str]
-NOBODY = 1 << 40
+UNKNOWN_PRODUCER_ID = 1 << 40
 OLD, NEW = 11, 12
 """The last version of Produce that adds nothing to a transaction, and the first that does."""
 
@@ -69,7 +69,7 @@ def test_every_version_writes_into_a_transaction(
         add_partitions(wire, producer, {name: [0]})
     for seq in (0, 1, 1):
         answer = send(wire, producer, where, seq=seq, version=version)
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.none, seq), "what is sent twice is written once"
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.none, seq), "a batch sent twice is written once"
     assert describe(wire, producer.transactional_id).partitions == {(name, 0)}
     assert (end_offset(wire, name), lso(wire, name)) == (2, 0)
     assert end(wire, producer, True, version=5 if version >= NEW else 4).error_code == ErrorCode.none
@@ -94,7 +94,7 @@ def test_only_the_current_producer_writes(wire: Wire, name: str, producer: Trans
     open_transaction(wire, producer, name)
     for other, expected in (
         (producer._replace(epoch=producer.epoch - 1), ErrorCode.invalid_producer_epoch),
-        (producer._replace(id=NOBODY), ErrorCode.invalid_producer_id_mapping),
+        (producer._replace(id=UNKNOWN_PRODUCER_ID), ErrorCode.invalid_producer_id_mapping),
         (producer._replace(epoch=producer.epoch + 1), ErrorCode.invalid_producer_epoch),
     ):
         assert send(wire, other, name, version=version).error_code == expected, other
@@ -102,7 +102,7 @@ def test_only_the_current_producer_writes(wire: Wire, name: str, producer: Trans
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_a_producer_fenced_by_its_successor_writes_no_more(
+def test_writes_of_a_fenced_producer_are_refused(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     open_transaction(wire, producer, name)
@@ -116,7 +116,7 @@ def test_a_producer_fenced_by_its_successor_writes_no_more(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_sequences_count_in_transactions_too(
+def test_sequences_are_checked_in_transactions_too(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     open_transaction(wire, producer, name)
@@ -125,7 +125,7 @@ def test_sequences_count_in_transactions_too(
     assert send(wire, producer, name, seq=1, version=version).error_code == ErrorCode.none
 
 
-def test_the_first_sequence_of_an_epoch_is_zero_but_any_for_old_clients(
+def test_the_first_sequence_of_an_epoch_must_be_zero_for_new_clients(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
     answer = send(wire, producer, name, seq=3, version=NEW)
@@ -157,17 +157,19 @@ def test_a_transaction_is_verified_only_once(
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_a_producer_with_an_open_transaction_writes_no_other_batches(
+def test_a_plain_batch_during_a_transaction_is_refused(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     open_transaction(wire, producer, name)
     plain = batch([b"x"], pid=producer.id, epoch=producer.epoch, seq=1)
     assert produce(wire, name, plain, version).error_code == ErrorCode.invalid_txn_state
     assert send(wire, producer, name, seq=1, version=version).error_code == ErrorCode.none
-    assert produce(wire, name, batch([b"x"]), version).error_code == ErrorCode.none, "others may"
+    assert produce(wire, name, batch([b"x"]), version).error_code == ErrorCode.none, (
+        "a producer without an id may write"
+    )
 
 
-def test_a_batch_after_the_end_starts_a_transaction_only_if_the_leader_may_add_it(
+def test_a_batch_after_the_end_starts_a_transaction_only_for_new_clients(
     wire: Wire, name: str, producer: TransactionalProducer
 ) -> None:
     open_transaction(wire, producer, name)
@@ -252,24 +254,26 @@ def test_consumers_continue_after_a_producer_died_with_an_open_transaction(
         assert late.error_code == ErrorCode.invalid_producer_epoch
     assert end(wire, old, committed=True).error_code == ErrorCode.producer_fenced
     assert end(wire, new, committed=True, version=5).error_code == ErrorCode.invalid_txn_state
-    assert end(wire, new, committed=False, version=5).producer_epoch == new.epoch + 1, "it was aborted: so be it"
+    assert end(wire, new, committed=False, version=5).producer_epoch == new.epoch + 1, (
+        "an abort of the aborted transaction is accepted"
+    )
 
 
 # --- WriteTxnMarkers ----------------------------------------------------------------------------------------------
 
 
-MARKS = [(1, 0), (2, 0), (2, 1)]
+MARKER_VERSIONS = [(1, 0), (2, 0), (2, 1)]
 """Versions of the request and of the transaction in which a marker has the epoch of the transaction it ends."""
 
 
-@pytest.mark.parametrize(("version", "kind"), MARKS)
+@pytest.mark.parametrize(("version", "transaction_version"), MARKER_VERSIONS)
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_marker_ends_the_transaction_and_may_be_repeated(
-    wire: Wire, name: str, producer: TransactionalProducer, version: int, kind: int, committed: bool
+    wire: Wire, name: str, producer: TransactionalProducer, version: int, transaction_version: int, committed: bool
 ) -> None:
     open_transaction(wire, producer, name)
     assert describe_producers(wire, name)[producer.id].current_txn_start_offset == 0
-    marker = Marker(producer, {name: [0]}, committed, transaction_version=kind)
+    marker = Marker(producer, {name: [0]}, committed, transaction_version=transaction_version)
     for _ in range(2):
         assert write_marker(wire, marker, version) == ErrorCode.none
         assert lso(wire, name) == end_offset(wire, name)
@@ -279,25 +283,27 @@ def test_a_marker_ends_the_transaction_and_may_be_repeated(
     }
     shown = describe_producers(wire, name)[producer.id]
     assert (shown.current_txn_start_offset, shown.coordinator_epoch, shown.last_sequence) == (-1, 0, 0)
-    assert end(wire, producer, committed).error_code == ErrorCode.none, "the coordinator knows nothing of it"
+    assert end(wire, producer, committed).error_code == ErrorCode.none, "the coordinator does not know of the marker"
 
 
-@pytest.mark.parametrize(("version", "kind"), [*MARKS, (2, 2)])
-def test_a_marker_of_an_older_epoch_ends_nothing(
-    wire: Wire, name: str, producer: TransactionalProducer, version: int, kind: int
+@pytest.mark.parametrize(("version", "transaction_version"), [*MARKER_VERSIONS, (2, 2)])
+def test_a_marker_of_an_older_epoch_is_refused(
+    wire: Wire, name: str, producer: TransactionalProducer, version: int, transaction_version: int
 ) -> None:
     open_transaction(wire, producer, name)
-    late = Marker(producer._replace(epoch=producer.epoch - 1), {name: [0]}, transaction_version=kind)
+    late = Marker(producer._replace(epoch=producer.epoch - 1), {name: [0]}, transaction_version=transaction_version)
     assert write_marker(wire, late, version) == ErrorCode.invalid_producer_epoch
     assert (end_offset(wire, name), lso(wire, name)) == (1, 0)
 
 
-@pytest.mark.parametrize(("version", "kind"), [*MARKS, (2, 2)])
+@pytest.mark.parametrize(("version", "transaction_version"), [*MARKER_VERSIONS, (2, 2)])
 def test_a_marker_of_the_next_epoch_fences_the_producer(
-    wire: Wire, name: str, producer: TransactionalProducer, version: int, kind: int
+    wire: Wire, name: str, producer: TransactionalProducer, version: int, transaction_version: int
 ) -> None:
     open_transaction(wire, producer, name)
-    marker = Marker(producer._replace(epoch=producer.epoch + 1), {name: [0]}, False, transaction_version=kind)
+    marker = Marker(
+        producer._replace(epoch=producer.epoch + 1), {name: [0]}, False, transaction_version=transaction_version
+    )
     for _ in range(2):
         assert write_marker(wire, marker, version) == ErrorCode.none
         assert lso(wire, name) == end_offset(wire, name)
@@ -316,8 +322,8 @@ def test_from_version_2_on_a_transaction_ends_with_the_next_epoch_only(
     assert (end_offset(wire, name), lso(wire, name)) == (1, 0)
 
 
-def test_a_replaced_coordinator_writes_no_more_markers(wire: Wire, name: str) -> None:
-    someone = TransactionalProducer("", NOBODY, 3)
+def test_markers_of_a_replaced_coordinator_are_refused(wire: Wire, name: str) -> None:
+    someone = TransactionalProducer("", UNKNOWN_PRODUCER_ID, 3)
     for coordinator_epoch, epoch, expected in (
         (5, 3, ErrorCode.none),
         (4, 3, ErrorCode.transaction_coordinator_fenced),
@@ -328,16 +334,16 @@ def test_a_replaced_coordinator_writes_no_more_markers(wire: Wire, name: str) ->
     ):
         marker = Marker(someone._replace(epoch=epoch), {name: [0]}, coordinator_epoch=coordinator_epoch)
         assert write_marker(wire, marker) == expected, (coordinator_epoch, epoch)
-    assert describe_producers(wire, name)[NOBODY].coordinator_epoch == 6
+    assert describe_producers(wire, name)[UNKNOWN_PRODUCER_ID].coordinator_epoch == 6
     assert end_offset(wire, name) == 3
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_are_answered_partition_by_partition(
+def test_markers_succeed_or_fail_per_partition(
     wire: Wire, name: str, producer: TransactionalProducer, version: int
 ) -> None:
     open_transaction(wire, producer, name)
-    other = TransactionalProducer("", NOBODY, 0)
+    other = TransactionalProducer("", UNKNOWN_PRODUCER_ID, 0)
     markers = [Marker(producer, {name: [0, 7], "nowhere": [0]}), Marker(other, {name: [1]}, committed=False)]
     assert write_markers(wire, markers, version) == {
         producer.id: {
@@ -345,10 +351,10 @@ def test_markers_are_answered_partition_by_partition(
             (name, 7): ErrorCode.unknown_topic_or_partition,
             ("nowhere", 0): ErrorCode.unknown_topic_or_partition,
         },
-        NOBODY: {(name, 1): ErrorCode.none},
+        UNKNOWN_PRODUCER_ID: {(name, 1): ErrorCode.none},
     }
     assert write_markers(wire, [], version) == {}
-    assert [each.producer_id for each in headers_of(fetch(wire, name, 0, partition=1).records)] == [NOBODY]
+    assert [each.producer_id for each in headers_of(fetch(wire, name, 0, partition=1).records)] == [UNKNOWN_PRODUCER_ID]
 
 
 def test_transactions_of_both_versions_follow_each_other(

@@ -36,17 +36,17 @@ class TransactionalProducer(NamedTuple):
         return {"transactional_id": self.transactional_id, "producer_id": self.id, "producer_epoch": self.epoch}
 
 
-def until(ask: Callable[[], Answer], is_so: Callable[[Answer], bool], what: str) -> Answer:
+def until(ask: Callable[[], Answer], fulfilled: Callable[[Answer], bool], what: str) -> Answer:
     """Repeat the request until the response fulfils the condition, and return it. Each attempt is a round trip, so
     nothing sleeps."""
     patience = Patience(lambda: f"{what}; at last it was {answer}")
-    while not is_so(answer := ask()):
+    while not fulfilled(answer := ask()):
         patience.check()
     return answer
 
 
 def settled(ask: Callable[[], Answer], code: Callable[[Answer], ErrorCode]) -> Answer:
-    return until(ask, lambda answer: code(answer) not in BUSY, "the coordinator has time")
+    return until(ask, lambda answer: code(answer) not in BUSY, "the coordinator is not busy")
 
 
 def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bool = False, **fields: Any) -> Any:
@@ -60,7 +60,7 @@ def init(wire: Wire, transactional_id: str | None, version: int = 4, at_once: bo
 
     if at_once:
         return ask()
-    return until(ask, lambda answer: answer.error_code not in BUSY | ELSEWHERE, "the coordinator is there")
+    return until(ask, lambda answer: answer.error_code not in BUSY | ELSEWHERE, "the coordinator is available")
 
 
 def new_transactional_producer(wire: Wire, transactional_id: str, **fields: Any) -> TransactionalProducer:
@@ -122,7 +122,7 @@ def add_batched(wire: Wire, requested: Sequence[Batched], version: int = 5) -> d
     return until(
         ask,
         lambda found: all(any_code(codes) not in BUSY for codes in found.values()),
-        "the coordinator has time",
+        "the coordinator is not busy",
     )
 
 
@@ -271,8 +271,8 @@ def control_records(records: bytes | None) -> list[ControlRecord]:
         if header.attributes & CONTROL:
             _, kind = struct.unpack_from(">hh", data, position + HEADER_SIZE + 5)
             _, coordinator_epoch = struct.unpack_from(">hi", data, position + HEADER_SIZE + 10)
-            who = (header.base_offset, header.producer_id, header.producer_epoch)
-            found.append(ControlRecord(*who, kind == 1, coordinator_epoch))
+            fields = (header.base_offset, header.producer_id, header.producer_epoch)
+            found.append(ControlRecord(*fields, kind == 1, coordinator_epoch))
         position += 12 + header.length
     return found
 
@@ -333,7 +333,7 @@ def describe_all(wire: Wire, transactional_ids: Sequence[str]) -> list[Described
     data = Compact(wire.receive_frame())
     assert data.take(">i") == correlation_id
     data.end()
-    assert data.take(">i") == 0, "nobody is throttled"
+    assert data.take(">i") == 0, "the response is not throttled"
     found = data.many(lambda: described(data))
     data.end()
     assert data.position == len(data.data), "bytes after the end of the response"

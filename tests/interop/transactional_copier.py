@@ -149,7 +149,7 @@ class CopierProcess:
     @property
     def fault(self) -> BaseException | None:
         ended = self.process.poll() not in (None, STUCK)
-        return RuntimeError(f"it has ended by itself: {self.errors}") if ended else None
+        return RuntimeError(f"the copier has ended by itself: {self.errors}") if ended else None
 
     def close(self) -> None:
         """Stop it in order, or kill it if that takes too long."""

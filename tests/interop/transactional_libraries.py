@@ -1,8 +1,8 @@
 """Transactional producers of three libraries behind one interface, and the matching consumers.
 
 It has `Writer` (transactions), `Input` (reads committed records for a group), and `LIBRARIES`: by library name its
-Writer, its Input and its errors. What a library tells to try again is tried again, and a call that kafka-python does
-not end raises its KafkaTimeoutError; other errors are passed on. It contains no assertions about behaviour.
+Writer, its Input and its errors. Errors that a library calls retriable are retried; a call in which kafka-python gets
+stuck raises its KafkaTimeoutError; other errors are raised. It contains no assertions about behaviour.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class KafkaPythonWriter(Writer):
 
     def within_time(self, call: Callable[..., None], *arguments: Any) -> None:
         if self.is_stuck:
-            raise kafka.errors.KafkaTimeoutError("it is stuck since a request before")
+            raise kafka.errors.KafkaTimeoutError("an earlier request is stuck")
         done: Future[None] = Future()
 
         def run() -> None:

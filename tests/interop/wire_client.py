@@ -172,8 +172,10 @@ class Wire:
         """Whether the connection stays open without a byte for that long."""
         self.socket.settimeout(seconds)
         try:
-            return self.socket.recv(1, socket.MSG_PEEK) is None
+            self.socket.recv(1, socket.MSG_PEEK)
         except TimeoutError:
             return True
+        else:
+            return False
         finally:
             self.socket.settimeout(PATIENCE_S)
