@@ -31,7 +31,7 @@ def change(page: Page, path: str, edit: Callable[[dict[str, Any]], Any]) -> None
 
 
 @pytest.mark.parametrize("name", ["topics", "groups", "clients", "cluster", "overview"])
-def test_an_outage_is_said_on_every_page_and_taken_back(page: Page, address: str, shop: Shop, name: str) -> None:
+def test_an_outage_is_shown_on_every_page_until_it_ends(page: Page, address: str, shop: Shop, name: str) -> None:
     page.route("**/api/live/**", lambda route: route.abort())
     change(page, f"/api/{name}*", lambda data: data.update(read_error=OUTAGE))
     page.goto(f"{address}/{'' if name == 'overview' else name}")
@@ -45,7 +45,7 @@ def test_an_outage_is_said_on_every_page_and_taken_back(page: Page, address: str
     expect(alert).to_have_count(0)
 
 
-def test_an_outage_is_heard_from_the_stream(page: Page, address: str, shop: Shop) -> None:
+def test_an_outage_in_the_event_stream_is_shown(page: Page, address: str, shop: Shop) -> None:
     event = f'event: cluster\ndata: {{"read_error": "{OUTAGE}", "read_ms": 1, "brokers": [], "health": {{}},'
     rest = ' "partitions": [], "quorum": null, "reassignments": []}\n\n'
     page.route("**/api/live/cluster*", lambda route: route.fulfill(body=event + rest, content_type="text/event-stream"))
@@ -53,7 +53,7 @@ def test_an_outage_is_heard_from_the_stream(page: Page, address: str, shop: Shop
     expect(page.get_by_role("alert").filter(has_text=OUTAGE)).to_be_visible()
 
 
-def test_a_topic_whose_sizes_and_settings_the_user_may_not_see(page: Page, address: str, shop: Shop) -> None:
+def test_a_topic_page_without_permission_for_sizes_and_settings(page: Page, address: str, shop: Shop) -> None:
     def hide(data: dict[str, Any]) -> None:
         data["history"]["size_bytes"] = data["size_bytes"] = data["configs"] = None
         data["configs_error"] = "you may not see them"
@@ -69,7 +69,7 @@ def test_a_topic_whose_sizes_and_settings_the_user_may_not_see(page: Page, addre
     expect(page.get_by_role("alert")).to_contain_text("you may not see them")
 
 
-def test_a_broker_whose_settings_the_user_may_not_see(page: Page, address: str, shop: Shop) -> None:
+def test_a_broker_page_without_permission_for_settings(page: Page, address: str, shop: Shop) -> None:
     change(page, "/api/brokers/1", lambda data: data.update(configs=None, configs_error="you may not see them"))
     page.goto(f"{address}/brokers/1")
     expect(page.get_by_role("heading", name="Disks")).to_be_visible()

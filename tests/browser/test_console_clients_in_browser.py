@@ -62,7 +62,7 @@ def clients(node: TestBroker) -> Iterator[None]:
         thread.join()
 
 
-def test_clients_push_what_they_measure_once_they_are_asked(context: BrowserContext, node: TestBroker) -> None:
+def test_clients_that_push_metrics_are_shown(context: BrowserContext, node: TestBroker) -> None:
     with console(node.bootstrap_servers, "--metrics", f"http://{node.metrics_address}/metrics") as address:
         watch = Watch(context.new_page(), address)
         page = watch.page

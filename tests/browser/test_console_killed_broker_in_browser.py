@@ -46,7 +46,7 @@ def seen_after(page: Page, words: str, killed_at: float) -> float:
 
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["a broker", "the controller"])
-def test_a_killed_broker_is_seen_on_open_pages(context: BrowserContext, tmp_path: Path, is_controller: bool) -> None:
+def test_a_killed_broker_is_shown_on_open_pages(context: BrowserContext, tmp_path: Path, is_controller: bool) -> None:
     with node_processes(tmp_path / "cluster") as nodes, console(nodes.bootstrap_servers) as address:
         create_topics(nodes.bootstrap_servers, {"orders": 6}, replicas=3)
         topic = f"{address}/api/topics/orders/partitions"

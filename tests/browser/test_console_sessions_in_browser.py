@@ -56,7 +56,7 @@ def log_in(page: Page, heading: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "heading"), [("/topics", "Topics"), ("/", "Overview")])
-def test_a_session_that_has_ended_leads_to_the_login_and_back(
+def test_an_ended_session_leads_to_the_login_and_back_to_the_page(
     ann: Page, secure_address: str, path: str, heading: str
 ) -> None:
     """The list of topics asks by itself; the overview only has its stream, which is refused."""

@@ -74,7 +74,7 @@ def finish_and_check(running: Cluster, load: Load, summary: str) -> History:
     return history
 
 
-def test_one_node_at_a_time_is_lost_and_writes_go_on(three: Cluster) -> None:
+def test_writes_continue_while_one_node_at_a_time_is_lost(three: Cluster) -> None:
     """Killed, paused or cut off: the other two continue, and the third comes back; no record is lost or duplicated."""
     nemesis, waits = Nemesis(three, random.Random(f"{SEED} one at a time")), []
     with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
@@ -92,7 +92,7 @@ def test_one_node_at_a_time_is_lost_and_writes_go_on(three: Cluster) -> None:
 
 
 @pytest.mark.parametrize("name", FAULT_SETS)
-def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> None:
+def test_no_acknowledged_record_is_lost_under_random_faults(name: str, three: Cluster) -> None:
     """Faults on two or all nodes at once: writes may stop, but no acknowledged record may be lost."""
     nemesis, kinds = Nemesis(three, random.Random(f"{SEED} {name}")), FAULT_SETS[name]
     with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
@@ -111,7 +111,7 @@ def test_random_faults_on_any_nodes_at_any_time(name: str, three: Cluster) -> No
         finish_and_check(three, load, f"{name}: {nemesis.describe()}")
 
 
-def test_one_broker_of_three_is_left_and_serves(tmp_path: Path) -> None:
+def test_the_last_of_three_brokers_serves_reads_and_writes(tmp_path: Path) -> None:
     """Three replicas, min.insync.replicas=1, separate controllers: when any two brokers die, the third serves reads and
     writes."""
     with cluster(tmp_path, APART, {"min.insync.replicas": "1"}) as running:
@@ -224,7 +224,7 @@ def test_a_good_history_has_no_anomalies() -> None:
     assert not anomalies(history)
 
 
-def test_a_value_that_was_acknowledged_without_an_offset_may_not_be_lost() -> None:
+def test_losing_a_value_acknowledged_without_an_offset_is_an_anomaly() -> None:
     history = good_history()
     history.acknowledge_somewhere(0, Value(1, 2))
     assert anomalies(history) == [
@@ -237,7 +237,7 @@ def test_a_value_that_was_acknowledged_without_an_offset_may_not_be_lost() -> No
     ["inconsistent offsets", "phantom", "duplicate", "lost write", "out of order", "nonmonotonic poll", "poll skip",
      "unseen"],
 )  # fmt: skip
-def test_each_anomaly_is_found_by_its_name(anomaly: str) -> None:
+def test_each_anomaly_is_reported_by_name(anomaly: str) -> None:
     history = good_history()
     break_history(history, anomaly)
     assert any(line.startswith(anomaly) for line in anomalies(history)), anomalies(history)

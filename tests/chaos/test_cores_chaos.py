@@ -17,7 +17,7 @@ from test_cluster_chaos import PARTITIONS, SECONDS, SEED, TOPIC, await_writes, f
 pytestmark = pytest.mark.skipif(KAFKA_LIBS is not None, reason="Apache Kafka has no --cores")
 
 
-def test_machines_and_nodes_are_lost_one_at_a_time(tmp_path: Path) -> None:
+def test_no_record_is_lost_while_one_machine_or_node_at_a_time_fails(tmp_path: Path) -> None:
     with machines(tmp_path) as running:
         running.create_topic(TOPIC, PARTITIONS, min_insync=2)
         nemesis = Nemesis(running, random.Random(f"{SEED} cores"))

@@ -24,7 +24,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def test_nothing_is_lost_when_the_driver_dies(broker: str, tmp_path: Path) -> None:
+def test_no_record_is_lost_when_the_driver_is_killed(broker: str, tmp_path: Path) -> None:
     (tmp_path / "chaos.yaml").write_text(SPEC)
     chance = random.Random(SEED)
     with fed(broker):

@@ -53,7 +53,7 @@ def until(what: str, is_so: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def test_nothing_is_lost_when_executors_die(broker: str, tmp_path: Path) -> None:
+def test_no_record_is_lost_when_executors_are_killed(broker: str, tmp_path: Path) -> None:
     (tmp_path / "chaos.yaml").write_text(SPEC)
     chance = random.Random(SEED)
     with fed(broker):

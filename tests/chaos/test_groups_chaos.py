@@ -219,7 +219,7 @@ def finish(group: Group, feed: Feed) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_every_record_is_seen_although_members_and_the_broker_are_killed(
+def test_every_record_is_read_although_members_and_the_broker_are_killed(
     flavour: str, broker: Broker, tmp_path: Path
 ) -> None:
     with Group(flavour, broker.address, tmp_path) as group, Feed(broker.address) as feed:
@@ -234,7 +234,9 @@ def test_every_record_is_seen_although_members_and_the_broker_are_killed(
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_every_record_is_seen_once_where_nobody_is_killed(flavour: str, broker: Broker, tmp_path: Path) -> None:
+def test_every_record_is_read_once_while_members_only_join_and_leave(
+    flavour: str, broker: Broker, tmp_path: Path
+) -> None:
     with Group(flavour, broker.address, tmp_path) as group, Feed(broker.address) as feed:
         group.start()
         comings, goings = come_and_go(group, random.Random(f"{SEED} {flavour}"))

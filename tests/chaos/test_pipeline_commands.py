@@ -115,7 +115,7 @@ def check(shell: Shell, minutes: int = 1) -> None:
     assert Counter((row["at"], row["n"]) for row in rows) == windows(shell.sent, 10)
 
 
-def test_commands_under_kills(broker: str, tmp_path: Path) -> None:
+def test_pipeline_outputs_are_exact_although_commands_are_killed(broker: str, tmp_path: Path) -> None:
     shell = Shell(tmp_path, broker)
     shell.feed(3000)
     for _ in range(2):

@@ -160,7 +160,7 @@ def shoot(running: Cluster, copying: Copying, rng: random.Random) -> Nemesis:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_each_record_comes_out_once_and_in_order(library: str, three: Cluster, tmp_path: Path) -> None:
+def test_each_record_is_copied_once_and_in_order(library: str, three: Cluster, tmp_path: Path) -> None:
     with (
         Feed(three.bootstrap) as feed,
         Copying(library, three.bootstrap, tmp_path) as copying,

@@ -57,13 +57,11 @@ def test_script(path: Path) -> None:
     run_script(path, ACTORS[path.parent.name]().answer)
 
 
-def test_no_folder_is_forgotten() -> None:
+def test_every_folder_has_an_actor() -> None:
     assert {path.parent.name for path in SCRIPTS} == ACTORS.keys()
 
 
-def test_a_wrong_answer_is_an_error_and_rewriting_makes_it_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_answer_fails_and_rewriting_corrects_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOLDAU_REWRITE", raising=False)
     path = tmp_path / "a.txt"
     path.write_text("# one\n\n# two\nsay hello loud=1\n----\nwrong\n\nsay\n----\n\n# end")

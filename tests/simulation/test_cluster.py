@@ -35,7 +35,7 @@ def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
 
 
 @pytest.mark.parametrize("defect", sample(DEFECTS, 2), ids=lambda defect: defect.__name__)
-def test_a_broken_cluster_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_the_cluster_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
     with pytest.raises(Violation):
         _try(range(DEFECTS[defect], DEFECTS[defect] + TRIES))

@@ -97,7 +97,7 @@ def test_the_death_of_a_process_is_noticed_at_once(processes: TwoProcesses) -> N
     assert processes.answers == [ErrorCode.NETWORK_EXCEPTION] * 2, "a connection is refused"
 
 
-def test_a_host_without_power_says_nothing(processes: TwoProcesses) -> None:
+def test_a_host_without_power_does_not_answer(processes: TwoProcesses) -> None:
     processes.ask(1)
     processes.timers.advance(500)
     processes.server.end()
@@ -160,7 +160,7 @@ def test_a_suspended_process_handles_everything_when_it_is_resumed(processes: Tw
     assert processes.answers == [1, 2, 3]
 
 
-def test_one_failure_fails_all_requests_in_flight(processes: TwoProcesses) -> None:
+def test_a_timeout_fails_all_requests_in_flight(processes: TwoProcesses) -> None:
     processes.ask(1, "wait")
     processes.timers.advance(500)
     processes.ask(2, "wait")
@@ -168,7 +168,7 @@ def test_one_failure_fails_all_requests_in_flight(processes: TwoProcesses) -> No
     assert sorted(processes.answers) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION]
 
 
-def test_an_unsupported_version_is_an_error(processes: TwoProcesses) -> None:
+def test_an_api_that_is_not_served_fails_with_unsupported_version(processes: TwoProcesses) -> None:
     promise = processes.peer.ask(ApiKey.SYNC_GROUP, HeartbeatRequest(), TIMEOUT_MS)
     processes.timers.advance(500)
     assert promise.value().code is ErrorCode.UNSUPPORTED_VERSION

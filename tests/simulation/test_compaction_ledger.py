@@ -28,7 +28,7 @@ def ledger_with_a_tombstone(complaints: list[str], is_committed: bool) -> Compac
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_only_a_committed_tombstone_excuses_that_a_replica_never_got_the_last_record(is_committed: bool) -> None:
+def test_a_replica_may_lack_a_key_only_after_a_committed_tombstone(is_committed: bool) -> None:
     """As after a leader whose cleaner lets records of aborted transactions replace others."""
     complaints: list[str] = []
     ledger = ledger_with_a_tombstone(complaints, is_committed)

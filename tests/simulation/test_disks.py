@@ -34,7 +34,7 @@ def test_all_faults_occurred(runs: SeedRuns) -> None:
     runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
 
 
-def test_syncs_on_the_event_loop_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_syncs_on_the_event_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def flush_at_once(flusher: PricedFlusher, log: Flushable) -> None:
         log.log.flush()
         log.flushed()

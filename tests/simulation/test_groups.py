@@ -34,7 +34,7 @@ def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
 
 
 @pytest.mark.parametrize("defect", sample(DEFECTS, 3), ids=lambda defect: defect.__name__)
-def test_a_broken_coordinator_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_the_group_coordinator_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
     with pytest.raises(Violation):
         _try(range(DEFECTS[defect], DEFECTS[defect] + TRIES))

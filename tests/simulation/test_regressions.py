@@ -114,7 +114,7 @@ def test_offsets_in_a_recreated_topic_survive_a_restart(broker: Broker, by_id: b
     assert broker.committed(topic_id) == 5
 
 
-def test_offsets_of_a_deleted_topic_are_gone_after_a_restart(broker: Broker) -> None:
+def test_offsets_of_a_deleted_topic_stay_deleted_after_a_restart(broker: Broker) -> None:
     broker.create("a")
     broker.commit("a", 5)
     broker.delete("a")

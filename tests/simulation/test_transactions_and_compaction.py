@@ -55,12 +55,12 @@ def test_all_faults_occurred(what: str, runs_by_kind: dict[str, SeedRuns]) -> No
 
 
 @pytest.mark.parametrize("defect", sample(TRANSACTION_DEFECTS, 3), ids=lambda defect: defect.__name__)
-def test_broken_transactions_are_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_transactions_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     _catch(transactions_world, defect, TRANSACTION_DEFECTS[defect], monkeypatch)
 
 
 @pytest.mark.parametrize("defect", sample(CLEANING_DEFECTS, 3), ids=lambda defect: defect.__name__)
-def test_broken_compaction_is_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_compaction_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     _catch(compaction_world, defect, CLEANING_DEFECTS[defect], monkeypatch)
 
 

@@ -28,7 +28,7 @@ EXPECTED_FAULTS = {
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_views_show_what_their_sources_have_under_faults(seed: int, seed_runs: SeedRuns) -> None:
+def test_views_show_the_records_of_their_sources_under_faults(seed: int, seed_runs: SeedRuns) -> None:
     seed_runs.run("views", seed)
 
 
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) ->
 
 
 @pytest.mark.parametrize("defect", sample(VIEW_DEFECTS, 3), ids=lambda defect: defect.__name__)
-def test_broken_views_are_caught(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_views_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
     first = VIEW_DEFECTS[defect]
     with pytest.raises(Violation):

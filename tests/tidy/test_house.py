@@ -175,7 +175,7 @@ def imported(path: Path) -> Iterator[tuple[str, int]]:
                 yield f"{node.module}.{alias.name}", node.lineno
 
 
-def test_no_two_modules_of_tests_have_one_name() -> None:
+def test_test_modules_have_unique_names() -> None:
     """Tests import each other's modules and packages by their bare names, and pytest knows them by these."""
     modules = (path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py")
     names = Counter(
@@ -186,7 +186,7 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_imports_go_down() -> None:
+def test_packages_import_only_what_they_may() -> None:
     wrong = []
     for path in modules():
         package = package_of(path)
@@ -201,7 +201,7 @@ def test_imports_go_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_there_are_no_import_cycles() -> None:
     """Imports for types and inside functions count too."""
     names = {module_name(path): path for path in PACKAGE.rglob("*.py")}
     graph = {
@@ -230,7 +230,7 @@ def imported_module(imports: str, names: Mapping[str, Path]) -> str | None:
     return imports if imports in names else parent if parent in names else None
 
 
-def test_imports_go_down_among_pipelines() -> None:
+def test_packages_of_pipelines_import_only_what_they_may() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {name}"
         for path in modules()
@@ -243,7 +243,7 @@ def test_imports_go_down_among_pipelines() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_pure_packages_touch_no_clock_no_loop_no_network() -> None:
+def test_pure_packages_import_no_clock_event_loop_or_network() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {name}"
         for path in modules()
@@ -254,7 +254,7 @@ def test_pure_packages_touch_no_clock_no_loop_no_network() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_async_lives_in_its_packages() -> None:
+def test_async_code_is_only_in_async_packages() -> None:
     wrong = [
         f"{name_of(path)}:{node.lineno}"
         for path in modules()
@@ -265,16 +265,16 @@ def test_async_lives_in_its_packages() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_module_is_named_after_nothing() -> None:
+def test_no_module_has_a_banned_name() -> None:
     assert not [name_of(path) for path in modules() if path.stem in BANNED_NAMES]
 
 
-def test_every_module_says_what_lives_there() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [name_of(path) for path in modules() if path.read_text().strip() and not ast.get_docstring(tree(path))]
     assert not silent
 
 
-def test_functions_fit_on_a_screen() -> None:
+def test_functions_are_not_too_long() -> None:
     long = {
         f"{name_of(path)}:{node.name}"
         for path in modules()
@@ -285,12 +285,12 @@ def test_functions_fit_on_a_screen() -> None:
     assert long == LONG_FUNCTIONS
 
 
-def test_modules_fit_in_a_head() -> None:
+def test_modules_are_not_too_long() -> None:
     long = {name_of(path) for path in modules() if len(path.read_text().splitlines()) > MODULE_LINES_MAX}
     assert long == LONG_MODULES
 
 
-def test_nothing_is_swallowed() -> None:
+def test_no_broad_except_is_silent() -> None:
     wrong = []
     for path in modules():
         for node in nodes(path):
@@ -315,7 +315,7 @@ def code_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.partition("  # ")[0]
 
 
-def test_only_one_package_knows_platforms() -> None:
+def test_only_the_platforms_package_has_platform_specific_code() -> None:
     wrong = [
         f"{name_of(path)}:{number} {line.strip()[:80]}"
         for path in modules()
@@ -342,7 +342,7 @@ def test_only_one_package_knows_platforms() -> None:
         "fcntl.flock(fd, 2)",
     ],
 )
-def test_what_is_bound_to_a_platform_is_recognised(line: str) -> None:
+def test_platform_specific_code_is_recognised(line: str) -> None:
     assert PLATFORM_BOUND.search(line)
 
 
@@ -353,7 +353,7 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in listed.stdout.splitlines()]
 
 
-def test_no_path_of_a_machine_and_nothing_left_for_later() -> None:
+def test_files_have_no_machine_paths_and_no_todo_notes() -> None:
     """Files speak of the project alone: no home directories, no package hosts, no notes to oneself."""
     bad = re.compile(r"(?<![\w.])/(?:root|home/\w+|work)/|\b(?:TODO|FIXME|XXX)\b|pypi\.org|files\.pythonhosted")
     wrong = []
