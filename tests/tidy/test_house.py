@@ -1,6 +1,7 @@
-"""The rules of the house as a test: who may import whom, what pure packages may not touch, how long a thing may get.
+"""The rules of this code as tests: which package may import which, what pure packages may not use, how long functions
+and modules may be.
 
-The rules are told in docs/architecture.md. The lists of exceptions at the end may only shrink.
+docs/architecture.md explains the rules. The lists of exceptions may only shrink.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ MAY_IMPORT = {
     "local_cluster": set(),
     "secure_setup": {"platforms", "base", "security", "log", "raft", "metadata", "local_cluster"},
 }
-"""A package may import itself and these. `node` sees everyone; nobody but the command line and testing sees it."""
+"""A package may import itself and these. `node` may import everything; only `cli` and `testing` may import `node`."""
 
 PIPELINES_MAY_IMPORT = {
     "reading": set(),
@@ -129,14 +130,14 @@ PLATFORM_BOUND = re.compile(
     r"|\bsys\.platform\b|\bplatform\.(?:system|machine|release)\b|[\"']/(?:proc|sys|dev/shm)\b"
     r"|^\s*(?:import|from) (?:fcntl|resource|termios|tty|pty|pwd|grp|msvcrt|winreg|platform)\b"
 )
-"""Calls, modules and paths that not every system has: src/moldau/platforms knows them, and nobody else."""
+"""Calls, modules and paths that not every system has: only src/moldau/platforms may use them."""
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 400
 LONG_FUNCTIONS: set[str] = set()
 LONG_MODULES: set[str] = {"log/log.py"}
-"""log/log.py: an append, a roll, a truncation and a close all change the same few offsets; what has a state of its own
-is in modules beside it."""
+"""log/log.py: an append, a roll, a truncation and a close all change the same few offsets; parts with their own state
+are in other modules."""
 
 
 @cache
@@ -151,7 +152,7 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All of the tree, walked once for all tests."""
+    """Return all nodes of the tree, which is walked once for all tests."""
     return tuple(ast.walk(tree(path)))
 
 
@@ -164,7 +165,7 @@ def package_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[tuple[str, int]]:
-    """Every absolute module name that is imported, wherever in the file."""
+    """Yield every imported name with its line, wherever it is in the file."""
     for node in nodes(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -212,7 +213,7 @@ def test_there_are_no_import_cycles() -> None:
 
 
 def test_every_message_module_is_used() -> None:
-    """tools/generate_messages.py has the list of those that are not written."""
+    """tools/generate_messages.py lists the messages for which no module is generated."""
     prefix = "moldau.wire.messages."
     names = (name for path in modules() for name, _ in imported(path) if name.startswith(prefix))
     used = {name.removeprefix(prefix).partition(".")[0] for name in names}
@@ -270,8 +271,8 @@ def test_no_module_has_a_banned_name() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    silent = [name_of(path) for path in modules() if path.read_text().strip() and not ast.get_docstring(tree(path))]
-    assert not silent
+    missing = [name_of(path) for path in modules() if path.read_text().strip() and not ast.get_docstring(tree(path))]
+    assert not missing
 
 
 def test_functions_are_not_too_long() -> None:
@@ -303,15 +304,15 @@ def test_no_broad_except_is_silent() -> None:
 
 
 def code_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Without texts that explain: a docstring or a comment may speak of `sendfile`."""
-    told = {
+    """Yield the numbered lines without docstrings and comments, which may mention `sendfile`."""
+    docstring_lines = {
         line
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if number not in told:
+        if number not in docstring_lines:
             yield number, line.partition("  # ")[0]
 
 
@@ -354,7 +355,7 @@ def tracked() -> list[Path]:
 
 
 def test_files_have_no_machine_paths_and_no_todo_notes() -> None:
-    """Files speak of the project alone: no home directories, no package hosts, no notes to oneself."""
+    """No home directories, no package hosts, no TODO, FIXME or XXX."""
     bad = re.compile(r"(?<![\w.])/(?:root|home/\w+|work)/|\b(?:TODO|FIXME|XXX)\b|pypi\.org|files\.pythonhosted")
     wrong = []
     for path in tracked():
