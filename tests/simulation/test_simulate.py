@@ -1,4 +1,4 @@
-"""The command that runs any number of seeds: every simulation can be summed up."""
+"""simulate.py, the command that runs any number of seeds: its summary, its options, and its failures."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ class Disk:
         self.price_ms = USUAL_MS
 
     def take_ms(self, syncs: int) -> int:
-        """Return in how many milliseconds so many syncs are done, behind those that were asked for before."""
+        """Return in how many milliseconds this many syncs are done, after those that were requested before."""
         now_ms = self._clock.monotonic_ms()
         price_ms = sum(self._rng.randint(*self.price_ms) for _ in range(syncs))
         self._busy_until_ms = max(self._busy_until_ms, now_ms) + price_ms
         return self._busy_until_ms - now_ms
 
     def stick(self, for_ms: int) -> None:
-        """Do nothing for so long."""
+        """Do nothing for that time."""
         self._busy_until_ms = max(self._busy_until_ms, self._clock.monotonic_ms()) + for_ms
 
     def heal(self) -> None:
@@ -167,7 +167,7 @@ class DiskFaults(Faults):
         super().__init__(world, rng)
         self._disks = world
         if world.only_disks:
-            self._fault_weights = {self._keep_calm: 1}
+            self._fault_weights = {self._inject_nothing: 1}
 
     def begin(self) -> None:
         super().begin()
@@ -175,7 +175,7 @@ class DiskFaults(Faults):
             self._world.network.loss = 0.0
         if self._disks.is_only_slow:
             victim = self._machine()
-            self.count("a disk is slow for long", victim.host)
+            self.count("a disk is slow for the whole run", victim.host)
             victim.disk.price_ms = SLOW_MS
         else:
             self._stick()
@@ -184,7 +184,7 @@ class DiskFaults(Faults):
         if not self._disks.only_disks:
             super().quorum_elected(node_id)
         elif self._disks.is_only_slow and not self.is_over:
-            self._world.violated(f"n{node_id} is elected although nothing is wrong but a slow disk")
+            self._world.violated(f"n{node_id} is elected although the only fault is a slow disk")
 
     def _stick(self) -> None:
         """A disk does nothing for a while, again and again."""
@@ -199,8 +199,8 @@ class DiskFaults(Faults):
         assert isinstance(machine, PricedMachine)
         return machine
 
-    def _keep_calm(self) -> None:
-        """Instead of other faults."""
+    def _inject_nothing(self) -> None:
+        """Replaces all other faults."""
 
 
 class World(ClusterWorld):

@@ -1,5 +1,5 @@
-"""Checks every log that was cleaned, loaded at a start, or is half swapped: everything that must be there is, and
-nothing was removed too early.
+"""Checks every log that was cleaned, loaded at a start, or is half swapped: it has every record that must be there, and
+no tombstone was removed too early.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class CleaningWatch:
                 continue
             if not ledger.is_followed(offset, below=cleaned_up_to) and not 0 <= horizon_ms <= max(clocks):
                 self._world.violated(
-                    f"{machine.host} has dropped the tombstone of {ledger.name} at {offset} before its time: "
+                    f"{machine.host} has removed the tombstone of {ledger.name} at {offset} too early: its horizon is "
                     f"{horizon_ms} by its clock, which shows {max(clocks)}"
                 )
         soonest_ms = self.began_ms(log, min(clocks)) + log.config.delete_retention_ms
@@ -141,6 +141,6 @@ class CleaningWatch:
             is_new = horizon_ms != NO_HORIZON and before.get(offset, NO_HORIZON) != horizon_ms
             if is_new and offset in before and horizon_ms < soonest_ms:
                 self._world.violated(
-                    f"{machine.host} lets the tombstone of {ledger.name} at {offset} go at {horizon_ms} by its clock, "
-                    f"{soonest_ms} would be the soonest"
+                    f"{machine.host} would remove the tombstone of {ledger.name} at {offset} at {horizon_ms} by its "
+                    f"clock, too early: {soonest_ms} is allowed"
                 )

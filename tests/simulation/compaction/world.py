@@ -18,7 +18,7 @@ from compaction.admin import TableAdmin
 from compaction.clients import CLOCK_JUMPS, KeyedProducer, KeyedTransactionalProducer, TableReader
 from compaction.ledger import CompactedLedger
 from compaction.retention import RetentionWatch
-from compaction.swaps import SlowTurns, SwapTroubles
+from compaction.swaps import SlowTurns, SwapFaults
 
 SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
@@ -35,10 +35,10 @@ class Report(cluster_world.Report):
     def shown(reports: Sequence[Report]) -> str:
         report = cluster_world.Report.shown(reports)
         return (
-            f"{report}; {sum(each.rounds for each in reports):,} rounds of cleaning took away "
+            f"{report}; {sum(each.rounds for each in reports):,} rounds of cleaning removed "
             f"{sum(each.gone for each in reports):,} records; tables were read "
             f"{sum(each.readings for each in reports):,} times; "
-            f"{sum(each.expired for each in reports):,} segments were too old or too much"
+            f"{sum(each.expired for each in reports):,} segments removed by retention"
         )
 
 
@@ -108,8 +108,8 @@ class CompactionWorld(transactions_world.TransactionsWorld):
         if not isinstance(self.audit.cleanings, RetentionWatch):
             return super().run()
         self.table_admin = TableAdmin(self, "table-admin", Random(self.table_rng.random()))
-        troubles = SwapTroubles(self, self.table_admin, Random(self.table_rng.random()))
-        with self.audit.cleanings.watching(), troubles.watching():
+        swap_faults = SwapFaults(self, self.table_admin, Random(self.table_rng.random()))
+        with self.audit.cleanings.watching(), swap_faults.watching():
             return super().run()
 
     def populate(self) -> None:
@@ -145,14 +145,14 @@ class CompactionWorld(transactions_world.TransactionsWorld):
     def _is_trimmed(self) -> str:
         if self.table_admin is None or self.table_admin.trimmed.issuperset(self.lasting_topics()):
             return ""
-        return "nothing can be deleted"
+        return "DeleteRecords does not succeed"
 
     def is_drained(self) -> str:
         if why := super().is_drained():
             return why
         for table in self.tables:
             if not table.readings and table.topic not in self.fleeting:
-                return f"{table.name} was never read whole"
+                return f"{table.name} was never read to the end"
         return ""
 
     def are_replicas_equal(self) -> str:
