@@ -59,7 +59,7 @@ class Network:
         """Cut these links and restore all others."""
         self._loop.call_soon_threadsafe(self._hold, frozenset(links))
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self.cut(())
 
     def _hold(self, links: frozenset[Link]) -> None:
