@@ -1,4 +1,4 @@
-"""The console's pages in a real browser: they show what the tools print, and data is never more than text.
+"""The console's pages in a real browser: they show what the tools print, and never run data as markup.
 
 Playwright waits for what is expected; no test sleeps.
 """
@@ -51,7 +51,7 @@ NAMELESS = """
         !(each.matches("button, a") && each.textContent.trim())
     ).map(each => each.outerHTML)
 """
-"""Controls and drawings that a screen reader could not call anything."""
+"""Controls and drawings without a name for screen readers."""
 BOTH_READ = re.compile(r"billing-1: orders-\d.*billing-2: orders-\d")
 HOSTILE_PATH = quote(HOSTILE, safe="")
 
@@ -105,7 +105,7 @@ def test_a_topic_is_created_shown_and_deleted(page: Page, address: str, kafka: T
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("not a name")
     dialog.get_by_role("button", name="Create topic").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("not a name")  # the words of the command line
+    expect(dialog.get_by_role("alert")).to_contain_text("not a name")  # the same error as of the command line
     dialog.get_by_label("Name").fill("books")
     dialog.get_by_label("Partitions").fill("2")
     dialog.get_by_label("Settings").fill("retention.ms=60000")
@@ -137,7 +137,7 @@ def test_records_are_found_shown_and_written(page: Page, address: str, shop: Sho
     expect(found.locator("pre.hex").first).to_contain_text("7b 22 69 64")  # {"id
     found.get_by_role("link", name="Open on its own page").click()
     expect(page.get_by_text("t-17")).to_be_visible()
-    page.reload()  # a link to one record works for somebody else too
+    page.reload()  # the address of a record can be shared
     expect(page.locator("pre.json")).to_contain_text('"id": 17')
 
     open_page(page, address, "/topics/payments/records")
@@ -156,12 +156,12 @@ def test_records_are_found_shown_and_written(page: Page, address: str, shop: Sho
 
     page.get_by_label("Begin").select_option("live")
     expect(page.locator(".live")).to_have_text("live")
-    wait_until(partial(send_and_look, shop, page), "a record that comes while the page is open is on it")
+    wait_until(partial(send_and_look, shop, page), "a record that is produced while the page is open is shown")
     expect(page.locator("details.record").first).to_contain_text("seen live")
 
 
 def send_and_look(shop: Shop, page: Page) -> bool:
-    """More than one record: the first may come before the server has begun to look."""
+    """Produce again for each check: a record may be produced before the server has begun to read."""
     shop.producer.produce("payments", "seen live", "ben")
     shop.producer.flush(60)
     page.wait_for_timeout(100)
@@ -308,7 +308,7 @@ def test_a_user_logs_in_and_out(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="the extra `tls` is not installed")
     with broker(secure=True) as kafka:
         kafka.add_user("ann", "ann-secret-1")
-        properties = tmp_path / "client.properties"  # the way to the cluster, without a user
+        properties = tmp_path / "client.properties"  # how to connect, without a user
         lines = kafka.command_config().read_text().splitlines(keepends=True)
         properties.write_text("".join(line for line in lines if "sasl.jaas" not in line))
         with console(kafka.bootstrap_servers, properties=properties) as address:

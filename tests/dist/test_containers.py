@@ -124,12 +124,12 @@ def running(container: Container, ports: Ports, data: Path) -> Iterator[subproce
 
 def wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         if " is ready: " in line:
             break
-    text = "".join(said)
+    text = "".join(lines)
     assert " is ready: " in text, f"the node did not start: {text}"
     assert "Warning: " not in text, f"the node does not know all of its settings: {text}"
 
@@ -183,7 +183,7 @@ def test_the_services_of_a_compose_file_run(compose: str, nodes: int, tmp_path: 
 
 
 def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
-    """Files that the build copies exist, and .dockerignore does not exclude them."""
+    """The build copies them; .dockerignore must not exclude them."""
     copied = [word for line in re.findall(r"^COPY ([^-].*)$", CONTAINERFILE, re.MULTILINE) for word in line.split()[:-1]]
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(copied) == let_through

@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = re.compile(r"(_editable_impl_|__editable__.*)?(moldau|pyspark_moldau)\b.*|.*\.pth|__pycache__")
 """What is left out of the running environment: Moldau in every form, and everything that changes `sys.path`."""
 LEADING = re.compile(r"(PYTHON|PYSPARK|SPARK_|MOLDAU_|KAFKA_|VIRTUAL_ENV|CLUSTER_ID|LOG_DIR).*")
-"""Variables that would lead a program out of its environment, or set the broker's settings."""
+"""Variables that make a program import from outside its environment, or set the broker's settings."""
 PATIENCE_S = 900
 
 
@@ -110,9 +110,9 @@ def broker(installed: Environment, tmp_path: Path) -> Iterator[str]:
         try:
             assert running.stdout is not None
             ready = running.stdout.readline()
-            told = re.search(r"ready: (\S+)", ready)
-            assert told, f"the broker did not start: {ready!r}"
-            yield told[1]
+            found = re.search(r"ready: (\S+)", ready)
+            assert found, f"the broker did not start: {ready!r}"
+            yield found[1]
         finally:
             running.terminate()
     assert running.returncode == 0
@@ -135,8 +135,7 @@ def test_the_wheel_has_the_packages_and_nothing_else(built: Built) -> None:
 
 
 def test_the_source_archive_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
-    """Rebuilt from another directory, byte for byte: the archive lacks nothing, and a build depends on nothing around
-    it."""
+    """The same byte for byte, from another directory: the archive is complete, and a build uses nothing outside it."""
     with tarfile.open(built.sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     source = the_only(tmp_path.iterdir())

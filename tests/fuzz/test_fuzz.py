@@ -1,4 +1,4 @@
-"""Some cases of every target, and the proof that the fuzzer bites: it finds each of these broken parsers.
+"""Some cases of every target, and a check that the fuzzer finds each of these broken parsers.
 
 `make fuzz` runs more cases. MOLDAU_FUZZ_SEED chooses others.
 """
@@ -34,7 +34,7 @@ from moldau.wire import compression, records
 
 SEED = int(os.environ.get("MOLDAU_FUZZ_SEED", "0"))
 CASES = {"messages": 3000, "requests": 1000, "produce": 1000, "sasl": 1000, "stores": 300, "settings": 300}
-"""Of the targets that have not the usual number."""
+"""Number of cases of the targets that do not have the usual number."""
 USUAL_CASES = 1000
 
 
@@ -70,7 +70,7 @@ def test_a_case_is_reproducible() -> None:
             assert other.make(fuzz.case_generator(name, SEED, case)) == first
 
 
-# --- what it found ------------------------------------------------------------------------------------------------
+# --- bugs that the fuzzer found -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_error_about_a_setting_with_a_line_end_is_one_line() -> None:
         from_properties({"log.retention.hours": "16\n8"})
 
 
-# --- the fuzzer bites ---------------------------------------------------------------------------------------------
+# --- broken parsers that the fuzzer must find ---------------------------------------------------------------------
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -128,7 +128,7 @@ def without_a_maximum_length_of_varints(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_a_check_of_offsets(patch: pytest.MonkeyPatch) -> None:
-    """What the fuzzer found first: a batch that cannot be recompressed broke the handler."""
+    """The first bug that the fuzzer found: a batch that cannot be recompressed broke the handler."""
     patch.setattr(opening, "decoded_records", lambda batch, config: records.decode_records(batch))
 
 
@@ -191,7 +191,7 @@ def with_an_error_that_quotes_a_password(patch: pytest.MonkeyPatch) -> None:
 )
 def test_a_broken_parser_is_found(target: str, cases: int, break_it: Break, monkeypatch: pytest.MonkeyPatch) -> None:
     break_it(monkeypatch)
-    assert failures(target, cases), "the fuzzer did not notice"
+    assert failures(target, cases), "the fuzzer did not find the broken parser"
 
 
 def test_work_and_memory_over_the_limit_are_violations() -> None:

@@ -20,8 +20,10 @@ DEFECTS_FILE = "defects.py"
 
 
 def check_noticed(world: Callable[[int], Any], seeds: range) -> None:
-    """Check that one of these seeds raises a violation, after a defect was injected into the broker. An exception in the
-    code of the defect itself does not count: it may only use a name that does not exist any more."""
+    """Check that one of these seeds raises a violation, after a defect was injected into the broker.
+
+    An exception in the code of the defect itself does not count: it may use a name that does not exist any more.
+    """
     with pytest.raises(Violation) as noticed:
         _run_all(world, seeds)
     frames = re.findall(r'File "(.+)", line', str(noticed.value))

@@ -1,4 +1,6 @@
-"""Answers that bring bad news: the pages say them, and none fails. The answers are changed on their way."""
+"""Errors in responses of the console's server: pages show them and do not fail. A proxy in the browser changes the
+responses.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from playwright.sync_api import Page, Route, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)
 
-OUTAGE = "the cluster does not answer: nobody is there"
+OUTAGE = "the cluster does not answer: connection refused"
 
 
 def change(page: Page, path: str, edit: Callable[[dict[str, Any]], Any]) -> None:
-    """Let answers of this path pass through a function that changes them."""
+    """Change the responses for this path with a function."""
 
     def handle(route: Route) -> None:
         answer = route.fetch()
