@@ -1,4 +1,4 @@
-"""Runs every script in the folders beside this file, each folder with the actor that runs its commands."""
+"""Runs every script in the folders beside this file; each folder has an actor that executes its commands."""
 
 from __future__ import annotations
 
