@@ -43,13 +43,13 @@ ACTORS: dict[
     "transactions": TransactionsActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
-WITH_PATTERNS = {"consumer_groups/patterns", "consumer_groups/takeover", "group_migration/static"}
+WITH_REGEXES = {"consumer_groups/regex_subscriptions", "consumer_groups/takeover", "group_migration/static"}
 
 
 def cases() -> Iterator[object]:
     for path in SCRIPTS:
         name = f"{path.parent.name}/{path.stem}"
-        yield pytest.param(path, id=name, marks=[pytest.mark.needs_re2] if name in WITH_PATTERNS else [])
+        yield pytest.param(path, id=name, marks=[pytest.mark.needs_re2] if name in WITH_REGEXES else [])
 
 
 @pytest.mark.parametrize("path", list(cases()))
