@@ -1,6 +1,6 @@
 """The cost of each test file: seconds of processor time of this process and all its children.
 
-Wall time says little on a busy machine. Linux only: it reads /proc.
+Wall time means little on a busy machine. Linux only: it reads /proc.
 """
 
 from __future__ import annotations

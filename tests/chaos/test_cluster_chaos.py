@@ -44,7 +44,7 @@ FAULT_SETS = {
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Cluster]:
+def three_nodes(tmp_path: Path) -> Iterator[Cluster]:
     with cluster(tmp_path, COMBINED) as running:
         running.create_topic(TOPIC, PARTITIONS, min_insync=2)
         yield running
@@ -80,41 +80,41 @@ def finish_and_check(running: Cluster, load: Load, summary: str) -> History:
     return history
 
 
-def test_writes_continue_while_one_node_at_a_time_is_lost(three: Cluster) -> None:
+def test_writes_continue_while_one_node_at_a_time_is_lost(three_nodes: Cluster) -> None:
     """One node is killed, paused or disconnected, and comes back; no record is lost or duplicated."""
-    nemesis, waits = Nemesis(three, random.Random(f"{SEED} one at a time")), []
-    with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
-        await_writes(three, load, "before the first fault")
+    nemesis, waits = Nemesis(three_nodes, random.Random(f"{SEED} one at a time")), []
+    with Load(three_nodes.bootstrap, TOPIC, PARTITIONS) as load:
+        await_writes(three_nodes, load, "before the first fault")
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            kind, node = nemesis.rng.choice(["kill", "pause", "disconnected"]), nemesis.rng.choice(three.brokers)
+            kind, node = nemesis.rng.choice(["kill", "pause", "disconnected"]), nemesis.rng.choice(three_nodes.brokers)
             nemesis.begin(kind, node)
-            waits.append(await_writes(three, load, f"while node {node.id} has the fault: {kind}"))
+            waits.append(await_writes(three_nodes, load, f"while node {node.id} has the fault: {kind}"))
             time.sleep(nemesis.rng.uniform(0, 2))
             nemesis.end_all()
-            three.await_in_sync(TOPIC, RECOVERY_S)
+            three_nodes.await_in_sync(TOPIC, RECOVERY_S)
         summary = f"{nemesis.describe()}; at most {max(waits):.1f} s until all partitions accepted a record"
-        finish_and_check(three, load, summary)
+        finish_and_check(three_nodes, load, summary)
 
 
 @pytest.mark.parametrize("name", FAULT_SETS)
-def test_no_acknowledged_record_is_lost_under_random_faults(name: str, three: Cluster) -> None:
+def test_no_acknowledged_record_is_lost_under_random_faults(name: str, three_nodes: Cluster) -> None:
     """Faults on two or all nodes at once: writes may stop, but no acknowledged record may be lost."""
-    nemesis, kinds = Nemesis(three, random.Random(f"{SEED} {name}")), FAULT_SETS[name]
-    with Load(three.bootstrap, TOPIC, PARTITIONS) as load:
-        await_writes(three, load, "before the first fault")
+    nemesis, kinds = Nemesis(three_nodes, random.Random(f"{SEED} {name}")), FAULT_SETS[name]
+    with Load(three_nodes.bootstrap, TOPIC, PARTITIONS) as load:
+        await_writes(three_nodes, load, "before the first fault")
         end = time.monotonic() + SET_SECONDS
         while time.monotonic() < end:
             for kind in nemesis.rng.sample(kinds, nemesis.rng.randint(min(1, len(kinds)), len(kinds))):
-                node = nemesis.rng.choice(three.brokers)
+                node = nemesis.rng.choice(three_nodes.brokers)
                 if nemesis.can_begin(kind, node):
                     nemesis.begin(kind, node)
             time.sleep(nemesis.rng.uniform(0.3, 3))
             nemesis.end_all()
             time.sleep(nemesis.rng.uniform(0, 3))
         assert bool(nemesis.counts) == bool(kinds)
-        assert bool(three.network.bytes_held) == bool(nemesis.counts.keys() - {"kill", "pause"})
-        finish_and_check(three, load, f"{name}: {nemesis.describe()}")
+        assert bool(three_nodes.network.bytes_held) == bool(nemesis.counts.keys() - {"kill", "pause"})
+        finish_and_check(three_nodes, load, f"{name}: {nemesis.describe()}")
 
 
 def test_the_last_of_three_brokers_serves_reads_and_writes(tmp_path: Path) -> None:
@@ -156,13 +156,13 @@ def echo() -> Iterator[socketserver.BaseServer]:
     class Echo(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             for line in self.rfile:
-                heard.append(line)
+                received.append(line)
                 self.wfile.write(line)
 
-    heard: list[bytes] = []
+    received: list[bytes] = []
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
         server.daemon_threads = True
-        server.heard = heard  # type: ignore[attr-defined]
+        server.received = received  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -182,11 +182,11 @@ def test_bytes_over_a_cut_link_wait_until_it_is_restored(echo: socketserver.TCPS
 
             assert say(b"one\n", set()) == b"one\n"
             assert say(b"two\n", {(1, 2)}) is None
-            assert echo.heard == [b"one\n"]  # type: ignore[attr-defined]
+            assert echo.received == [b"one\n"]  # type: ignore[attr-defined]
             network.restore()
             assert answers.readline() == b"two\n"
             assert say(b"three\n", {(2, 1)}) is None
-            assert echo.heard[-1] == b"three\n", "only the response is held back"  # type: ignore[attr-defined]
+            assert echo.received[-1] == b"three\n", "only the response is held back"  # type: ignore[attr-defined]
             assert say(b"", {(2, 3), (3, 2), (1, 3)}) == b"three\n", "a cut link of other nodes has no effect"
             assert say(b"four\n", {(0, 2), (2, 0)}) == b"four\n", "this process counts as node 1, not as a client"
 

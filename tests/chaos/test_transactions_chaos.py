@@ -39,7 +39,7 @@ TRANSACTIONS = {
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Cluster]:
+def three_nodes(tmp_path: Path) -> Iterator[Cluster]:
     with cluster(tmp_path, COMBINED, TRANSACTIONS) as running:
         for topic in (SOURCE, TARGET):
             running.create_topic(topic, PARTITIONS, min_insync=2)
@@ -160,11 +160,11 @@ def inject_faults(running: Cluster, copying: Copying, rng: random.Random) -> Nem
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_each_record_is_copied_once_and_in_order(library: str, three: Cluster, tmp_path: Path) -> None:
+def test_each_record_is_copied_once_and_in_order(library: str, three_nodes: Cluster, tmp_path: Path) -> None:
     with (
-        Feed(three.bootstrap) as feed,
-        Copying(library, three.bootstrap, tmp_path) as copying,
-        Committed(three.bootstrap) as seen,
+        Feed(three_nodes.bootstrap) as feed,
+        Copying(library, three_nodes.bootstrap, tmp_path) as copying,
+        Committed(three_nodes.bootstrap) as seen,
     ):
 
         def has_begun() -> bool:
@@ -172,8 +172,8 @@ def test_each_record_is_copied_once_and_in_order(library: str, three: Cluster, t
             return all(seen.read().values())
 
         until(has_begun, "records are copied to every partition", RECOVERY_S)
-        nemesis = inject_faults(three, copying, random.Random(f"{SEED} {library}"))
-        three.await_in_sync(TARGET, RECOVERY_S)
+        nemesis = inject_faults(three_nodes, copying, random.Random(f"{SEED} {library}"))
+        three_nodes.await_in_sync(TARGET, RECOVERY_S)
         feed.finish()
 
         def is_copied() -> bool:
@@ -181,8 +181,8 @@ def test_each_record_is_copied_once_and_in_order(library: str, three: Cluster, t
             return all(len(seen.read()[each]) >= len(feed.acked[each]) for each in feed.acked)
 
         until(is_copied, "all records are copied", CAUGHT_UP_S)
-    with Committed(three.bootstrap) as again:
-        mark(three.bootstrap)
+    with Committed(three_nodes.bootstrap) as again:
+        mark(three_nodes.bootstrap)
         until(
             lambda: all(values[-1:] == [END] for values in again.read().values()),
             "the end is read again",

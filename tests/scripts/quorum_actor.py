@@ -119,16 +119,16 @@ class QuorumActor:
 
     def _break_connections(self, node_id: int) -> None:
         """Fail the requests to it: their senders find the connection closed. Drop its own requests."""
-        broken = [(to_id, from_id, asked) for from_id, to_id, asked in self._waiting if to_id == node_id]
-        for at, to, asked, message in self._in_flight:
-            if to == node_id and message is asked.request:
-                broken.append((to, at, asked))
-            elif at == node_id and message is not asked.request:
-                broken.append((at, to, asked))
+        broken = [(to_id, from_id, outgoing) for from_id, to_id, outgoing in self._waiting if to_id == node_id]
+        for at, to, outgoing, message in self._in_flight:
+            if to == node_id and message is outgoing.request:
+                broken.append((to, at, outgoing))
+            elif at == node_id and message is not outgoing.request:
+                broken.append((at, to, outgoing))
         self._in_flight = deque(each for each in self._in_flight if node_id not in each[:2])
         self._waiting = [each for each in self._waiting if node_id not in each[:2]]
-        for to_id, from_id, asked in broken:
-            self._in_flight.append((to_id, from_id, asked, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
+        for to_id, from_id, outgoing in broken:
+            self._in_flight.append((to_id, from_id, outgoing, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
 
     def _slow(self, command: Command) -> None:
         for node_id in _ids(command):
@@ -200,18 +200,18 @@ class QuorumActor:
         now_ms = self._clock.monotonic_ms()
         over = [each for each in self._lost if each[0] <= now_ms]
         self._lost = [each for each in self._lost if each[0] > now_ms]
-        for _, from_id, asked in over:
+        for _, from_id, outgoing in over:
             quorum = self._machines[from_id].quorum
             if quorum is not None:
-                quorum.on_response(asked, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+                quorum.on_response(outgoing, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _drop(self, command: Command) -> None:
         while self._in_flight:
             self._drop_one(*self._in_flight.popleft())
 
-    def _drop_one(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
-        asker = from_id if message is asked.request else to_id
-        self._lost.append((self._clock.monotonic_ms() + asked.timeout_ms, asker, asked))
+    def _drop_one(self, from_id: int, to_id: int, outgoing: OutgoingRequest, message: Any) -> None:
+        sender = from_id if message is outgoing.request else to_id
+        self._lost.append((self._clock.monotonic_ms() + outgoing.timeout_ms, sender, outgoing))
 
     def _deliver(self, command: Command) -> None:
         only = {int(each) for each in command.values.get("only", "").split(",") if each}
@@ -228,37 +228,37 @@ class QuorumActor:
         assert not self._in_flight, "the nodes send messages without end"
         self._in_flight.extend(held)
 
-    def _arrive(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
+    def _arrive(self, from_id: int, to_id: int, outgoing: OutgoingRequest, message: Any) -> None:
         if {from_id, to_id} & self._isolated:
-            self._drop_one(from_id, to_id, asked, message)
+            self._drop_one(from_id, to_id, outgoing, message)
             return
         machine = self._machines.get(to_id)
         quorum = machine.quorum if machine is not None else None
-        if message is not asked.request:
+        if message is not outgoing.request:
             if quorum is not None:
                 self._happened.append(f"{from_id} -> {to_id} {response_line(message)}")
-                quorum.on_response(asked, message)
+                quorum.on_response(outgoing, message)
             return
         if quorum is None:
             refused = KafkaError(ErrorCode.NETWORK_EXCEPTION)
-            self._in_flight.append((to_id, from_id, asked, refused))
+            self._in_flight.append((to_id, from_id, outgoing, refused))
             return
         self._happened.append(f"{from_id} -> {to_id} {request_line(message)}")
         if isinstance(message, ApiVersionsRequest):
             feature = SupportedFeatureKey("kraft.version", *SUPPORTED_KRAFT_VERSIONS)
-            self._in_flight.append((to_id, from_id, asked, ApiVersionsResponse(supported_features=[feature])))
+            self._in_flight.append((to_id, from_id, outgoing, ApiVersionsResponse(supported_features=[feature])))
             return
         response = quorum.answer(message)
         if isinstance(response, Promise):
-            self._waiting.append((from_id, to_id, asked))
-            response.then(lambda late: self._reply_late(from_id, to_id, asked, late))
+            self._waiting.append((from_id, to_id, outgoing))
+            response.then(lambda late: self._reply_late(from_id, to_id, outgoing, late))
         else:
-            self._in_flight.append((to_id, from_id, asked, response))
+            self._in_flight.append((to_id, from_id, outgoing, response))
 
-    def _reply_late(self, from_id: int, to_id: int, asked: OutgoingRequest, response: Any) -> None:
-        if (from_id, to_id, asked) in self._waiting:
-            self._waiting.remove((from_id, to_id, asked))
-            self._in_flight.append((to_id, from_id, asked, response))
+    def _reply_late(self, from_id: int, to_id: int, outgoing: OutgoingRequest, response: Any) -> None:
+        if (from_id, to_id, outgoing) in self._waiting:
+            self._waiting.remove((from_id, to_id, outgoing))
+            self._in_flight.append((to_id, from_id, outgoing, response))
 
     def _settle(self) -> None:
         """Collect the messages and events of all nodes, and flush the disks that are not slow."""
@@ -276,9 +276,9 @@ class QuorumActor:
                 self._take(node_id, machine.quorum)
 
     def _take(self, node_id: int, quorum: Quorum) -> None:
-        for asked in quorum.take_outgoing():
-            to_id = int(asked.to.host.removeprefix("node"))
-            self._in_flight.append((node_id, to_id, asked, asked.request))
+        for outgoing in quorum.take_outgoing():
+            to_id = int(outgoing.to.host.removeprefix("node"))
+            self._in_flight.append((node_id, to_id, outgoing, outgoing.request))
         replies = quorum.take_replies()
         for news in quorum.take_news():
             match news:

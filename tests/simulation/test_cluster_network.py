@@ -123,17 +123,17 @@ def test_messages_over_a_cut_link_arrive_when_it_is_restored(processes: TwoProce
 def test_a_request_may_arrive_after_its_sender_has_given_up(processes: TwoProcesses) -> None:
     processes.ask(1)
     processes.timers.advance(500)
-    heard = []
+    arrived = []
     for number in range(2, 12):
         processes.network.cut("client", "server")
         processes.ask(number)
         processes.timers.advance(TIMEOUT_MS + 1)
         processes.network.restore("client", "server")
         processes.timers.advance(500)
-        heard.append(number in processes.echo.generations)
+        arrived.append(number in processes.echo.generations)
         processes.ask(100)
         processes.timers.advance(500)
-    assert set(heard) == {True, False}
+    assert set(arrived) == {True, False}
     assert processes.answers.count(ErrorCode.REQUEST_TIMED_OUT) == 10
 
 

@@ -1,4 +1,4 @@
-"""Simulations of clusters whose disks cost time: slow ones, stuck ones, and convoys of syncs.
+"""Simulations of clusters in which syncs take time: slow disks, stuck disks, and syncs that wait for each other.
 
 `MOLDAU_SEEDS` sets the number of seeds; `make simulate WHAT=disks SEEDS=1000` runs any number of them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from cluster.disks_world import PricedFlusher, World
+from cluster.disks_world import TimedFlusher, World
 from seed_runs import SeedRuns, check_noticed
 
 from moldau.replica.flushing import Flushable
@@ -29,9 +29,9 @@ def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
 
 
 def test_syncs_on_the_event_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flush_at_once(flusher: PricedFlusher, log: Flushable) -> None:
+    def flush_at_once(flusher: TimedFlusher, log: Flushable) -> None:
         log.log.flush()
         log.flushed()
 
-    monkeypatch.setattr(PricedFlusher, "request", flush_at_once)
+    monkeypatch.setattr(TimedFlusher, "request", flush_at_once)
     check_noticed(World, range(0, 4 * TRIES, 4))  # in these seeds the only fault is a slow disk

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster.client import NOBODY, ClusterClient, Leader
+from cluster.client import NO_NODE, ClusterClient, Leader
 from cluster.ledger import Ledger
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -39,10 +39,10 @@ LATEST = -1
 EARLIEST = -2
 FETCH_BYTES = 4_096
 RACKS = ("east", "west")
-GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+UNKNOWN_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """The topic does not exist, or a broker does not know it yet."""
 TRY_AGAIN = {
-    *GONE,
+    *UNKNOWN_TOPIC_ERRORS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -73,7 +73,7 @@ class Place:
     is_fetching: bool = False
     failures: int = 0
     """Failures since the last response."""
-    replica: int = NOBODY
+    replica: int = NO_NODE
     """A follower nearer than the leader, which the leader recommended (KIP-392)."""
 
 
@@ -148,7 +148,7 @@ class Consumer(ClusterClient):
         self.retry(resume, max(place.failures for place in places))
         for place in places:
             place.failures += 1
-            place.replica = NOBODY
+            place.replica = NO_NODE
 
     # --- fetching -------------------------------------------------------------------------------------------------
 
@@ -194,14 +194,14 @@ class Consumer(ClusterClient):
             if (
                 partition_data is not None
                 and partition_data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-                and self._may_be_gone(place)
+                and self._may_be_deleted(place)
             ):
                 self._begin_at_start(place)
             elif partition_data is None or partition_data.error_code:
                 code = (
                     ErrorCode.UNKNOWN_SERVER_ERROR if partition_data is None else ErrorCode(partition_data.error_code)
                 )
-                if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NOBODY:
+                if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NO_NODE:
                     self._judge(code, f"fetches {place.partition} at {place.position}")
                 failed.append(place)
             else:
@@ -218,11 +218,11 @@ class Consumer(ClusterClient):
             self.world.violated(f"{self.name} {what}: {code.name}")
 
     def take(self, place: Place, epoch: int, partition_data: Any) -> None:
-        if partition_data.preferred_read_replica != NOBODY:
+        if partition_data.preferred_read_replica != NO_NODE:
             place.replica = partition_data.preferred_read_replica
             return
-        if place.replica != NOBODY:
-            epoch = NOBODY  # a follower's high watermark may be behind
+        if place.replica != NO_NODE:
+            epoch = NO_NODE  # a follower's high watermark may be behind
         elif place.high_watermark_epoch == epoch and partition_data.high_watermark < place.high_watermark:
             self.world.violated(
                 f"{self.name}: the high watermark of {place.partition} decreases from {place.high_watermark} "
@@ -302,9 +302,9 @@ class Consumer(ClusterClient):
     def _ledger(self, place: Place) -> Ledger:
         return self.world.audit.ledger(place.topic_id, place.partition)
 
-    def _may_be_gone(self, place: Place) -> bool:
+    def _may_be_deleted(self, place: Place) -> bool:
         """Whether the next records may have been deleted. A follower may only be behind: then the leader is asked."""
-        return place.replica == NOBODY and place.position < self._ledger(place).start
+        return place.replica == NO_NODE and place.position < self._ledger(place).start
 
     def _begin_at_start(self, place: Place) -> None:
         leader = self.leader_of(place.partition)

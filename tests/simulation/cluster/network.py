@@ -1,7 +1,8 @@
 """The network between processes, in virtual time, and `moldau.client.peers` over it.
 
 When a process dies, its connections close and the other ends are notified at once. A host that loses power or is
-disconnected says nothing: messages to it wait and arrive when the link is up again, even if their sender has given up.
+disconnected does not answer: messages to it wait and arrive when the link is up again, even if their sender has timed
+out.
 """
 
 from __future__ import annotations

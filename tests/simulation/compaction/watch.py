@@ -48,7 +48,7 @@ class CleaningWatch:
         self._looks: dict[tuple[int, Uuid, int], Look] = {}
         self._clocks: dict[int, deque[tuple[int, int]]] = {}
         self.rounds = 0
-        self.gone = 0
+        self.removed = 0
         """Number of offsets that a round removed."""
 
     def check(self) -> None:
@@ -89,7 +89,7 @@ class CleaningWatch:
         known = min(partition.high_watermark if is_new else cleaned_up_to, ledger.end)
         ledger.judge_remaining(machine.host, before.remaining, remaining, log.start_offset, known)
         self._judge_tombstones(machine, ledger, log, before.remaining, remaining, cleaned_up_to)
-        self.gone += len(before.remaining.keys() - remaining.keys())
+        self.removed += len(before.remaining.keys() - remaining.keys())
         replaced = 0 if swap is None else swap.replaced
         self._looks[place] = Look(log, log.generation, log.cleaned_up_to, swap, replaced, remaining)
 

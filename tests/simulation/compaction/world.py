@@ -27,7 +27,7 @@ SMALL = cluster_world.SMALL
 @dataclass(slots=True)
 class Report(cluster_world.Report):
     rounds: int
-    gone: int
+    removed: int
     readings: int
     expired: int
 
@@ -36,7 +36,7 @@ class Report(cluster_world.Report):
         report = cluster_world.Report.shown(reports)
         return (
             f"{report}; {sum(each.rounds for each in reports):,} rounds of cleaning removed "
-            f"{sum(each.gone for each in reports):,} records; tables were read "
+            f"{sum(each.removed for each in reports):,} records; tables were read "
             f"{sum(each.readings for each in reports):,} times; "
             f"{sum(each.expired for each in reports):,} segments removed by retention"
         )
@@ -188,7 +188,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             report.batches,
             report.faults,
             cleanings.rounds,
-            cleanings.gone,
+            cleanings.removed,
             sum(table.readings for table in self.tables),
             cleanings.expired if isinstance(cleanings, RetentionWatch) else 0,
         )

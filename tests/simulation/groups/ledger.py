@@ -193,10 +193,10 @@ class Ledger:
             self._world.audit.deletions(group_id),
             response.generation_id,
         )
-        said = (_identity(response.leader), response.protocol_name)
-        known = self._generations.setdefault(key, said)
-        if known != said:
-            self._world.violated(f"{group_id}: generation {key[-1]} has leader and protocol {known} and {said}")
+        shown = (_identity(response.leader), response.protocol_name)
+        known = self._generations.setdefault(key, shown)
+        if known != shown:
+            self._world.violated(f"{group_id}: generation {key[-1]} has leader and protocol {known} and {shown}")
         owner = self._ids.setdefault((*key, response.member_id), call.sender)
         if owner != call.sender:
             self._world.violated(f"{group_id}: member id {response.member_id} is both {owner}'s and {call.sender}'s")

@@ -1,7 +1,7 @@
 """What transactional clients requested and what was acknowledged, and the checks of the result.
 
-All records of an acknowledged commit are readable; none of an acknowledged abort, or of a transaction that nobody asked
-to commit; all or none of a commit without a response.
+All records of an acknowledged commit are readable; none of an acknowledged abort, or of a transaction that no
+producer asked to commit; all or none of a commit without a response.
 """
 
 from __future__ import annotations

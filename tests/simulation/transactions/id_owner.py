@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 CRASH_GAP_MS = 7_000
 RESTART_MS = (50, 1_500)
 ZOMBIE_SHARE = 0.4
-GONE_SHARE = 0.3
+CHANGE_ID_SHARE = 0.3
 Callback = Callable[[TransactionalProducer], None]
 Make = Callable[[str, str, Random, Callback, Callback], TransactionalProducer]
 
 
 class IdOwner:
-    """`may_change_id` says whether the next process may use another transactional id."""
+    """With `may_change_id`, the next process may use another transactional id."""
 
     def __init__(
         self, world: TransactionsWorld, transactional_id: str, rng: Random, make: Make, may_change_id: bool
@@ -120,7 +120,7 @@ class IdOwner:
             return
         self._world.faults.count("a client is killed", self.transactional_id)
         self._end_incarnation(self.incarnations[-1])
-        if self._may_change_id and self._rng.random() < GONE_SHARE:
+        if self._may_change_id and self._rng.random() < CHANGE_ID_SHARE:
             # No process comes back for its open transaction.
             self._changes += 1
             self.transactional_id = f"{self._first_id}-{self._changes}"

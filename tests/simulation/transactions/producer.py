@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster.consumers import GONE
+from cluster.consumers import UNKNOWN_TOPIC_ERRORS
 from cluster.ledger import name_of
 
 from moldau.base.errors import ErrorCode
@@ -35,7 +35,7 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE}) | GONE
+ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE}) | UNKNOWN_TOPIC_ERRORS
 COMMIT_SHARE = 0.75
 STALL_SHARE = 0.05
 TIMEOUTS_MS = (1_500, 3_000, 6_000)
@@ -194,7 +194,7 @@ class TransactionalProducer(TransactionalClient):
             v3_and_below_topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in by_topic.items()],
         )
         # Do not wait for topics that may never come back.
-        early = EARLY - GONE if any(self.world.may_be_deleted(topic) for topic in by_topic) else EARLY
+        early = EARLY - UNKNOWN_TOPIC_ERRORS if any(self.world.may_be_deleted(topic) for topic in by_topic) else EARLY
         yield from self.coordinate("adds partitions", ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, _worst_added, early)
         self._added.update(f"{topic}-{partition}" for topic, partition in new)
 
