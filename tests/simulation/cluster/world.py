@@ -41,8 +41,8 @@ RECOVERY_MAX_MS = 60_000
 DRAIN_MAX_MS = 60_000
 TAIL = 80
 FEW_RECORDS_A_TURN = 3
-"""Every other seed applies so few records of metadata in a turn of the loop. Otherwise its small clusters would do
-everything in one turn."""
+"""Number of metadata records that every other seed applies in one turn of the loop. With more, a small cluster would
+apply all of them in one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,17 +227,17 @@ class World:
     def _run(self) -> Report:
         for machine in self.machines.values():
             machine.start_after_ms(self.rng.randint(0, 300))
-        self._until(START_MAX_MS, self._is_serving, "the cluster does not start")
+        self._until(START_MAX_MS, self._why_not_serving, "the cluster does not start")
         self.populate()
-        self._until(START_MAX_MS, self.is_settled, "the clients cannot work")
+        self._until(START_MAX_MS, self.why_not_settled, "the clients cannot work")
         self.faults.begin()
         self._let_pass(self.size.chaos_ms)
         self.faults.end()
-        self._until(RECOVERY_MAX_MS, self._is_recovered, "the cluster does not recover")
-        is_used = self.use()
-        self._until(RECOVERY_MAX_MS, is_used, "the cluster does not become available")
+        self._until(RECOVERY_MAX_MS, self._why_not_recovered, "the cluster does not recover")
+        why_not_used = self.use()
+        self._until(RECOVERY_MAX_MS, why_not_used, "the cluster does not become available")
         self.stop_clients()
-        self._until(DRAIN_MAX_MS, self.is_drained, "not everything is written, replicated and read")
+        self._until(DRAIN_MAX_MS, self.why_not_drained, "not everything is written, replicated and read")
         self.judge()
         self.fail()
         return self.report()
@@ -246,7 +246,7 @@ class World:
         """Return a check that new records and commits are acknowledged from now on; it returns what is missing."""
         acknowledged = {place: ledger.acknowledged for place, ledger in self.audit.ledgers.items()}
         commits = {committer.name: committer.commits for committer in self.committers}
-        return lambda: self._is_used(acknowledged, commits)
+        return lambda: self._why_not_used(acknowledged, commits)
 
     def stop_clients(self) -> None:
         """Stop the clients; they finish what they have begun."""
@@ -279,10 +279,10 @@ class World:
             self.audit.check()
             self.fail()
 
-    def _until(self, limit_ms: int, is_so: Callable[[], str], otherwise: str) -> None:
-        """Wait until `is_so` returns "", or fail with the reason that it returns."""
+    def _until(self, limit_ms: int, why_not: Callable[[], str], otherwise: str) -> None:
+        """Wait until `why_not` returns "", or fail with the reason that it returns."""
         end_ms = self.elapsed_ms + limit_ms
-        while why := is_so():
+        while why := why_not():
             if self.elapsed_ms >= end_ms:
                 self.violated(f"{otherwise} within {limit_ms} ms: {why}")
                 self.fail()
@@ -303,15 +303,15 @@ class World:
             self.committers.append(Committer(self, name, self.topics[0], Random(rng.random()), 3 * size.gap_ms))
         self.clients += [*self.producers, *self.careless, *self.consumers, *self.committers]
 
-    # --- checks without faults ------------------------------------------------------------------------------------
+    # --- checks without faults; each returns the reason, or "" ------------------------------------------------------
 
-    def _is_serving(self) -> str:
+    def _why_not_serving(self) -> str:
         for machine in self.machines.values():
             if not machine.is_well:
                 return f"{machine.host} does not serve"
         return ""
 
-    def is_settled(self) -> str:
+    def why_not_settled(self) -> str:
         for name in self.topics:
             if name not in self.image.topics:
                 return f"{name} does not exist"
@@ -323,9 +323,9 @@ class World:
                 return f"{producer.name} knows no partition"
         return ""
 
-    def _is_recovered(self) -> str:
+    def _why_not_recovered(self) -> str:
         """Check that all nodes serve and that every replica of every partition is in sync."""
-        if why := self._is_serving():
+        if why := self._why_not_serving():
             return why
         if sum(machine.leads_quorum() for machine in self.machines.values()) != 1:
             return "the quorum has no leader, or several"
@@ -339,7 +339,7 @@ class World:
                     return f"{name}-{index} is led by {state.leader}, in sync are {state.isr} of {state.replicas}"
         return ""
 
-    def _is_used(self, acknowledged: dict[tuple[bytes, int], int], commits: dict[str, int]) -> str:
+    def _why_not_used(self, acknowledged: dict[tuple[bytes, int], int], commits: dict[str, int]) -> str:
         for name, topic in self.image.topics.items():
             for index in range(len(topic.partitions) if name in self.topics else 0):
                 ledger = self.audit.ledger(topic.id, index)
@@ -350,7 +350,7 @@ class World:
                 return f"{committer.name} commits nothing"
         return ""
 
-    def is_drained(self) -> str:
+    def why_not_drained(self) -> str:
         """Check that everything is acknowledged, committed on every replica, and read."""
         for producer in self.producers:
             if not producer.is_idle and producer.topic_id in self.image.topic_names:
@@ -362,9 +362,9 @@ class World:
                 end = self.audit.ledger(place.topic_id, place.partition).end
                 if place.topic_id in self.image.topic_names and place.position < end:
                     return f"{consumer.name} has read {place.partition} up to {place.position} of {end}"
-        return self.are_replicas_equal()
+        return self.why_replicas_differ()
 
-    def are_replicas_equal(self) -> str:
+    def why_replicas_differ(self) -> str:
         for machine in self.machines.values():
             for partition in machine.partitions():
                 if partition.name.topic in self.topics:

@@ -130,34 +130,34 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             self.clients.append(self.table_admin)
 
     def use(self) -> Callable[[], str]:
-        is_used = super().use()
+        why_not_used = super().use()
         if self.table_admin is not None:
             self.table_admin.settle()
         rounds = self.audit.cleanings.rounds
-        return lambda: is_used() or self._is_cleaned(rounds) or self._is_trimmed()
+        return lambda: why_not_used() or self._why_not_cleaned(rounds) or self._why_not_trimmed()
 
-    def _is_cleaned(self, rounds: int) -> str:
+    def _why_not_cleaned(self, rounds: int) -> str:
         if self.faults.counts[CLOCK_JUMPS]:
             # A segment that begins with a marker from the future is not closed before that time.
             return ""
         return "" if self.audit.cleanings.rounds > rounds else "no log is cleaned"
 
-    def _is_trimmed(self) -> str:
+    def _why_not_trimmed(self) -> str:
         if self.table_admin is None or self.table_admin.trimmed.issuperset(self.lasting_topics()):
             return ""
         return "DeleteRecords does not succeed"
 
-    def is_drained(self) -> str:
-        if why := super().is_drained():
+    def why_not_drained(self) -> str:
+        if why := super().why_not_drained():
             return why
         for table in self.tables:
             if not table.readings and table.topic not in self.fleeting:
                 return f"{table.name} was never read to the end"
         return ""
 
-    def are_replicas_equal(self) -> str:
+    def why_replicas_differ(self) -> str:
         """Also check that no log starts before that of its leader."""
-        if why := super().are_replicas_equal():
+        if why := super().why_replicas_differ():
             return why
         starts = {
             partition.name: partition.log.start_offset

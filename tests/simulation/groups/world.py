@@ -253,9 +253,9 @@ class World:
         self._let_pass(self.size.chaos_ms)
         self.faults.end()
         self._let_pass(3 * LAST_FAULT_MS)
-        self._until(RECOVERY_MAX_MS, self._is_stable, "not every group is stable")
+        self._until(RECOVERY_MAX_MS, self._why_not_stable, "not every group is stable")
         floors = dict(self.ledger.floors)
-        self._until(PROGRESS_MAX_MS, lambda: self._has_progressed(floors), "not every partition makes progress")
+        self._until(PROGRESS_MAX_MS, lambda: self._why_no_progress(floors), "not every partition makes progress")
         self.check_replay(is_compacted=False)
         self.check_replay(is_compacted=True)
         self._check_leftovers()
@@ -281,9 +281,9 @@ class World:
             self._check_parked()
             self.fail()
 
-    def _until(self, limit_ms: int, is_so: Any, otherwise: str) -> None:
+    def _until(self, limit_ms: int, why_not: Any, otherwise: str) -> None:
         end_ms = self.elapsed_ms + limit_ms
-        while why := is_so():
+        while why := why_not():
             if self.elapsed_ms >= end_ms:
                 self.violated(f"{otherwise} within {limit_ms} ms: {why}")
                 self.fail()
@@ -331,7 +331,7 @@ class World:
                     wanted.setdefault((client.group_id, Held(topic.id, index)), set()).add(client.name)
         return wanted
 
-    def _is_stable(self) -> str:
+    def _why_not_stable(self) -> str:
         """Return why the groups are not stable; "" if they are."""
         if self.process is None:
             return "the broker is down"
@@ -351,7 +351,7 @@ class World:
                 return f"{self.shown(held)} of {group_id} is held by {sorted(found)} and wanted by nobody"
         return ""
 
-    def _has_progressed(self, floors: dict[Any, int]) -> str:
+    def _why_no_progress(self, floors: dict[Any, int]) -> str:
         for group_id, held in self._wanted():
             place = (group_id, *held)
             if self.ledger.floors.get(place, -1) <= floors.get(place, -1):

@@ -30,7 +30,7 @@ LOOK_MS = 20
 TOPIC_GAP_MS = 3_000
 RECORDS_GAP_MS = 1_500
 LONG_LOOKS = 3
-"""After so many checks, markers count as late."""
+"""Number of checks in a row after which markers count as late."""
 SHARE_OF_LOOKS = 0.1
 """Share of such checks at which the topic is deleted."""
 EPOCHS_LEFT_MAX = 8

@@ -166,7 +166,7 @@ class TransactionsWorld(cluster_world.World):
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
-    def is_settled(self) -> str:
+    def why_not_settled(self) -> str:
         for name in self.topics:
             if name not in self.image.topics:
                 return f"{name} does not exist"
@@ -177,13 +177,13 @@ class TransactionsWorld(cluster_world.World):
     def use(self) -> Callable[[], str]:
         before = {owner.transactional_id: self._committed_of(owner) for owner in self.id_owners}
 
-        def is_used() -> str:
+        def why_not_used() -> str:
             for owner in self.id_owners:
                 if self._committed_of(owner) <= before[owner.transactional_id]:
                     return f"{owner.transactional_id} commits nothing"
             return ""
 
-        return is_used
+        return why_not_used
 
     def _committed_of(self, owner: IdOwner) -> int:
         mine = f"{owner.transactional_id}."
@@ -196,11 +196,11 @@ class TransactionsWorld(cluster_world.World):
         for owner in self.id_owners:
             owner.stop()
 
-    def is_drained(self) -> str:
+    def why_not_drained(self) -> str:
         for owner in self.id_owners:
             if not owner.is_idle:
                 return f"{owner.transactional_id} has an unfinished transaction"
-        if why := super().is_drained() or self._are_transactions_over():
+        if why := super().why_not_drained() or self._why_transactions_are_open():
             return why
         for reader in self.readers:
             for place in reader.places.values():
@@ -209,7 +209,7 @@ class TransactionsWorld(cluster_world.World):
                     return f"{reader.name} has read {place.partition} up to {place.position} of {end}"
         return ""
 
-    def _are_transactions_over(self) -> str:
+    def _why_transactions_are_open(self) -> str:
         for machine in self.machines.values():
             if why := unfinished_transaction(machine):
                 return why

@@ -173,8 +173,8 @@ class ViewsWorld(CompactionWorld):
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
-    def is_drained(self) -> str:
-        if why := super().is_drained():
+    def why_not_drained(self) -> str:
+        if why := super().why_not_drained():
             return why
         for view, source in self.views.items():
             topic = self.image.topics.get(source)
