@@ -95,7 +95,7 @@ class Vault:
         return issued.write(self.directory / f"{name}.pem")
 
     def spoil(self, name: str) -> None:
-        """Write half a file, as a program does that is interrupted."""
+        """Replace a file by an incomplete one, as an interrupted program leaves it."""
         (self.directory / f"{name}.pem").write_text("half")
 
     def server(self, **more: str) -> dict[str, str]:

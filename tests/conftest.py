@@ -57,8 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def root_logger_is_restored() -> Iterator[None]:
-    """A command that runs in this process sends log lines to its stderr, which is closed when its test has ended: every
-    later line of any broker would then be an error, printed to the stderr of another test."""
+    """Remove the log handlers that a command in this process added: its stderr is closed when its test ends, and every
+    later log line would be an error, printed to the stderr of another test."""
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     yield

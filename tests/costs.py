@@ -1,6 +1,6 @@
 """The cost of each test file: seconds of processor time of this process and all its children.
 
-Wall time says little on a busy machine. Linux only: it reads /proc.
+Wall time means little on a busy machine. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Costs:
         self._at = "collecting tests"
         self._before_s = 0.0
 
-    def _go_to(self, path: str) -> None:
+    def _switch_to(self, path: str) -> None:
         """Charge the time spent until now to the previous file."""
         now_s = _cpu_s()
         self._cpu_s[self._at] += now_s - self._before_s
@@ -32,10 +32,10 @@ class Costs:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         path = nodeid.partition("::")[0]
         if path != self._at:
-            self._go_to(path)
+            self._switch_to(path)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        self._go_to("the summary")
+        self._switch_to("the summary")
         terminalreporter.section("processor seconds by file")
         for path, spent_s in sorted(self._cpu_s.items(), key=lambda item: -item[1]):
             if spent_s >= 0.5:

@@ -1,4 +1,4 @@
-"""Random orders as records, some of which no program can read, and an oracle in plain Python of reads with `where` and
+"""Random orders as records, some of them not valid JSON, and an oracle in plain Python for reads with `where` and
 `fields`."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def shown_value(record: Record) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A field beside a number is read as a number, also a text of digits."""
+    """Return a field that is compared with a number as a number, also if it is text; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

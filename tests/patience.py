@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 PATIENCE_S = 120.0 * float(os.environ.get("MOLDAU_TEST_PATIENCE", "1"))
 PATIENCE_MS = str(int(1000 * PATIENCE_S))
-"""The same as a word of a command line or a setting."""
+"""The same as text, for a command line or a setting."""
 SPARK_PATIENCE_S = 5 * PATIENCE_S
 """Java starts, compiles itself, and starts Python processes: on a busy machine each takes long."""
 LOOK_EVERY_S = 0.01
@@ -54,7 +54,7 @@ class Patience:
         if progress != self._progress:
             self._progress, self._since_s = progress, now_s
         if now_s - self._since_s > PATIENCE_S:
-            raise AssertionError(f"for {PATIENCE_S:g} s nothing came of this: {text_of(self._what)}")
+            raise AssertionError(f"no progress for {PATIENCE_S:g} s, waiting until {text_of(self._what)}")
 
 
 def text_of(what: str | Callable[[], str]) -> str:

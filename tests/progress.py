@@ -15,7 +15,7 @@ import pytest
 from patience import Patience, text_of
 from sharing import Sharing
 
-SPEAK_EVERY_S = 5.0
+PRINT_EVERY_S = 5.0
 
 
 class Progress:
@@ -23,13 +23,13 @@ class Progress:
         self._sharing = sharing
         self._path = Path()
         self._test = ""
-        self._began_s = self._spoke_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
         self._outcomes: Counter[str] = Counter()
         self._ended = threading.Event()
         capture = config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             self._out = os.dup(1)
-        threading.Thread(target=self._tell_while_tests_run, name="progress", daemon=True).start()
+        threading.Thread(target=self._print_while_tests_run, name="progress", daemon=True).start()
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Print no dots: pytest does not end the line before it is full."""
@@ -48,28 +48,28 @@ class Progress:
         if report.when == "call" or (report.when == "setup" and not report.passed):
             self._outcomes[report.outcome] += 1
         if report.failed:
-            self._say(f"FAILED {report.nodeid}")
+            self._print(f"FAILED {report.nodeid}")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         Patience.awaited = ""
         done, of = self._outcomes.total(), self._sharing.tests_of(Path.cwd() / self._path)
         if done >= of:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
-            self._say(f"{self._path}: {counts} in {time.monotonic() - self._began_s:.1f} s")
-        elif time.monotonic() - self._spoke_s > SPEAK_EVERY_S:
-            self._say(f"{self._path}: {done} of {of}")
+            self._print(f"{self._path}: {counts} in {time.monotonic() - self._began_s:.1f} s")
+        elif time.monotonic() - self._printed_s > PRINT_EVERY_S:
+            self._print(f"{self._path}: {done} of {of}")
 
     def pytest_unconfigure(self) -> None:
         self._ended.set()
 
-    def _tell_while_tests_run(self) -> None:
-        while not self._ended.wait(SPEAK_EVERY_S):
-            if time.monotonic() - self._spoke_s > SPEAK_EVERY_S:
-                self._say(f"{self._path}: at {self._test}{self._awaited()}" if self._test else "collecting tests")
+    def _print_while_tests_run(self) -> None:
+        while not self._ended.wait(PRINT_EVERY_S):
+            if time.monotonic() - self._printed_s > PRINT_EVERY_S:
+                self._print(f"{self._path}: at {self._test}{self._awaited()}" if self._test else "collecting tests")
 
     def _awaited(self) -> str:
         return f", until {text_of(Patience.awaited)[:100]}" if Patience.awaited else ""
 
-    def _say(self, line: str) -> None:
-        self._spoke_s = time.monotonic()
+    def _print(self, line: str) -> None:
+        self._printed_s = time.monotonic()
         os.write(self._out, f"{self._sharing.share_claimed():4.0%}  {line}\n".encode())

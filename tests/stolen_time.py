@@ -22,7 +22,7 @@ from _pytest.runner import runtestprotocol
 STOLEN_MIN = 0.2
 """Share of the time that all processes wanted to compute."""
 STOLEN_S_MIN = 1.0
-"""So long a pause counts even in a long test: many clients wait for no more than some seconds."""
+"""Stolen seconds that count even in a long test: many clients have timeouts of a few seconds."""
 TRIES = 3
 WITH_PROCESSES = ("interop", "spark", "dist", "chaos")
 GIVEN_UP_BY_SPARK = "Python worker failed to connect back"
@@ -66,12 +66,12 @@ class Repeats:
             why = self._why_again(reports, before, self._now())
             if why is None or attempt == TRIES:
                 break
-            _say(item, f"run again, {why}: {item.nodeid}: {_last_line(reports)}")
-            # All fixtures are set up anew: a failed test may have left a killed node, for example.
+            _print_line(item, f"run again, {why}: {item.nodeid}: {_first_error_line(reports)}")
+            # Set up all fixtures again: a failed test may have left a killed node, for example.
             try:
                 item.session._setupstate.teardown_exact(None)
             except Exception as error:  # even if a fixture of the failed test cannot be torn down
-                _say(item, f"while its fixtures were taken down: {error}")
+                _print_line(item, f"while its fixtures were torn down: {error}")
             _collect_leftovers()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
@@ -97,14 +97,14 @@ def _collect_leftovers() -> None:
         gc.collect()
 
 
-def _last_line(reports: list[pytest.TestReport]) -> str:
+def _first_error_line(reports: list[pytest.TestReport]) -> str:
     """Return the first line of a failure's message: pytest begins these lines with an E."""
     lines = [line for report in reports if report.failed for line in report.longreprtext.splitlines()]
-    told = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
-    return (told or lines or [""])[0][:300]
+    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
+    return (errors or lines or [""])[0][:300]
 
 
-def _say(item: pytest.Item, text: str) -> None:
+def _print_line(item: pytest.Item, text: str) -> None:
     reporter = item.config.pluginmanager.getplugin("terminalreporter")
     if reporter is not None:
         reporter.ensure_newline()

@@ -25,7 +25,7 @@ def part(value: Any) -> str:
 
 
 class Issuer:
-    """Its first key is an elliptic one: those are made in a moment."""
+    """Its first key is an elliptic curve key, which is generated quickly."""
 
     def __init__(
         self, key: Key | None = None, algorithm: str = "ES256", clock: Callable[[], float] = time.time
@@ -49,7 +49,7 @@ class Issuer:
         return json.dumps({"keys": keys}).encode()
 
     def claims(self, user: str = "ann", lifetime_s: float = 600, **changes: Any) -> dict[str, Any]:
-        """Claims; those that are None are left out."""
+        """Return the claims of a token, without those that are None."""
         now = self._clock()
         claims = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "iat": int(now) - 60, "exp": now + lifetime_s, **changes}
         return {name: value for name, value in claims.items() if value is not None}
@@ -70,7 +70,7 @@ class Issuer:
 
 
 class Provider:
-    """What the HTTP server answers, and what it was asked."""
+    """The state of the HTTP server: how it answers, and the requests it got."""
 
     def __init__(self, issuer: Issuer) -> None:
         self.issuer = issuer

@@ -1,4 +1,4 @@
-"""Where Chromium is, and what no page of ours may do in it."""
+"""Finds Chromium, and checks that a page does nothing that it must not do."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def patient(context: BrowserContext) -> BrowserContext:
 
 
 class Watch:
-    """What a page should never do: log an error, fail, ask another host, or run what is data.
+    """Records what a page must never do: log an error, raise an exception, or send a request to another host.
 
-    Chromium logs each answer with an error status by itself. That is no fault of a page: it says it in words.
+    Chromium itself logs each response with an error status. That is not an error of the page, which shows it.
     """
 
     def __init__(self, page: Page, address: str) -> None:
@@ -36,10 +36,10 @@ class Watch:
         host = urlsplit(address).netloc
         page.on("console", lambda message: self._note(message.type == "error", f"console: {message.text}"))
         page.on("pageerror", lambda error: self._note(True, f"error: {error}"))
-        page.on("request", lambda request: self._note(urlsplit(request.url).netloc != host, f"asked {request.url}"))
+        page.on("request", lambda request: self._note(urlsplit(request.url).netloc != host, f"requested {request.url}"))
 
     def _note(self, wrong: bool, words: str) -> None:
-        if wrong and not words.startswith(("asked data:", "asked blob:", "console: Failed to load resource")):
+        if wrong and not words.startswith(("requested data:", "requested blob:", "console: Failed to load resource")):
             self.complaints.append(words)
 
     def check(self) -> None:

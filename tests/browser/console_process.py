@@ -1,4 +1,4 @@
-"""The console as users start it, `moldau console`, and a small shop that gives it something to show."""
+"""The console as users start it, `moldau console`, and a small shop whose topics and groups it shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ITEMS = ("The Castle", "The Trial", "Amerika", "Metamorphosis")
 PEOPLE = ("anna", "ben", "cleo", "dan", "eva")
 BOOKSTORE = Path(__file__).parents[2] / "examples" / "bookstore" / "pipeline.yaml"
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\">"
-"""Whoever parses this as HTML changes the title of the page."""
+"""If a page parses this as HTML, its title changes."""
 
 
 @contextmanager
@@ -38,17 +38,17 @@ def console(bootstrap: str, *options: str, properties: Path | None = None) -> It
     command = [sys.executable, "-m", "moldau", "console", "-b", bootstrap, "--listen", "127.0.0.1:0", *config, *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        said: list[str] = []
-        reader = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
+        lines: list[str] = []
+        reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
         reader.start()
 
         def address() -> str | None:
-            assert process.poll() is None, "".join(said)
-            found = re.search(r"https?://\S+", "".join(said))
+            assert process.poll() is None, "".join(lines)
+            found = re.search(r"https?://\S+", "".join(lines))
             return found.group().rstrip("/") if found else None
 
         try:
-            yield wait_until(address, "the console says where it is")
+            yield wait_until(address, "the console prints its address")
         finally:
             process.terminate()
             process.wait()
@@ -95,7 +95,7 @@ def node_processes(folder: Path) -> Iterator[NodeProcesses]:
 
 
 def free_base_port() -> int:
-    """Three ports in a row for clients, and those of controllers and metrics above them."""
+    """Return the first of three free ports in a row, whose ports for controllers and metrics are free too."""
     while True:
         base = random.randrange(20_000, 29_000)
         if all(is_free(base + above + node) for above in (0, 1000, 3000) for node in range(3)):
@@ -103,7 +103,7 @@ def free_base_port() -> int:
 
 
 def tool(bootstrap: str, *words: str) -> Any:
-    """What a command of ours prints as JSON."""
+    """Return what a `moldau` command prints as JSON."""
     command = [sys.executable, "-m", "moldau", *words, "-b", bootstrap, "--format", "json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -150,7 +150,7 @@ def running_pipeline(folder: Path) -> Iterator[None]:
 
 
 class Shop:
-    """Orders that come in, a group that reads them, one that is behind."""
+    """Produces orders; one group reads them, another one is behind."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -165,14 +165,14 @@ class Shop:
         assert self.producer.flush(60) == 0
 
     def write_oddities(self) -> None:
-        """Values that a page must show as they are: markup, bytes, nothing."""
+        """Write values that a page must show unchanged: markup, bytes, a tombstone."""
         self.producer.produce("oddities", HOSTILE, HOSTILE, headers={HOSTILE: HOSTILE}, partition=0)
         self.producer.produce("oddities", b"\x00\x01\xff\xfe bytes", "bytes", partition=0)
         self.producer.produce("oddities", None, "tombstone", partition=0)
         assert self.producer.flush(60) == 0
 
     def commit_once(self, group: str, topic: str, records: int) -> None:
-        """A group that has read some records and left."""
+        """Read some records as a group, commit, and leave."""
         consumer = self._consumer(group, topic)
         read = 0
         while read < records:

@@ -24,8 +24,8 @@ Scheme = Literal["light", "dark"]
 def pictures(browser: Browser, address: str, kafka: TestCluster, folder: Path) -> None:
     picture(browser, address, folder / "console-records.png", "/topics/orders/records", WIDE, 800, "dark", unfold)
     picture(browser, address, folder / "console-learn.png", "/learn", WIDE, 760, "dark", learn)
-    picture(browser, address, folder / "console-topics-phone.png", "/topics", PHONE, 800, "light", none)
-    picture(browser, address, folder / "console-group-phone.png", "/groups/billing", PHONE, 800, "dark", none)
+    picture(browser, address, folder / "console-topics-phone.png", "/topics", PHONE, 800, "light", wait_for_links)
+    picture(browser, address, folder / "console-group-phone.png", "/groups/billing", PHONE, 800, "dark", wait_for_links)
     picture(browser, address, folder / "console-overview.png", "/", WIDE, 800, "light", wait_for_history)
     picture(browser, address, folder / "console-group.png", "/groups/billing", WIDE, 800, "light", wait_for_history)
     victim = next(node for node in (3, 2, 1) if node != kafka.controller())
@@ -54,7 +54,7 @@ def picture(
     assert size <= BYTES_MAX, f"{file} is too large for the repository"
 
 
-def none(page: Page) -> None:
+def wait_for_links(page: Page) -> None:
     expect(page.locator("main a").first).to_be_visible()
 
 
@@ -62,7 +62,7 @@ def wait_for_history(page: Page) -> None:
     expect(page.locator(".chart .series").first).to_be_visible()
     expect(page.locator(".live")).to_have_text("live")
     length = "fetch('/api/overview').then(answer => answer.json()).then(data => data.history.times_ms.length)"
-    wait_until(lambda: page.evaluate(length) >= SAMPLES, "there is a history to draw", every_s=1)
+    wait_until(lambda: page.evaluate(length) >= SAMPLES, "there are enough samples for a chart", every_s=1)
 
 
 def unfold(page: Page) -> None:

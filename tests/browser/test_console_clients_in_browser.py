@@ -1,4 +1,4 @@
-"""The page Clients in a browser: how clients are asked to push what they measure, and what they pushed."""
+"""The page Clients in a browser: the metrics subscriptions (KIP-714), and the metrics that clients push."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def node(context: BrowserContext) -> Iterator[TestBroker]:
         yield running
 
 
-def ask_for_all(node: TestBroker) -> None:
+def subscribe_to_all_metrics(node: TestBroker) -> None:
     words = ("--alter", "--name", "everything", "--metrics", "*", "--interval", "200")
     command = [sys.executable, "-m", "moldau.cli.kafka.client_metrics", "--bootstrap-server", node.bootstrap_servers]
     subprocess.run([*command, *words], check=True, capture_output=True)
@@ -38,7 +38,7 @@ def ask_for_all(node: TestBroker) -> None:
 
 @contextmanager
 def clients(node: TestBroker) -> Iterator[None]:
-    """A producer with a hostile name, and a consumer."""
+    """Run a producer whose client id is markup, and a consumer."""
     quiet = {"bootstrap.servers": node.bootstrap_servers, "log_level": 0}
     stop = threading.Event()
     producer = Producer({**quiet, "client.id": HOSTILE})
@@ -62,14 +62,14 @@ def clients(node: TestBroker) -> Iterator[None]:
         thread.join()
 
 
-def test_clients_push_what_they_measure_once_they_are_asked(context: BrowserContext, node: TestBroker) -> None:
+def test_clients_that_push_metrics_are_shown(context: BrowserContext, node: TestBroker) -> None:
     with console(node.bootstrap_servers, "--metrics", f"http://{node.metrics_address}/metrics") as address:
         watch = Watch(context.new_page(), address)
         page = watch.page
         page.goto(f"{address}/clients")
         expect(page.get_by_role("heading", name="No client pushes what it measures")).to_be_visible()
         expect(page.get_by_text("kafka-client-metrics.sh --bootstrap-server")).to_be_visible()
-        ask_for_all(node)
+        subscribe_to_all_metrics(node)
         with clients(node):
             asked = page.get_by_role("table", name="Client metrics resources")
             expect(asked.get_by_role("row", name=re.compile("^everything"))).to_contain_text("200 ms")

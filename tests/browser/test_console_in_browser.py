@@ -1,4 +1,4 @@
-"""The console's pages in a real browser: they show what the tools print, and data is never more than text.
+"""The console's pages in a real browser: they show what the tools print, and never run data as markup.
 
 Playwright waits for what is expected; no test sleeps.
 """
@@ -51,7 +51,7 @@ NAMELESS = """
         !(each.matches("button, a") && each.textContent.trim())
     ).map(each => each.outerHTML)
 """
-"""Controls and drawings that a screen reader could not call anything."""
+"""Controls and drawings without a name for screen readers."""
 BOTH_READ = re.compile(r"billing-1: orders-\d.*billing-2: orders-\d")
 HOSTILE_PATH = quote(HOSTILE, safe="")
 
@@ -99,13 +99,13 @@ def test_lists_show_what_the_tools_print(page: Page, address: str, kafka: TestCl
     assert "sort=group" in page.url
 
 
-def test_a_topic_and_its_changes(page: Page, address: str, kafka: TestCluster) -> None:
+def test_a_topic_is_created_shown_and_deleted(page: Page, address: str, kafka: TestCluster) -> None:
     open_page(page, address, "/topics")
     page.get_by_role("button", name="Create topic").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("not a name")
     dialog.get_by_role("button", name="Create topic").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("not a name")  # the words of the command line
+    expect(dialog.get_by_role("alert")).to_contain_text("not a name")  # the same error as of the command line
     dialog.get_by_label("Name").fill("books")
     dialog.get_by_label("Partitions").fill("2")
     dialog.get_by_label("Settings").fill("retention.ms=60000")
@@ -137,7 +137,7 @@ def test_records_are_found_shown_and_written(page: Page, address: str, shop: Sho
     expect(found.locator("pre.hex").first).to_contain_text("7b 22 69 64")  # {"id
     found.get_by_role("link", name="Open on its own page").click()
     expect(page.get_by_text("t-17")).to_be_visible()
-    page.reload()  # a link to one record works for somebody else too
+    page.reload()  # the address of a record can be shared
     expect(page.locator("pre.json")).to_contain_text('"id": 17')
 
     open_page(page, address, "/topics/payments/records")
@@ -156,19 +156,19 @@ def test_records_are_found_shown_and_written(page: Page, address: str, shop: Sho
 
     page.get_by_label("Begin").select_option("live")
     expect(page.locator(".live")).to_have_text("live")
-    wait_until(partial(send_and_look, shop, page), "a record that comes while the page is open is on it")
+    wait_until(partial(send_and_look, shop, page), "a record that is produced while the page is open is shown")
     expect(page.locator("details.record").first).to_contain_text("seen live")
 
 
 def send_and_look(shop: Shop, page: Page) -> bool:
-    """More than one record: the first may come before the server has begun to look."""
+    """Produce again for each check: a record may be produced before the server has begun to read."""
     shop.producer.produce("payments", "seen live", "ben")
     shop.producer.flush(60)
     page.wait_for_timeout(100)
     return page.locator("details.record").count() > 0
 
 
-def test_a_group_and_a_reset_with_its_plan(page: Page, address: str, kafka: TestCluster) -> None:
+def test_a_group_is_shown_and_its_offsets_are_reset(page: Page, address: str, kafka: TestCluster) -> None:
     def described(group: str) -> dict[str, Any]:
         (answer,) = tool(kafka.bootstrap_servers, "group", "describe", group)
         return answer
@@ -191,7 +191,7 @@ def test_a_group_and_a_reset_with_its_plan(page: Page, address: str, kafka: Test
     expect(page.locator(".figure").first).to_contain_text(f"{now['lag']:,}")
 
 
-def test_transactions_and_pipelines(page: Page, address: str, kafka: TestCluster) -> None:
+def test_a_transaction_is_aborted_and_pipelines_are_shown(page: Page, address: str, kafka: TestCluster) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "checkout-7"})
     producer.init_transactions()
     producer.begin_transaction()
@@ -215,7 +215,7 @@ def test_transactions_and_pipelines(page: Page, address: str, kafka: TestCluster
     expect(page.locator("svg.flow")).to_have_attribute("aria-label", re.compile("Flow of bookstore: .*counts"))
 
 
-def test_a_killed_broker_is_seen(page: Page, address: str, kafka: TestCluster) -> None:
+def test_a_killed_broker_is_shown_as_gone(page: Page, address: str, kafka: TestCluster) -> None:
     open_page(page, address, "/cluster?topic=orders")
     expect(page.locator(".live")).to_have_text("live")
     expect(page.locator(".matrix .cell.leader")).to_have_count(6)
@@ -229,7 +229,7 @@ def test_a_killed_broker_is_seen(page: Page, address: str, kafka: TestCluster) -
     expect(card).to_contain_text("up")
 
 
-def test_data_is_text(page: Page, address: str) -> None:
+def test_markup_in_data_is_shown_as_text(page: Page, address: str) -> None:
     open_page(page, address, "/topics/oddities/records?from=start")
     expect(page.locator("details.record")).to_have_count(3)
     page.locator("details.record summary").first.click()
@@ -249,7 +249,7 @@ def test_data_is_text(page: Page, address: str) -> None:
         assert page.title() != "hacked"
 
 
-def test_every_address_opens_afresh_at_any_width_in_both_colours(browser: Browser, address: str) -> None:
+def test_every_page_loads_by_its_address_at_any_width_in_both_colour_schemes(browser: Browser, address: str) -> None:
     backgrounds = set()
     for width, scheme in SIZES_AND_COLOURS:
         viewport: ViewportSize = {"width": width, "height": 800}
@@ -268,7 +268,7 @@ def test_every_address_opens_afresh_at_any_width_in_both_colours(browser: Browse
     assert len(backgrounds) == 2
 
 
-def test_keys_and_the_switch_of_colours(page: Page, address: str) -> None:
+def test_keyboard_shortcuts_and_the_colour_scheme_button(page: Page, address: str) -> None:
     open_page(page, address, "/")
     page.keyboard.press("g")
     page.keyboard.press("t")
@@ -290,7 +290,7 @@ def test_keys_and_the_switch_of_colours(page: Page, address: str) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_learning(page: Page, address: str) -> None:
+def test_the_learn_page(page: Page, address: str) -> None:
     open_page(page, address, "/learn")
     page.get_by_role("button", name="Create the topic").click()
     page.get_by_role("button", name="10 by key").click()
@@ -318,11 +318,11 @@ def test_learning_what_compaction_does(page: Page, address: str) -> None:
     expect(page.get_by_role("button", name="Create the topic")).to_be_visible()
 
 
-def test_a_login_sees_what_its_acls_let_it(browser: Browser, tmp_path: Path) -> None:
+def test_a_user_logs_in_and_out(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="the extra `tls` is not installed")
     with broker(secure=True) as kafka:
         kafka.add_user("ann", "ann-secret-1")
-        properties = tmp_path / "client.properties"  # the way to the cluster, without a user
+        properties = tmp_path / "client.properties"  # how to connect, without a user
         lines = kafka.command_config().read_text().splitlines(keepends=True)
         properties.write_text("".join(line for line in lines if "sasl.jaas" not in line))
         with console(kafka.bootstrap_servers, properties=properties) as address:

@@ -1,4 +1,4 @@
-"""A session that ends while a page is open: the login, once, and back to the page."""
+"""A session that ends while a page is open: the page shows the login, and returns after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ END_SESSION = """async () => {
     const { token } = await (await fetch("/api/session")).json();
     await fetch("/api/logout", { method: "POST", headers: { "x-console-token": token } });
 }"""
-"""As another tab does it, or the server after half an hour: this page is not told."""
+"""End the session as another tab does, or the server after half an hour: the page is not notified."""
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def log_in(page: Page, heading: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "heading"), [("/topics", "Topics"), ("/", "Overview")])
-def test_a_session_that_has_ended_leads_to_the_login_and_back(
+def test_an_ended_session_leads_to_the_login_and_back_to_the_page(
     ann: Page, secure_address: str, path: str, heading: str
 ) -> None:
-    """The list of topics asks by itself; the overview only has its stream, which is refused."""
+    """The list of topics sends requests regularly; the overview has only its event stream, which is refused."""
     ann.goto(secure_address + path)
     expect(ann.get_by_role("heading", level=1, name=heading, exact=True)).to_be_visible()
     expect(ann.get_by_text("ann", exact=True)).to_be_visible()
@@ -69,5 +69,5 @@ def test_a_session_that_has_ended_leads_to_the_login_and_back(
     asked: list[str] = []
     ann.on("request", lambda request: asked.append(request.url))
     log_in(ann, heading)
-    assert asked[0].endswith("/api/login"), "the page did not ask for anything else in between"
+    assert asked[0].endswith("/api/login"), "the page sent other requests while the login was shown"
     assert ann.url == secure_address + path

@@ -1,7 +1,7 @@
 """Faults of the nodes of a cluster: kill -9, SIGSTOP, and cut links; and how they end.
 
 A `Fault` begins on one node and ends again; `FAULTS` has one of each kind by name. Kind, time and node are random, from
-a seed. All faults are counted, so that a test can report what it has survived.
+a seed. All faults are counted, so that a test can print them.
 """
 
 from __future__ import annotations
@@ -56,55 +56,56 @@ class KillOneNode(Fault):
         self.index += 1
 
     def end(self, cluster: Cluster, node: Node) -> None:
-        """Nothing to do: the supervisor does it."""
+        """Nothing to do: the supervisor starts the node again."""
 
     index = 0
 
 
-class CutOff(Fault):
+class Disconnected(Fault):
     """The node and the others cannot reach each other; clients still reach it, so an old leader still gets requests."""
 
-    name = "cut off"
+    name = "disconnected"
 
     def begin(self, cluster: Cluster, node: Node) -> None:
         cluster.network.cut(self.links(node.id, [other for other in cluster.nodes if other != node.id]))
 
     def end(self, cluster: Cluster, node: Node) -> None:
-        cluster.network.mend()
+        cluster.network.restore()
 
     def links(self, node: int, others: list[int]) -> set[Link]:
         return between(node, others)
 
 
-class Deaf(CutOff):
+class ReceivesNothing(Disconnected):
     """The node does not receive from the others, which receive from it."""
 
-    name = "deaf"
+    name = "receives nothing"
 
     def links(self, node: int, others: list[int]) -> set[Link]:
         return {(other, node) for other in others}
 
 
-class Dumb(CutOff):
+class SendsNothing(Disconnected):
     """The others do not receive from the node, which receives from them."""
 
-    name = "dumb"
+    name = "sends nothing"
 
     def links(self, node: int, others: list[int]) -> set[Link]:
         return {(node, other) for other in others}
 
 
-class Unlinked(CutOff):
+class OneLinkCut(Disconnected):
     """The node and one of the others cannot reach each other; the third reaches both."""
 
-    name = "unlinked"
+    name = "one link cut"
 
     def links(self, node: int, others: list[int]) -> set[Link]:
         return between(node, others[:1])
 
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault for fault in (Kill(), KillOneNode(), Pause(), CutOff(), Deaf(), Dumb(), Unlinked())
+    fault.name: fault
+    for fault in (Kill(), KillOneNode(), Pause(), Disconnected(), ReceivesNothing(), SendsNothing(), OneLinkCut())
 }
 
 
@@ -125,8 +126,8 @@ class Nemesis:
 
     def can_begin(self, kind: str, node: Node) -> bool:
         """Whether the fault may begin: not twice at once, not on a dead node, and only one network fault at a time."""
-        is_network = isinstance(FAULTS[kind], CutOff)
-        return node.is_up and not (is_network and any(isinstance(fault, CutOff) for fault, _ in self._on))
+        is_network = isinstance(FAULTS[kind], Disconnected)
+        return node.is_up and not (is_network and any(isinstance(fault, Disconnected) for fault, _ in self._on))
 
     def end_all(self) -> None:
         while self._on:

@@ -99,10 +99,10 @@ def inconsistent_offsets(history: History) -> Iterator[str]:
 
 
 def phantoms(history: History) -> Iterator[str]:
-    """A value that nobody sent to that partition."""
+    """A value that no producer sent to that partition."""
     for reader, (place, value) in _everything_read(history):
         if value not in history.sent[place.partition]:
-            yield f"phantom: {reader} found {value} at {place}, which nobody sent"
+            yield f"phantom: {reader} found {value} at {place}, which no producer sent"
 
 
 def duplicates(history: History) -> Iterator[str]:
@@ -121,7 +121,7 @@ def lost_writes(history: History) -> Iterator[str]:
         if kept.get(place) != value:
             yield f"lost write: {value} was acknowledged at {place}, where {kept.get(place)} is"
     for partition, value in history.acked_somewhere - {(place.partition, value) for place, value in kept.items()}:
-        yield f"lost write: {value} was acknowledged in partition {partition}, and is nowhere"
+        yield f"lost write: {value} was acknowledged in partition {partition} and is not there"
 
 
 def out_of_order(history: History) -> Iterator[str]:

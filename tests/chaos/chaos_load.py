@@ -68,7 +68,7 @@ class Load:
         for thread in threads:
             thread.join(DRAIN_PATIENCE_S + LEAVE_PATIENCE_S)
             if thread.is_alive():
-                fault = f"{thread.name} does not come back: has librdkafka locked itself up? See its issue 5476."
+                fault = f"{thread.name} does not end: maybe a deadlock in librdkafka, see its issue 5476"
                 self.faults.append(fault)
                 print(fault, flush=True)
 
@@ -101,7 +101,7 @@ class Load:
     def _send(self, producer_number: int) -> None:
         producer = Producer(
             {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
-             "message.timeout.ms": DELIVERY_MS, "request.timeout.ms": 3000, "error_cb": self._heard, **SOON}
+             "message.timeout.ms": DELIVERY_MS, "request.timeout.ms": 3000, "error_cb": self._on_error, **SOON}
         )  # fmt: skip
         number = 0
         while self._sending.is_set():
@@ -139,7 +139,7 @@ class Load:
 
     def _consumer(self, group: str) -> dict[str, Any]:
         base = {"bootstrap.servers": self._bootstrap, "group.id": group, "fetch.wait.max.ms": 100}
-        return base | {"error_cb": self._heard} | SOON
+        return base | {"error_cb": self._on_error} | SOON
 
     def _poll(self, consumer: Consumer, found: list[Read]) -> None:
         try:
@@ -150,13 +150,13 @@ class Load:
                         place = Place(message.partition(), message.offset())
                         found.append(Read(place, decode(message.value())))
                     else:
-                        self._heard(message.error())
+                        self._on_error(message.error())
         finally:
             consumer.close()
 
-    def _heard(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() not in LEGAL_ERRORS:
-            self.faults.append(f"heard: {error}")
+            self.faults.append(f"client error: {error}")
 
     def _read_all(self) -> None:
         """Read from the beginning up to the current end with a new consumer."""

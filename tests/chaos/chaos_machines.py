@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos_nodes import FAST, Cluster, Victim, free_ports
+from chaos_nodes import FAST, Cluster, FaultyProcess, free_ports
 from chaos_proxy import Network
 
 CORES = 2
@@ -23,7 +23,7 @@ HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
 
 @dataclass
-class Machine(Victim):
+class Machine(FaultyProcess):
     """The supervisor of a machine and its nodes. It has what `chaos_faults` and `Cluster` use of a node."""
 
     id: int
@@ -96,13 +96,13 @@ class Machines(Cluster):
 @contextmanager
 def machines(folder: Path) -> Iterator[Machines]:
     """Run three machines; stop them all at the end."""
-    with ExitStack() as house:
-        network = house.enter_context(Network())
+    with ExitStack() as stack:
+        network = stack.enter_context(Network())
         port = free_ports(1)[0]
         running = {number: Machine(number, host, port, folder / host) for number, host in enumerate(HOSTS, 1)}
         for machine in running.values():
             machine.folder.mkdir(parents=True)
-            house.callback(machine.end)
+            stack.callback(machine.end)
             machine.start()
         cluster = Machines(running, network, ",".join(f"{host}:{port}" for host in HOSTS))  # type: ignore[arg-type]
         cluster.await_brokers()

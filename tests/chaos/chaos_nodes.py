@@ -1,7 +1,7 @@
 """The nodes of a cluster as processes, from Kafka's server.properties, connected through a network of proxies.
 
 They are Moldau's by default. With MOLDAU_CHAOS_KAFKA_LIBS, a directory of Apache Kafka's jars, they are Apache Kafka's,
-so that the tests can be checked against it. Nodes can be killed, paused and restarted; the tests do all else.
+so that the tests can be checked against it. Nodes can be killed, paused and restarted; the tests do everything else.
 """
 
 from __future__ import annotations
@@ -50,16 +50,18 @@ speed is measured in bench/.
 """
 
 
-def until(is_so: Callable[[], bool], what: str, patience_s: float, describe: Callable[[], str] = lambda: "") -> None:
+def until(
+    condition: Callable[[], bool], what: str, patience_s: float, describe: Callable[[], str] = lambda: ""
+) -> None:
     """Wait until the condition holds; `describe` returns the state if it never does."""
     deadline = time.monotonic() + patience_s
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}{describe()}"
         time.sleep(0.05)
 
 
-class Victim(ABC):
-    """A process that faults befall; its output is in a file."""
+class FaultyProcess(ABC):
+    """A process into which faults are injected; its output is in a file."""
 
     id: int
     folder: Path
@@ -91,14 +93,14 @@ class Victim(ABC):
         """Fail if the process ended without being killed."""
         if self.process is not None:
             status = self.process.poll()
-            assert status is None, f"{type(self).__name__} {self.id} ended with {status}: {self.said()}"
+            assert status is None, f"{type(self).__name__} {self.id} ended with {status}: {self.output_tail()}"
 
-    def said(self) -> str:
+    def output_tail(self) -> str:
         return (self.folder / "output").read_text(errors="replace")[-4000:]
 
 
 @dataclass
-class Node(Victim):
+class Node(FaultyProcess):
     id: int
     roles: str
     folder: Path
@@ -164,7 +166,7 @@ class Cluster:
         self.await_broker_count(len(self.brokers))
 
     def await_broker_count(self, count: int) -> None:
-        until(lambda: self._brokers_known() == count, f"{count} brokers are there", START_PATIENCE_S)
+        until(lambda: self._brokers_known() == count, f"{count} brokers are registered", START_PATIENCE_S)
 
     def create_topic(self, name: str, partitions: int, min_insync: int) -> None:
         new = NewTopic(name, partitions, 3, config={"min.insync.replicas": str(min_insync)})
@@ -204,12 +206,12 @@ class Cluster:
 @contextmanager
 def cluster(folder: Path, roles: Mapping[int, str], settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """Run a new node for each of the roles (`broker`, `controller` or both); stop them all at the end."""
-    with ExitStack() as house:
-        network = house.enter_context(Network())
+    with ExitStack() as stack:
+        network = stack.enter_context(Network())
         nodes = {number: Node(number, role, folder / f"node-{number}", network) for number, role in roles.items()}
         bootstrap = write_properties(list(nodes.values()), network, SETTINGS | dict(settings or {}))
         for node in nodes.values():
-            house.callback(node.end)
+            stack.callback(node.end)
             node.format()
         for node in nodes.values():
             node.start()

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from patience import wait_until
 
 from moldau.base.ids import TopicPartition as Place
 from moldau.client.cluster import Cluster
@@ -68,8 +68,10 @@ def read_topic(bootstrap: str, topic: str) -> list[bytes]:
     """Return what a read_committed consumer finds, once no transaction is open any more."""
     places = [Place(topic, index) for index in range(PARTITIONS)]
     with closing(Cluster(bootstrap, {})) as cluster:
-        while cluster.latest(places, read_committed=True) != cluster.latest(places):
-            time.sleep(0.1)
+        wait_until(
+            lambda: cluster.latest(places, read_committed=True) == cluster.latest(places),
+            f"no transaction is open in {topic}",
+        )
     settings = {
         "group.id": "chaos", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0,
         "auto.offset.reset": "earliest",
@@ -104,7 +106,7 @@ def rows(folder: Path, kind: str) -> list[int]:
 
 
 @contextmanager
-def fed(bootstrap: str) -> Iterator[None]:
+def writing_numbers(bootstrap: str) -> Iterator[None]:
     """Write numbers during the block; at its end, all are written."""
     is_over = threading.Event()
     feeding = threading.Thread(target=feed, args=(bootstrap, is_over))

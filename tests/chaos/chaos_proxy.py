@@ -1,9 +1,9 @@
 """The network between the nodes of a cluster as proxies in a thread: any link can be cut, in one direction or both.
 
-Nodes listen on their own ports and advertise those of the proxies, so that all their traffic passes here. Linux tells
-who opened a connection: the socket at its other end belongs to one of the nodes' processes, or to a client. Bytes on a
-cut link are held back and sent when the link is restored, as TCP would send them again; neither side notices anything
-else.
+Nodes listen on their own ports and advertise those of the proxies, so that all their traffic passes here. Linux shows
+which process opened a connection: the socket at its other end belongs to one of the nodes' processes, or to a client.
+Bytes on a cut link are held back and sent when the link is restored, as TCP would send them again; neither side notices
+anything else.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Network:
         """Cut these links and restore all others."""
         self._loop.call_soon_threadsafe(self._hold, frozenset(links))
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self.cut(())
 
     def _hold(self, links: frozenset[Link]) -> None:

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from chaos_pipeline import SEED, SPEC, fed, finish_and_check, start
+from chaos_pipeline import SEED, SPEC, finish_and_check, start, writing_numbers
 
 KILLS = int(os.environ.get("MOLDAU_CHAOS_KILLS", "20"))
 LONGEST_LIFE_S = 25.0
@@ -24,10 +24,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def test_nothing_is_lost_when_the_driver_dies(broker: str, tmp_path: Path) -> None:
+def test_no_record_is_lost_when_the_driver_is_killed(broker: str, tmp_path: Path) -> None:
     (tmp_path / "chaos.yaml").write_text(SPEC)
     chance = random.Random(SEED)
-    with fed(broker):
+    with writing_numbers(broker):
         for number in range(KILLS):
             process = start(tmp_path, broker)
             life_s = chance.uniform(0.5, LONGEST_LIFE_S)

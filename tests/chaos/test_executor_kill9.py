@@ -1,4 +1,4 @@
-"""kill -9 of executors while their driver runs on: their tasks run again, nothing is lost or duplicated.
+"""kill -9 of executors while their driver keeps running: their tasks run again, no record is lost or duplicated.
 
 The executors are processes of their own: Spark's local cluster, two with one core each.
 """
@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from chaos_pipeline import SEED, SPEC, fed, finish_and_check, start
+from chaos_pipeline import SEED, SPEC, finish_and_check, start, writing_numbers
+from patience import PATIENCE_S, wait_until
 
 KILLS = int(os.environ.get("MOLDAU_CHAOS_EXECUTOR_KILLS", "6"))
-PATIENCE_S = 120.0
 CLUSTER = ("--master", "local-cluster[2,1,700]", "--conf", "spark.executor.memory=600m",
            "--conf", "spark.deploy.maxExecutorRetries=-1")  # fmt: skip
 
@@ -46,29 +45,22 @@ def batches(folder: Path) -> int:
     return sum(query["batch_id"] or 0 for query in status["queries"])
 
 
-def until(what: str, is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.2)
-
-
-def test_nothing_is_lost_when_executors_die(broker: str, tmp_path: Path) -> None:
+def test_no_record_is_lost_when_executors_are_killed(broker: str, tmp_path: Path) -> None:
     (tmp_path / "chaos.yaml").write_text(SPEC)
     chance = random.Random(SEED)
-    with fed(broker):
+    with writing_numbers(broker):
         driver = start(tmp_path, broker, *CLUSTER)
         try:
             for number in range(KILLS):
                 before = batches(tmp_path)
-                until("a batch", lambda before=before: batches(tmp_path) > before)  # type: ignore[misc]
+                wait_until(lambda before=before: batches(tmp_path) > before, "a batch is done")  # type: ignore[misc]
                 time.sleep(chance.uniform(0, 2))
-                until("an executor", lambda: bool(executors(driver)))
+                wait_until(lambda: executors(driver), "an executor runs")
                 os.kill(chance.choice(executors(driver)), signal.SIGKILL)
                 print(f"executor {number + 1} of {KILLS} killed", flush=True)
             after = batches(tmp_path)
-            until("a batch after the last kill", lambda: batches(tmp_path) > after)
-            assert driver.poll() is None, "the driver outlives its executors"
+            wait_until(lambda: batches(tmp_path) > after, "a batch is done after the last kill")
+            assert driver.poll() is None, "the driver ended with its executors"
             stop = [sys.executable, "-m", "moldau", "pipeline", "stop", str(tmp_path / "chaos.yaml")]
             subprocess.run(stop, check=True, timeout=PATIENCE_S, capture_output=True)
             assert driver.wait(PATIENCE_S) == 0

@@ -1,6 +1,6 @@
-"""The commands of a user who changes a pipeline, with kills between and during them: the outputs are counted.
+"""The commands of a user who changes a pipeline, with kills between and during them: every output row is counted.
 
-Closed windows are written once each; the lag is what the broker says; a fresh start duplicates nothing. A long test:
+Each closed window is written once; the lag is that of the broker; a start with --fresh duplicates nothing. A long test:
 `make chaos`. MOLDAU_CHAOS_SEED changes the run.
 """
 
@@ -76,8 +76,8 @@ class Shell:
 
     def run(self, *words: str) -> tuple[int, str]:
         process = self.start(*words)
-        said = process.communicate(timeout=CAUGHT_UP_S)[1]
-        return process.returncode, said
+        stderr = process.communicate(timeout=CAUGHT_UP_S)[1]
+        return process.returncode, stderr
 
     def kill(self, process: subprocess.Popen[str], after_s: float) -> None:
         try:
@@ -115,7 +115,7 @@ def check(shell: Shell, minutes: int = 1) -> None:
     assert Counter((row["at"], row["n"]) for row in rows) == windows(shell.sent, 10)
 
 
-def test_commands_under_kills(broker: str, tmp_path: Path) -> None:
+def test_pipeline_outputs_are_exact_although_commands_are_killed(broker: str, tmp_path: Path) -> None:
     shell = Shell(tmp_path, broker)
     shell.feed(3000)
     for _ in range(2):
@@ -128,28 +128,28 @@ def test_commands_under_kills(broker: str, tmp_path: Path) -> None:
     assert {name: shell.status()[name]["lag_records"] for name in QUERIES} == dict.fromkeys(QUERIES, 777)
     shell.change("count(*) as n from", "count(n) as n from")
     for words, names in (((), ["minutes", "tens"]), (("--fresh", "minutes", "--existing", "keep"), ["tens"])):
-        status, said = shell.run("--until-caught-up", *words)
-        assert status == 1, said
-        assert [name for name in QUERIES if f"sink {name}: " in said] == names, said
+        status, stderr = shell.run("--until-caught-up", *words)
+        assert status == 1, stderr
+        assert [name for name in QUERIES if f"sink {name}: " in stderr] == names, stderr
     shell.change("count(n) as n from", "count(*) as n from")
     assert shell.run("--until-caught-up")[0] == 0
     check(shell)
 
     shell.change("window(ts, '1 minute')", "window(ts, '2 minutes')")
-    anew = ("--fresh", "minutes", "--existing", "clear")
+    fresh = ("--fresh", "minutes", "--existing", "clear")
     for _ in range(3):
-        process, deadline_s = shell.start(*anew), time.monotonic() + shell.chance.uniform(5, LIFE_S)
+        process, deadline_s = shell.start(*fresh), time.monotonic() + shell.chance.uniform(5, LIFE_S)
         plan = shell.folder / ".moldau" / "pipelines" / "commands" / "fresh.json"
         while process.poll() is None and time.monotonic() < deadline_s and not plan.exists():
             time.sleep(0.001)
         shell.kill(process, 0.0 if plan.exists() else 0.1)
-    status, said = shell.run("--until-caught-up")
+    status, stderr = shell.run("--until-caught-up")
     if status != 0:
-        assert "--fresh minutes" in said
-        status, said = shell.run("--until-caught-up", *anew)
-    assert status == 0, said
+        assert "--fresh minutes" in stderr
+        status, stderr = shell.run("--until-caught-up", *fresh)
+    assert status == 0, stderr
     check(shell, minutes=2)
     places = [TopicPartition("minutes", number) for number in range(PARTITIONS)]
     with closing(Cluster(broker, {})) as cluster:
         begins = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
-    assert any(begins.values()), "what was there before is gone"
+    assert any(begins.values()), "--existing clear did not delete the earlier records"

@@ -1,4 +1,4 @@
-"""Consume–transform–produce on three nodes while copiers and brokers are killed, paused and cut off: exactly once.
+"""Consume–transform–produce on three nodes while copiers and brokers are killed, paused and disconnected: exactly once.
 
 A topic is written without pause and copied in transactions by processes that are killed with -9 at any point.
 read_committed consumers find each record once and in order. The faults are random, from a seed (MOLDAU_CHAOS_SEED), and
@@ -39,7 +39,7 @@ TRANSACTIONS = {
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Cluster]:
+def three_nodes(tmp_path: Path) -> Iterator[Cluster]:
     with cluster(tmp_path, COMBINED, TRANSACTIONS) as running:
         for topic in (SOURCE, TARGET):
             running.create_topic(topic, PARTITIONS, min_insync=2)
@@ -67,11 +67,11 @@ class Feed:
     def _run(self) -> None:
         number = 0
         while not self._is_over.wait(0.01):
-            self._producer.produce(SOURCE, b"%d" % number, partition=number % PARTITIONS, callback=self._told)
+            self._producer.produce(SOURCE, b"%d" % number, partition=number % PARTITIONS, callback=self._on_delivery)
             number += 1
             self._producer.poll(0)
 
-    def _told(self, error: object, message: object) -> None:
+    def _on_delivery(self, error: object, message: object) -> None:
         if error is None:
             self.acked[message.partition()].append(b"copy of " + message.value())  # type: ignore[attr-defined]
         else:
@@ -107,13 +107,13 @@ class Copying:
             return subprocess.Popen(self._command, stdout=log, stderr=log, env=path)
 
     def kill_and_start(self) -> None:
-        self.look_after()
+        self.restart_if_stuck()
         self._process.kill()
         self._process.wait()
         self.killed += 1
         self._process = self._start()
 
-    def look_after(self) -> None:
+    def restart_if_stuck(self) -> None:
         """Restart a copier that ended because its library did not return from a call; any other end is a failure."""
         status = self._process.poll()
         assert status in (None, STUCK), self._log.read_text()[-3000:]
@@ -145,49 +145,53 @@ class Committed:
         return self.values
 
 
-def shoot(running: Cluster, copying: Copying, rng: random.Random) -> Nemesis:
+def inject_faults(running: Cluster, copying: Copying, rng: random.Random) -> Nemesis:
     nemesis, end = Nemesis(running, rng), time.monotonic() + SECONDS
     while time.monotonic() < end:
         if rng.random() < 0.5:
             copying.kill_and_start()
         if rng.random() < 0.7:
-            nemesis.begin(rng.choice(["kill", "pause", "cut off"]), rng.choice(running.brokers))
+            nemesis.begin(rng.choice(["kill", "pause", "disconnected"]), rng.choice(running.brokers))
         time.sleep(rng.uniform(0.5, 4))
-        copying.look_after()
+        copying.restart_if_stuck()
         nemesis.end_all()
         time.sleep(rng.uniform(0, 2))
     return nemesis
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_each_record_comes_out_once_and_in_order(library: str, three: Cluster, tmp_path: Path) -> None:
+def test_each_record_is_copied_once_and_in_order(library: str, three_nodes: Cluster, tmp_path: Path) -> None:
     with (
-        Feed(three.bootstrap) as feed,
-        Copying(library, three.bootstrap, tmp_path) as copying,
-        Committed(three.bootstrap) as seen,
+        Feed(three_nodes.bootstrap) as feed,
+        Copying(library, three_nodes.bootstrap, tmp_path) as copying,
+        Committed(three_nodes.bootstrap) as seen,
     ):
 
         def has_begun() -> bool:
-            copying.look_after()
+            copying.restart_if_stuck()
             return all(seen.read().values())
 
-        until(has_begun, "something is copied", RECOVERY_S)
-        nemesis = shoot(three, copying, random.Random(f"{SEED} {library}"))
-        three.await_in_sync(TARGET, RECOVERY_S)
+        until(has_begun, "records are copied to every partition", RECOVERY_S)
+        nemesis = inject_faults(three_nodes, copying, random.Random(f"{SEED} {library}"))
+        three_nodes.await_in_sync(TARGET, RECOVERY_S)
         feed.finish()
 
         def is_copied() -> bool:
-            copying.look_after()
+            copying.restart_if_stuck()
             return all(len(seen.read()[each]) >= len(feed.acked[each]) for each in feed.acked)
 
-        until(is_copied, "all is copied", CAUGHT_UP_S)
-    with Committed(three.bootstrap) as again:
-        mark(three.bootstrap)
-        until(lambda: all(values[-1:] == [END] for values in again.read().values()), "all is read again", RECOVERY_S)
+        until(is_copied, "all records are copied", CAUGHT_UP_S)
+    with Committed(three_nodes.bootstrap) as again:
+        mark(three_nodes.bootstrap)
+        until(
+            lambda: all(values[-1:] == [END] for values in again.read().values()),
+            "the end is read again",
+            RECOVERY_S,
+        )
     count = sum(map(len, feed.acked.values()))
     print(f"\n{library}: {count} records, {copying.killed} copiers killed, {copying.stuck} stuck, {nemesis.describe()}")
     assert {each: values[:-1] for each, values in again.values.items()} == feed.acked
-    assert seen.values == feed.acked, "also to who read along"
+    assert seen.values == feed.acked, "the consumer that read during the faults got other records"
 
 
 def mark(bootstrap: str) -> None:

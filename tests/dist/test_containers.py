@@ -124,12 +124,12 @@ def running(container: Container, ports: Ports, data: Path) -> Iterator[subproce
 
 def wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         if " is ready: " in line:
             break
-    text = "".join(said)
+    text = "".join(lines)
     assert " is ready: " in text, f"the node did not start: {text}"
     assert "Warning: " not in text, f"the node does not know all of its settings: {text}"
 
@@ -159,7 +159,7 @@ def produce_and_consume(bootstrap: str, replicas: int) -> None:
     assert {int(record.value() or b"-1") for record in records} == set(range(30))
 
 
-def test_the_image_alone(tmp_path: Path) -> None:
+def test_the_image_runs_without_a_compose_file(tmp_path: Path) -> None:
     alone = Container("alone", image_variables(), {9092: 9092}, tuple(image_words("HEALTHCHECK")))
     ports = Ports([alone])
     with running(alone, ports, tmp_path) as process:
@@ -169,7 +169,7 @@ def test_the_image_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("compose", "nodes"), [("compose.yaml", 1), ("compose.cluster.yaml", 3)])
-def test_a_compose_file(compose: str, nodes: int, tmp_path: Path) -> None:
+def test_the_services_of_a_compose_file_run(compose: str, nodes: int, tmp_path: Path) -> None:
     services = containers(compose)
     assert len(services) == nodes
     ports = Ports(services)
@@ -182,8 +182,8 @@ def test_a_compose_file(compose: str, nodes: int, tmp_path: Path) -> None:
         produce_and_consume(ports.published(9092), replicas=nodes)
 
 
-def test_the_image_holds_what_the_build_needs() -> None:
-    """Files that the build copies exist, and .dockerignore does not exclude them."""
+def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
+    """The build copies them; .dockerignore must not exclude them."""
     copied = [word for line in re.findall(r"^COPY ([^-].*)$", CONTAINERFILE, re.MULTILINE) for word in line.split()[:-1]]
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(copied) == let_through
@@ -191,7 +191,7 @@ def test_the_image_holds_what_the_build_needs() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+def test_the_systemd_unit_is_valid(tmp_path: Path) -> None:
     unit = (ROOT / "config" / "moldau.service").read_text().replace("/opt/moldau/bin/moldau", "/bin/sh")
     (tmp_path / "moldau.service").write_text(unit)
     command = ["systemd-analyze", "verify", str(tmp_path / "moldau.service")]

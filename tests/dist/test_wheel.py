@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = re.compile(r"(_editable_impl_|__editable__.*)?(moldau|pyspark_moldau)\b.*|.*\.pth|__pycache__")
 """What is left out of the running environment: Moldau in every form, and everything that changes `sys.path`."""
 LEADING = re.compile(r"(PYTHON|PYSPARK|SPARK_|MOLDAU_|KAFKA_|VIRTUAL_ENV|CLUSTER_ID|LOG_DIR).*")
-"""Variables that would lead a program out of its environment, or set the broker's settings."""
+"""Variables that make a program import from outside its environment, or set the broker's settings."""
 PATIENCE_S = 900
 
 
@@ -110,9 +110,9 @@ def broker(installed: Environment, tmp_path: Path) -> Iterator[str]:
         try:
             assert running.stdout is not None
             ready = running.stdout.readline()
-            told = re.search(r"ready: (\S+)", ready)
-            assert told, f"the broker did not start: {ready!r}"
-            yield told[1]
+            found = re.search(r"ready: (\S+)", ready)
+            assert found, f"the broker did not start: {ready!r}"
+            yield found[1]
         finally:
             running.terminate()
     assert running.returncode == 0
@@ -121,7 +121,7 @@ def broker(installed: Environment, tmp_path: Path) -> Iterator[str]:
 # --- contents -----------------------------------------------------------------------------------------------------
 
 
-def test_the_wheel_is_the_package_and_nothing_else(built: Built) -> None:
+def test_the_wheel_has_the_packages_and_nothing_else(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
         files = {name for name in wheel.namelist() if ".dist-info/" not in name}
         [metadata] = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
@@ -135,8 +135,7 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Built) -> None:
 
 
 def test_the_source_archive_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
-    """Rebuilt from another directory, byte for byte: the archive lacks nothing, and a build depends on nothing around
-    it."""
+    """The same byte for byte, from another directory: the archive is complete, and a build uses nothing outside it."""
     with tarfile.open(built.sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     source = the_only(tmp_path.iterdir())
@@ -144,7 +143,7 @@ def test_the_source_archive_makes_the_same_wheel(built: Built, tmp_path: Path) -
     assert (tmp_path / "dist" / built.wheel.name).read_bytes() == built.wheel.read_bytes()
 
 
-def test_the_source_archive_has_the_tests(built: Built) -> None:
+def test_the_source_archive_has_the_tests_and_deployment_files(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert names >= {"Makefile", "constraints.txt", "LICENSE", "README.md", "tests/dist/test_wheel.py"}
@@ -165,7 +164,7 @@ for name, module in sorted(sys.modules.items()):
 """
 
 
-def test_the_checkout_is_out_of_reach(installed: Environment) -> None:
+def test_every_module_is_loaded_from_the_wheel(installed: Environment) -> None:
     """Every command and the pytest plugin load, and all our modules come from the new environment."""
     files = installed.run("python", "-c", LOAD_EVERYTHING).splitlines()
     assert len(files) > 100
@@ -176,7 +175,7 @@ def test_every_command_is_installed(installed: Environment) -> None:
     assert [name for name in PROJECT["scripts"] if not (installed.home / "bin" / name).exists()] == []
 
 
-def test_the_broker_and_the_tools(installed: Environment, broker: str) -> None:
+def test_the_broker_and_the_tools_run_from_the_wheel(installed: Environment, broker: str) -> None:
     at = ("--bootstrap-server", broker)
     created = installed.run("kafka-topics.sh", "--create", "--topic", "orders", "--partitions", "1", *at)
     assert created == "Created topic orders.\n"
@@ -197,12 +196,12 @@ def test_orders_are_sent(moldau_broker):
 """
 
 
-def test_the_pytest_fixture(installed: Environment) -> None:
+def test_the_pytest_fixture_works_from_the_wheel(installed: Environment) -> None:
     (installed.work / "test_orders.py").write_text(TEST_OF_A_USER)
     assert "1 passed" in installed.run("python", "-m", "pytest", "test_orders.py")
 
 
-def test_a_pipeline(installed: Environment) -> None:
+def test_a_pipeline_is_tested_from_the_wheel(installed: Environment) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: make setup")
     installed.run("moldau", "pipeline", "init", "shop")
     installed.run("moldau", "pipeline", "validate", "--yaml-only", "shop/pipeline.yaml")

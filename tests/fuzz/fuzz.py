@@ -49,7 +49,7 @@ TARGETS: dict[str, tuple[Callable[[], Target], int]] = {
     "properties": (Properties, 40),
     "settings": (Settings, 5),
 }
-"""How each is made, and how many of a thousand cases it gets."""
+"""How each target is made, and how many of a thousand cases it gets."""
 FAILURES_SHOWN = 10
 CASE_SECONDS_MAX = 60
 GROWTH_BYTES_MAX = 200 << 20
@@ -93,7 +93,7 @@ def case_generator(target: str, seed: int, case: int) -> Random:
 
 
 def run_block(target: Target, block: Block, failures_max: int = FAILURES_SHOWN) -> Iterator[Failure]:
-    """Run the cases of a block; yield those after which something did not hold."""
+    """Run the cases of a block; yield the failures."""
     with LogLines() as lines, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PKCS#12 bundle could not be parsed as DER|Parsed a serial number")
         target.begin()
@@ -162,7 +162,7 @@ def repeat(target: str, seed: int, case: int) -> int:
     failures = list(run_block(TARGETS[target][0](), Block(target, seed, first, case - first + 1)))
     for failure in failures:
         print(failure)
-    print("it fails" if failures else "it does not fail")
+    print("the case fails" if failures else "the case does not fail")
     return int(bool(failures))
 
 
@@ -180,7 +180,7 @@ class Tally:
         self.seconds: dict[str, float] = dict.fromkeys(TARGETS, 0.0)
         self.failures: list[Failure] = []
         self.memory_bytes: list[int] = []
-        self._began = self._told = time.monotonic()
+        self._began = self._printed_s = time.monotonic()
 
     def add(self, result: Result) -> None:
         self.cases[result.block.target] += result.block.count
@@ -190,9 +190,9 @@ class Tally:
             if len(self.failures) < FAILURES_SHOWN:
                 print(failure, flush=True)
             self.failures.append(failure)
-        if time.monotonic() - self._told > 20:
-            self._told = time.monotonic()
-            done, took = sum(self.cases.values()), self._told - self._began
+        if time.monotonic() - self._printed_s > 20:
+            self._printed_s = time.monotonic()
+            done, took = sum(self.cases.values()), self._printed_s - self._began
             print(f"{done:,} of {self.total:,} cases, {done / took:,.0f}/s, {len(self.failures)} failures", flush=True)
 
     def table(self) -> str:
@@ -228,7 +228,7 @@ def run(cases: int, seed: int, jobs: int, only: str | None) -> int:
     print(tally.table())
     print(f"seed {seed}; {len(tally.failures)} failures; largest process {max(tally.memory_bytes) >> 20} MiB")
     if jobs == 1 and len(work) > 50 and tally.growth_bytes > GROWTH_BYTES_MAX:
-        print(f"the process grew by {tally.growth_bytes >> 20} MiB: something is kept")
+        print(f"the process grew by {tally.growth_bytes >> 20} MiB: there may be a memory leak")
         return 1
     return int(bool(tally.failures))
 

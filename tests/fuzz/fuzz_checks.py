@@ -1,4 +1,4 @@
-"""What holds in every case: only declared errors, bounded work and memory, and log lines without a client's bytes."""
+"""The rules for every case: only declared errors, bounded work and memory, and log lines without a client's bytes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Protocol
 from operations import operations_of
 
 PLANTED = "PlantedZq"
-"""It is in what clients send; it must not be in a log line or in an error about a file with passwords."""
+"""Clients send this text; it must not be in a log line or in an error about a file with passwords."""
 LINE_LENGTH_MAX = 1000
 MAY_NAME = ("moldau.audit", "moldau.metadata")
 """Loggers whose lines may have names from requests: refused ones, escaped, and topics and brokers that were created."""
 OPERATIONS_EVERY, MEMORY_EVERY = 499, 503
-"""One case of so many is run with its lines counted, another with its memory traced: both are slow."""
+"""Every 499th case runs with its lines counted, every 503rd with its memory traced: both are slow."""
 
 
 class Violation(AssertionError):
-    """A case after which something does not hold that must always hold."""
+    """A case broke one of the rules."""
 
 
 class Limits:
-    """What one case may cost: so much, and so much for each byte of its input."""
+    """The maximum cost of one case: a constant, and a factor for each byte of its input."""
 
     def __init__(self, operations: int = 20_000, per_byte: int = 60, memory: int = 400_000, memory_per_byte: int = 200):
         self._operations, self._per_byte = operations, per_byte
@@ -57,7 +57,7 @@ class Target(Protocol):
     def size_of(self, made: Any) -> int: ...
 
     def run(self, made: Any) -> None:
-        """Run the case. Raise Violation, or let the unexpected exception through."""
+        """Run the case. Raise Violation, or do not catch the unexpected exception."""
 
     def end(self) -> None:
         """End a block."""

@@ -1,7 +1,7 @@
 """Mutations of valid bytes and texts, all from one random number generator.
 
-Besides plain noise there are those that parsers fear: huge counts, cut and repeated parts, and elements of DER whose
-lengths are still right, so that the error is behind the first check.
+Besides random bytes there are mutations that parsers often miss: huge counts, cut and repeated parts, and elements of
+DER whose lengths are still right, so that the error is found only after the first check.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class Made(NamedTuple):
 
 
 class _OnANode:
-    """The node of a block, with clients that may do everything, something and nothing."""
+    """The node of a block, with three clients: a super user, one with some ACLs, and one without any."""
 
     block_cases = 1000
 
@@ -173,14 +173,14 @@ class _OnANode:
             assert side is not None
             side.connection_gone(f"{HOST}:666")
         if self.budget.free != 4 * FRAME_BYTES_MAX:
-            raise Violation("the memory for incomplete frames was not given back")
+            raise Violation("the memory for incomplete frames was not released")
         if self.cluster.faults:
-            raise Violation("the node has a fault") from self.cluster.faults[0]
+            raise Violation("the node reported a fault") from self.cluster.faults[0]
 
     def end(self) -> None:
         self.cluster.timers.advance(60_000)
         if self.cluster.faults:
-            raise Violation("the node has a fault") from self.cluster.faults[0]
+            raise Violation("the node reported a fault") from self.cluster.faults[0]
 
 
 def _some_acls() -> list[AclBinding]:

@@ -62,12 +62,12 @@ class QuickKeys(ScramKeys):
 
 
 class Step(NamedTuple):
-    """What the client sends next: an API with a message, or a token; and how it is spoilt."""
+    """What the client sends next: an API with a message, or a token; and how it is damaged."""
 
     kind: str
     version: int
     mechanism: str = ""
-    spoil: str = ""
+    damage: str = ""
     seed: int = 0
 
 
@@ -80,17 +80,17 @@ class Made(NamedTuple):
 
 
 KINDS = ("handshake", "token", "token", "token", "versions", "request", "raw", "wait")
-SPOILS = ("token", "token", "short", "short", "text", "frame", "body")
+DAMAGES = ("token", "token", "short", "short", "text", "frame", "body")
 
 
 def _random_step(rng: Random) -> Step:
-    spoil = rng.choice(("", *SPOILS))
-    return Step(rng.choice(KINDS), rng.randrange(-1, 5), rng.choice(MECHANISMS), spoil, rng.getrandbits(32))
+    damage = rng.choice(("", *DAMAGES))
+    return Step(rng.choice(KINDS), rng.randrange(-1, 5), rng.choice(MECHANISMS), damage, rng.getrandbits(32))
 
 
 class Exchanges(Stateless):
-    """Conversations on a SASL listener: right and wrong messages in any order. Nobody is served as somebody whose
-    password they did not have."""
+    """Conversations on a SASL listener: right and wrong messages in any order. No client is served as a user whose
+    password it does not know."""
 
     name = "sasl"
     limits = Limits(operations=20_000, per_byte=100, memory=2_000_000)
@@ -109,7 +109,7 @@ class Exchanges(Stateless):
                 steps += [Step("wait", 60_000), Step("handshake", 1, mechanism), Step("token", 2), Step("request", 4)]
             for _ in range(rng.choice((0, 1, 1, 2))):
                 at = rng.randrange(len(steps))
-                steps[at] = steps[at]._replace(spoil=rng.choice(SPOILS), seed=rng.getrandbits(32))
+                steps[at] = steps[at]._replace(damage=rng.choice(DAMAGES), seed=rng.getrandbits(32))
             if rng.random() < 0.2:
                 steps.insert(rng.randrange(len(steps)), steps[rng.randrange(len(steps))])
         else:
@@ -141,11 +141,11 @@ class Exchanges(Stateless):
             check_line(line.closed.encode("unicode_escape").decode())
         line.close()
         if (line.budget.free, line.budget.of_strangers.free) != (1 << 20, UNAUTHENTICATED_BUDGET_BYTES):
-            raise Violation("the memory for incomplete frames was not given back")
+            raise Violation("the memory for incomplete frames was not released")
 
 
 class _Client:
-    """A client that knows a password, right or wrong, and spoils some of its messages."""
+    """A client that has a right or wrong password, and damages some of its messages."""
 
     def __init__(self, made: Made) -> None:
         self._made = made
@@ -154,7 +154,7 @@ class _Client:
         self._mechanism = ""
         self._correlation_ids = itertools.count(1)
         self.allowed: set[str] = set()
-        """As whom it may be served: whose password it has sent, or proven to know."""
+        """The principals as which it may be served: it has sent their password, or proven to know it."""
 
     def frame(self, step: Step) -> bytes:
         rng = Random(step.seed)
@@ -176,22 +176,22 @@ class _Client:
         low, high = type(request).VERSIONS
         version = min(max(step.version, low), high)
         frame = request_frame(api, version, next(self._correlation_ids), PLANTED, request)
-        if step.spoil == "frame":
+        if step.damage == "frame":
             return bytes(mutate(frame, rng))
-        if step.spoil == "body":
+        if step.damage == "body":
             body = mutate(frame[4:], rng)
             return len(body).to_bytes(4, "big") + bytes(body)
         return bytes(frame)
 
     def _token(self, step: Step, rng: Random) -> bytes:
         token = self._right_token()
-        if step.spoil == "token":
+        if step.damage == "token":
             token = bytes(mutate(token or b"\0", rng))
-        elif step.spoil == "short":
+        elif step.damage == "short":
             token = token[: rng.randrange(len(token) + 1)]
-        elif step.spoil == "text":
+        elif step.damage == "text":
             token = mutate_text(token.decode(), rng, words=SCRAM_WORDS).encode()
-        if token.count(b"\0") == 2:  # what was spoilt may be right, too
+        if token.count(b"\0") == 2:  # a damaged token may be right, too
             _, user, password = token.decode("utf-8", "replace").split("\0")
             if PASSWORDS.get(user) == password:
                 self.allowed.add(f"User:{user}")
@@ -221,7 +221,7 @@ class _Client:
 
 
 class HostileServer(Stateless):
-    """A client of SCRAM whose server sends anything: it never takes it for a server that knows the password."""
+    """A SCRAM client whose server sends anything: it must never trust a server that does not know the password."""
 
     name = "sasl client"
     limits = Limits(operations=20_000, per_byte=100, memory=1_000_000)
@@ -230,12 +230,12 @@ class HostileServer(Stateless):
         nonce = f"{rng.getrandbits(64):x}"
         first = f"r={nonce}server,s=c2FsdA==,i=4096"
         final = rng.choice(("v=" + "A" * 43 + "=", "e=other-error", "v=", ""))
-        spoil: Callable[[str], bytes] = lambda text: (  # noqa: E731
+        damage: Callable[[str], bytes] = lambda text: (  # noqa: E731
             bytes(mutate(text.encode() or b"\0", rng))
             if rng.random() < 0.5
             else mutate_text(text, rng, words=SCRAM_WORDS).encode()
         )
-        return nonce, spoil(first) if rng.random() < 0.7 else first.encode(), spoil(final)
+        return nonce, damage(first) if rng.random() < 0.7 else first.encode(), damage(final)
 
     def size_of(self, made: Any) -> int:
         return sum(map(len, made))
@@ -250,4 +250,4 @@ class HostileServer(Stateless):
         except LoginFailed as failed:
             check_line(str(failed))
         else:
-            raise Violation("a server was trusted that does not know the password")
+            raise Violation("the client trusted a server that does not know the password")

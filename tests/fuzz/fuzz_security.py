@@ -126,10 +126,12 @@ class Stores(Stateless):
 
 
 def _check_one_line(line: str, made: bytes) -> None:
-    """An error about a key store has nothing of the key."""
+    """Check that an error about a key store is one line without any part of the key."""
     key = identity().pem.splitlines()[1]
     if "\n" in line or len(line) > 1000 or any(key[at : at + 8] in line for at in range(len(key) - 8)):
-        raise Violation(f"an error about a key store says too much: {line[:300]!r} for {len(made)} bytes")
+        raise Violation(
+            f"an error about a key store has a part of the key, or is not one line: {line[:300]!r}, {len(made)} bytes"
+        )
 
 
 RULES = (
@@ -143,7 +145,7 @@ RULE_WORDS = ("RULE:", "/", "DEFAULT", ",", "$1", "$9", "${all}", "${", "\\", "(
 
 
 class Rules(Stateless):
-    """ssl.principal.mapping.rules, with rules and subjects that are wrong."""
+    """ssl.principal.mapping.rules with invalid rules, and invalid subjects."""
 
     name = "mapping rules"
     limits = Limits(operations=200_000, per_byte=1000, memory=3_000_000)
@@ -272,7 +274,7 @@ SETTING_VALUES = ("", "-1", "0", "1", "2147483648", "9" * 30, "true", "x", "a,b"
 
 
 class Settings(Stateless):
-    """The settings of a node, and of a topic: a right file with a few values that are not."""
+    """The settings of a node, and of a topic: a valid file with a few mutated values."""
 
     name = "settings"
     limits = Limits(operations=300_000, per_byte=200, memory=3_000_000)

@@ -29,7 +29,7 @@ MAGIC, CRC = 3, 4
 
 
 class Stateless:
-    """The part that is the same for targets whose cases do not depend on each other."""
+    """Base of targets whose cases do not depend on each other."""
 
     block_cases = 1000
     limits = Limits()
@@ -77,7 +77,7 @@ class Messages(Stateless):
     def run(self, made: tuple[type[Message] | None, int, bytes]) -> None:
         cls, version, data = made
         if cls is None:
-            _read_otherwise(data)
+            _read_as_other_types(data)
             return
         try:
             message = decode(cls, data, version)
@@ -88,7 +88,7 @@ class Messages(Stateless):
             raise Violation(f"{cls.__name__} v{version} is not the same after it was written and read")
 
 
-def _read_otherwise(data: bytes) -> None:
+def _read_as_other_types(data: bytes) -> None:
     """Read bytes of any message as the header of a request, and as what a consumer sends inside of one."""
     for read in (
         read_request_header,

@@ -1,4 +1,4 @@
-"""Some cases of every target, and the proof that the fuzzer bites: it finds each of these broken parsers.
+"""Some cases of every target, and a check that the fuzzer finds each of these broken parsers.
 
 `make fuzz` runs more cases. MOLDAU_FUZZ_SEED chooses others.
 """
@@ -34,7 +34,7 @@ from moldau.wire import compression, records
 
 SEED = int(os.environ.get("MOLDAU_FUZZ_SEED", "0"))
 CASES = {"messages": 3000, "requests": 1000, "produce": 1000, "sasl": 1000, "stores": 300, "settings": 300}
-"""Of the targets that have not the usual number."""
+"""Number of cases of the targets that do not have the usual number."""
 USUAL_CASES = 1000
 
 
@@ -57,12 +57,12 @@ def failures(target: str, cases: int, failures_max: int = 1) -> list[fuzz.Failur
 
 
 @pytest.mark.parametrize("target", fuzz.TARGETS)
-def test_nothing_hurts(target: str) -> None:
+def test_mutated_input_causes_no_violation(target: str) -> None:
     found = failures(target, deep(CASES.get(target, USUAL_CASES)))
     assert not found, "\n".join(map(str, found))
 
 
-def test_a_case_is_the_same_again() -> None:
+def test_a_case_is_reproducible() -> None:
     for name in ("messages", "produce", "sasl", "certificates", "stores", "settings"):
         one, other = (fuzz.TARGETS[name][0]() for _ in range(2))
         for case in (0, 77, 999_999):
@@ -70,7 +70,7 @@ def test_a_case_is_the_same_again() -> None:
             assert other.make(fuzz.case_generator(name, SEED, case)) == first
 
 
-# --- what it found ------------------------------------------------------------------------------------------------
+# --- bugs that the fuzzer found -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_error_about_a_setting_with_a_line_end_is_one_line() -> None:
         from_properties({"log.retention.hours": "16\n8"})
 
 
-# --- the fuzzer bites ---------------------------------------------------------------------------------------------
+# --- broken parsers that the fuzzer must find ---------------------------------------------------------------------
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -111,12 +111,12 @@ def without_a_length_check(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(der, "_read_length", unchecked)
 
 
-def without_a_limit_of_expansion(patch: pytest.MonkeyPatch) -> None:
+def without_a_limit_for_decompressed_bytes(patch: pytest.MonkeyPatch) -> None:
     whole = compression.decompress
     patch.setattr(fuzz_wire, "decompress", lambda codec, data, limit=0: whole(codec, data))
 
 
-def without_an_end_of_varints(patch: pytest.MonkeyPatch) -> None:
+def without_a_maximum_length_of_varints(patch: pytest.MonkeyPatch) -> None:
     def unchecked(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
         raw = shift = 0
         while (byte := data[position]) >= 0x80:
@@ -127,12 +127,12 @@ def without_an_end_of_varints(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(records, "read_varint", unchecked)
 
 
-def without_a_check_of_offsets(patch: pytest.MonkeyPatch) -> None:
-    """What the fuzzer found first: a batch that cannot be recompressed broke the handler."""
+def without_an_error_for_malformed_records(patch: pytest.MonkeyPatch) -> None:
+    """Records that cannot be decoded are not answered with an error: the connection is closed."""
     patch.setattr(opening, "decoded_records", lambda batch, config: records.decode_records(batch))
 
 
-def with_the_name_of_the_client_in_a_refusal(patch: pytest.MonkeyPatch) -> None:
+def with_bytes_of_the_request_in_an_error(patch: pytest.MonkeyPatch) -> None:
     answer = Router.answer
 
     def talkative(self: Router, listener: str, address: str, access: Any, frame: memoryview) -> Any:
@@ -144,7 +144,7 @@ def with_the_name_of_the_client_in_a_refusal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Router, "answer", talkative)
 
 
-def with_a_password_that_is_compared_up_to_its_length(patch: pytest.MonkeyPatch) -> None:
+def with_passwords_that_are_compared_by_prefix(patch: pytest.MonkeyPatch) -> None:
     def careless(self: PlainServer, token: bytes) -> Step:
         parts = token.decode("utf-8", "replace").split("\0")
         if len(parts) != 3 or not self._passwords.get(parts[1], "\0").startswith(parts[2]):
@@ -180,21 +180,21 @@ def with_an_error_that_quotes_a_password(patch: pytest.MonkeyPatch) -> None:
     [
         ("certificates", 1000, without_a_length_check),
         ("certificates", 1000, with_a_loop_over_a_claimed_length),
-        ("compression", 1000, without_a_limit_of_expansion),
-        ("records", 1000, without_an_end_of_varints),
-        ("produce", 8000, without_a_check_of_offsets),
-        ("requests", 500, with_the_name_of_the_client_in_a_refusal),
-        ("sasl", 1000, with_a_password_that_is_compared_up_to_its_length),
+        ("compression", 1000, without_a_limit_for_decompressed_bytes),
+        ("records", 1000, without_a_maximum_length_of_varints),
+        ("produce", 1000, without_an_error_for_malformed_records),
+        ("requests", 500, with_bytes_of_the_request_in_an_error),
+        ("sasl", 1000, with_passwords_that_are_compared_by_prefix),
         ("jaas", 500, with_an_error_that_quotes_a_password),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_broken_parser_is_found(target: str, cases: int, break_it: Break, monkeypatch: pytest.MonkeyPatch) -> None:
     break_it(monkeypatch)
-    assert failures(target, cases), "the fuzzer did not notice"
+    assert failures(target, cases), "the fuzzer did not find the broken parser"
 
 
-def test_limits_of_work_and_memory() -> None:
+def test_work_and_memory_over_the_limit_are_violations() -> None:
     limits = Limits(operations=100, per_byte=1, memory=100, memory_per_byte=1)
     limits.check_operations(110, 10)
     limits.check_memory(110, 10)
@@ -205,12 +205,12 @@ def test_limits_of_work_and_memory() -> None:
 
 
 @pytest.mark.parametrize("line", ["two\nlines", "a PlantedZq", "x" * 2000, "\x1b[31m"])
-def test_lines_that_must_not_be_logged(line: str) -> None:
+def test_a_forbidden_log_line_is_a_violation(line: str) -> None:
     with pytest.raises(Violation):
         check_line(line)
 
 
-def test_a_logged_traceback_is_found() -> None:
+def test_a_logged_traceback_is_a_violation() -> None:
     with LogLines() as lines:
         try:
             Random().choice([])

@@ -2,7 +2,7 @@
 
     register 1 incarnation=2 dir=n              BrokerRegistration; the epoch, or the error
     beat 1 2 offset=7 fence stop                BrokerHeartbeat of each; by default with the newest metadata offset
-    lost 1                                      the connection of its heartbeats broke
+    disconnect 1                                the connection of its heartbeats breaks
     wait ms=300                                 time passes, and brokers without heartbeats are fenced
     unregister 1
     takeover                                    another controller becomes the active one
@@ -10,20 +10,19 @@
     unclean a                                   allows unclean elections of a topic
     isr a 0 1,2                                 AlterPartition by the leader
     elect preferred a 0 1                       ElectLeaders, preferred or unclean
-    move a 0 4,5 | move a 0 off                 AlterPartitionReassignments, or its cancellation
+    move a 0 4,5 | move a 0 cancel              AlterPartitionReassignments, or its cancellation
     balance                                     elects preferred leaders
     brokers                                     the brokers and their states
 
-Every answer ends with the partitions that changed: `leader:isr of replicas @leader epoch`, `+` what
-is being added and `-` what is being removed.
+Every answer ends with the partitions that changed: `leader:isr of replicas @leader epoch`, `+` the replicas that are
+being added and `-` those that are being removed.
 """
 
 from __future__ import annotations
 
 from controlled_cluster import HEARTBEAT_INTERVAL_MS, ControlledCluster
-from script import Command
+from script import Command, error_name
 
-from moldau.base.errors import ErrorCode
 from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance
@@ -59,7 +58,7 @@ class BrokersActor:
             command.number("incarnation", 1),
             log_dirs=None if directory is None else [directory.encode() * 16],
         )
-        return [f"epoch {response.broker_epoch}" if response.error_code == 0 else _code(response.error_code)]
+        return [f"epoch {response.broker_epoch}" if response.error_code == 0 else error_name(response.error_code)]
 
     def _beat(self, command: Command) -> list[str]:
         lines = []
@@ -71,10 +70,10 @@ class BrokersActor:
                 want_shut_down="stop" in command.words,
             )
             state = "may stop" if response.should_shut_down else "fenced" if response.is_fenced else "unfenced"
-            lines.append(f"{broker_id} {_code(response.error_code) if response.error_code else state}")
+            lines.append(f"{broker_id} {error_name(response.error_code) if response.error_code else state}")
         return lines
 
-    def _lost(self, command: Command) -> list[str]:
+    def _disconnect(self, command: Command) -> list[str]:
         self._cluster.sessions.connection_lost(int(command.words[0]), self._cluster.now_ms)
         return []
 
@@ -83,7 +82,7 @@ class BrokersActor:
         return [f"fenced {broker_id}" for broker_id in self._cluster.fence_stale()]
 
     def _unregister(self, command: Command) -> list[str]:
-        return [_code(self._cluster.unregister(int(command.words[0])))]
+        return [error_name(self._cluster.unregister(int(command.words[0])))]
 
     def _takeover(self, command: Command) -> list[str]:
         self._cluster.take_over()
@@ -110,15 +109,15 @@ class BrokersActor:
 
     def _isr(self, command: Command) -> list[str]:
         name, index, isr = command.words
-        return [_code(self._cluster.alter(name, _ids(isr), int(index)).error_code)]
+        return [error_name(self._cluster.alter(name, _ids(isr), int(index)).error_code)]
 
     def _elect(self, command: Command) -> list[str]:
         kind, name, *indexes = command.words
-        return [_code(code) for code in self._cluster.elect(int(kind == "unclean"), name, *map(int, indexes))]
+        return [error_name(code) for code in self._cluster.elect(int(kind == "unclean"), name, *map(int, indexes))]
 
     def _move(self, command: Command) -> list[str]:
         name, index, target = command.words
-        return [_code(self._cluster.reassign(name, None if target == "off" else _ids(target), int(index)))]
+        return [error_name(self._cluster.reassign(name, None if target == "cancel" else _ids(target), int(index)))]
 
     def _balance(self, command: Command) -> list[str]:
         self._cluster.do(finish(decide_balance(self._cluster.image)))
@@ -127,7 +126,3 @@ class BrokersActor:
 
 def _ids(word: str) -> list[int]:
     return [int(each) for each in word.split(",")]
-
-
-def _code(code: int) -> str:
-    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

@@ -1,15 +1,15 @@
-"""Runs scripts about classic groups: members have names, and know their own member id and generation as clients do.
+"""Runs scripts about classic groups. Members have names; the actor keeps their ids and generations, as clients do.
 
     join A protocols=range,sticky session=10000 rebalance=30000 instance=i type=consumer topics=t version=9 id=…
                                             JoinGroup; with A's member id, if it has one
-    sync A shares=A:x,B:y generation=n protocol=p type=t     SyncGroup; the leader sends the assignments
+    sync A assign=A:x,B:y generation=n protocol=p type=t     SyncGroup; the leader sends the assignments
     beat A generation=n                     Heartbeat
     leave A B, leave instance=i             LeaveGroup
     commit A t-0=5 generation=n             OffsetCommit; `commit` alone is not by a member
-    offsets                                 what is committed
+    offsets                                 the committed offsets
     advance ms=500                          lets time pass
     expire                                  removes expired offsets
-    drop t, delete-offsets t-0, delete      a topic is deleted, offsets are, the group is
+    delete-topic t, delete-offsets t-0, delete-group         delete a topic, offsets, the group
     replay                                  another coordinator takes over and replays the log
     too-large                               the log refuses the next records as too large
     group                                   the group's state
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from script import Command
+from script import Command, error_name
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -108,15 +108,17 @@ class ClassicGroupsActor:
         self._ids[name] = response.member_id
         self._generations[name] = response.generation_id
         members = (
-            f" of {', '.join(self._name(each.member_id) for each in response.members)}" if response.members else ""
+            f", members {', '.join(self._name(each.member_id) for each in response.members)}"
+            if response.members
+            else ""
         )
-        skip = ", need not share out" if response.skip_assignment else ""
+        skip = ", skip assignment" if response.skip_assignment else ""
         leader = self._name(response.leader)
-        return f"generation {response.generation_id} by {response.protocol_name}, {leader} leads{members}{skip}"
+        return f"generation {response.generation_id}, protocol {response.protocol_name}, leader {leader}{members}{skip}"
 
     def _sync(self, command: Command) -> None:
         name = command.words[0]
-        shares = [each.split(":") for each in command.values.get("shares", "").split(",") if each]
+        assigned = [each.split(":") for each in command.values.get("assign", "").split(",") if each]
         request = SyncGroupRequest(
             "g",
             command.number("generation", self._generations.get(name, -1)),
@@ -124,19 +126,28 @@ class ClassicGroupsActor:
             command.values.get("instance"),
             command.values.get("type", "consumer"),
             command.values.get("protocol", "range"),
-            [SyncGroupRequestAssignment(self._ids.get(member, member), share.encode()) for member, share in shares],
+            [
+                SyncGroupRequestAssignment(self._ids.get(member, member), assignment.encode())
+                for member, assignment in assigned
+            ],
         )
-        self._ask(name, lambda: self._groups.sync(request, Client(name, "/here", 5)), self._shared)
+        self._ask(name, lambda: self._groups.sync(request, Client(name, "/here", 5)), self._synced)
 
-    def _shared(self, name: str, response: SyncGroupResponse) -> str:
-        return _code(response.error_code) if response.error_code else f"has {response.assignment.decode() or 'nothing'}"
+    def _synced(self, name: str, response: SyncGroupResponse) -> str:
+        return (
+            error_name(response.error_code)
+            if response.error_code
+            else f"assigned {response.assignment.decode() or 'nothing'}"
+        )
 
     def _beat(self, command: Command) -> None:
         name = command.words[0]
         generation = command.number("generation", self._generations.get(name, -1))
         request = HeartbeatRequest("g", generation, self._ids.get(name, name), command.values.get("instance"))
         client = Client(name, "/here", 4)
-        self._ask(name, lambda: self._groups.heartbeat(request, client), lambda _, answer: _code(answer.error_code))
+        self._ask(
+            name, lambda: self._groups.heartbeat(request, client), lambda _, answer: error_name(answer.error_code)
+        )
 
     def _leave(self, command: Command) -> None:
         identities = [MemberIdentity(self._ids.get(name, name)) for name in command.words]
@@ -146,7 +157,7 @@ class ClassicGroupsActor:
         self._ask(
             "leave",
             lambda: self._groups.leave(request, Client("x", "/here", 5)),
-            lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
+            lambda _, answer: ", ".join(error_name(each.error_code) for each in answer.members),
         )
 
     def _commit(self, command: Command) -> None:
@@ -164,7 +175,9 @@ class ClassicGroupsActor:
         self._ask(
             "commit",
             lambda: self._groups.offsets.commit(request, Client(name, "/here", 8)),
-            lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
+            lambda _, answer: ", ".join(
+                error_name(each.error_code) for topic in answer.topics for each in topic.partitions
+            ),
         )
 
     def _delete_offsets(self, command: Command) -> None:
@@ -176,13 +189,17 @@ class ClassicGroupsActor:
         self._ask(
             "delete-offsets",
             lambda: offsets.delete(finish(offsets.draft_deletion(request, TurnItems(1)))),
-            lambda _, answer: _code(answer.topics[0].partitions[0].error_code),
+            lambda _, answer: error_name(answer.topics[0].partitions[0].error_code),
         )
 
-    def _delete(self, command: Command) -> None:
-        self._ask("delete", lambda: listing.delete(self._groups.state, "g"), lambda _, answer: _code(answer.error_code))
+    def _delete_group(self, command: Command) -> None:
+        self._ask(
+            "delete-group",
+            lambda: listing.delete(self._groups.state, "g"),
+            lambda _, answer: error_name(answer.error_code),
+        )
 
-    def _drop(self, command: Command) -> None:
+    def _delete_topic(self, command: Command) -> None:
         topics = dict(self._current.image.topics)
         removed = [topics.pop(name) for name in command.words]
         image = MetadataImage(topics=topics)
@@ -212,8 +229,8 @@ class ClassicGroupsActor:
         for waiting in self._groups.waiting():
             waiting.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
         self._groups = self._new()
-        for lay_over in self._log:
-            lay_over(self._groups)
+        for apply in self._log:
+            apply(self._groups)
         self._groups.loaded()
 
     def _too_large(self, command: Command) -> None:
@@ -226,23 +243,23 @@ class ClassicGroupsActor:
             self._happened.append(f"{name}: {error.code.name}")
             return
 
-        def tell(value: Any) -> None:
+        def on_response(value: Any) -> None:
             line = value.code.name if isinstance(value, KafkaError) else describe(name, value)
             self._happened.append(f"{name}: {line}")
 
         response = outcome.response
         if isinstance(response, Promise):
-            response.then(tell)
+            response.then(on_response)
         self._take(outcome)
         if not isinstance(response, Promise):
-            tell(response)
+            on_response(response)
         elif not response.done:
             self._happened.append(f"{name} waits")
 
     def _take(self, outcome: Outcome[Any]) -> None:
         if outcome.records and self._is_refusing:
             self._is_refusing = False
-            assert outcome.on_refused is not None, "nobody would know what to do"
+            assert outcome.on_refused is not None, "the outcome does not handle refused records"
             self._take(outcome.on_refused(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)))
             return
         for record in outcome.records:
@@ -260,7 +277,7 @@ class ClassicGroupsActor:
             self._log.append(lambda groups: groups.replay_transactional(producer.producer_id, key, value))
             self._groups.apply_transactional(producer.producer_id, record)
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- the state ----------------------------------------------------------------------------------------------
 
     def _offsets(self, command: Command) -> str:
         committed = self._groups.state.offsets.get("g", {})
@@ -276,23 +293,23 @@ class ClassicGroupsActor:
             f"{self._name(member.member_id)}"
             + (" joining" if member.joining else "")
             + (" syncing" if member.syncing else "")
-            + (f" has {member.assignment.decode()}" if member.assignment else "")
+            + (f" assigned {member.assignment.decode()}" if member.assignment else "")
             for member in group.members.values()
         ]
         pending = [f"{self._name(each)} pending" for each in sorted(group.pending_members)]
-        leader = f", {self._name(group.leader)} leads" if group.leader else ""
-        return f"{group.state} generation {group.generation}{leader}: {', '.join([*members, *pending]) or 'nobody'}"
+        leader = f", leader {self._name(group.leader)}" if group.leader else ""
+        return f"{group.state} generation {group.generation}{leader}: {', '.join([*members, *pending]) or 'no members'}"
 
     def _record(self, record: CoordinatorRecord) -> str:
         key, value = record
         if isinstance(key, OffsetCommitKey):
-            return f"{key.topic}-{key.partition}" + (" gone" if value is None else "")
+            return f"{key.topic}-{key.partition}" + (" tombstone" if value is None else "")
         assert isinstance(key, GroupMetadataKey)
         if value is None:
-            return "group gone"
+            return "group tombstone"
         assert isinstance(value, GroupMetadataValue)
         members = [
-            f"{self._name(each.member_id)} has {each.assignment.decode() or 'nothing'}" for each in value.members
+            f"{self._name(each.member_id)} assigned {each.assignment.decode() or 'nothing'}" for each in value.members
         ]
         return f"generation {value.generation} ({'; '.join(members) or 'empty'})"
 
@@ -300,7 +317,3 @@ class ClassicGroupsActor:
         """Return the name at the start of a member id: the client's, or the instance's."""
         known = [name for name, each in self._ids.items() if each == member_id]
         return known[0] if known else member_id[:-37]
-
-
-def _code(code: int) -> str:
-    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

@@ -1,15 +1,15 @@
-"""Runs scripts about consumer groups: members have names, and know their own epoch as clients do.
+"""Runs scripts about consumer groups. Members have names; the actor keeps their epochs and assignments, as clients do.
 
-    topic a partitions=2, grow a count=4, drop a        changes the cluster's topics
+    topic a partitions=2, grow a count=4, delete-topic a        change the cluster's topics
     join A topics=a,b regex=x.* instance=i assignor=range rack=r timeout=ms group=g
                                                         the first heartbeat; the default group is `g`
-    beat A own=a-0,a-1 topics=… epoch=n version=n       another; `own=told` is A's last assignment, `own=none` nothing
-    leave A, away A                                     for good, or as a static member that will be back
+    beat A own=a-0,a-1 topics=… epoch=n version=n       another; `own=assigned`: its last assignment; `own=none`
+    leave A, leave-temporarily A                        epoch -1; epoch -2, as a static member that will be back
     advance ms=500                                      lets time pass
     replay compacted=1                                  another coordinator takes over and replays the log
     commit A a-0 epoch=n                                whether A may commit that
     fetch A epoch=n                                     whether A may fetch its offsets
-    delete g                                            the group's tombstones
+    delete-group g                                      writes the group's tombstones
     group g                                             the group's state, with its members
     owners g                                            the owners of the partitions
 
@@ -50,7 +50,7 @@ class ConsumerGroupsActor:
     def answer(self, command: Command) -> str:
         self._written = []
         try:
-            answer = getattr(self, "_" + command.name)(command) or "ok"
+            answer = getattr(self, "_" + command.name.replace("-", "_"))(command) or "ok"
         except KafkaError as error:
             answer = error.code.name
         for name, topic in self._shard.current.image.topics.items():
@@ -66,7 +66,7 @@ class ConsumerGroupsActor:
     def _grow(self, command: Command) -> None:
         self._shard.grow_topic(command.words[0], command.number("count", 1))
 
-    def _drop(self, command: Command) -> None:
+    def _delete_topic(self, command: Command) -> None:
         self._shard.delete_topic(command.words[0])
 
     def _advance(self, command: Command) -> None:
@@ -80,23 +80,25 @@ class ConsumerGroupsActor:
     def _join(self, command: Command) -> str:
         name = command.words[0]
         self._instances[name] = command.values.get("instance")
-        request = self._ask(command, 0)
+        request = self._request(command, 0)
         request.topic_partitions = []
         request.rebalance_timeout_ms = command.number("timeout", 60_000)
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             request.subscribed_topic_names = []
-        return self._say(command, request)
+        return self._heartbeat(command, request)
 
     def _beat(self, command: Command) -> str:
-        return self._say(command, self._ask(command, command.number("epoch", self._epochs.get(command.words[0], 1))))
+        return self._heartbeat(
+            command, self._request(command, command.number("epoch", self._epochs.get(command.words[0], 1)))
+        )
 
     def _leave(self, command: Command) -> str:
-        return self._say(command, self._ask(command, -1))
+        return self._heartbeat(command, self._request(command, -1))
 
-    def _away(self, command: Command) -> str:
-        return self._say(command, self._ask(command, -2))
+    def _leave_temporarily(self, command: Command) -> str:
+        return self._heartbeat(command, self._request(command, -2))
 
-    def _ask(self, command: Command, epoch: int) -> ConsumerGroupHeartbeatRequest:
+    def _request(self, command: Command, epoch: int) -> ConsumerGroupHeartbeatRequest:
         name = command.words[0]
         names = command.values.get("topics")
         return ConsumerGroupHeartbeatRequest(
@@ -113,7 +115,7 @@ class ConsumerGroupsActor:
         )
 
     def _owned(self, command: Command) -> PartitionsByTopicName:
-        if command.values["own"] == "told":
+        if command.values["own"] == "assigned":
             known = self._shard.current.image.topics
             return {name: found for name, found in self._assigned.get(command.words[0], {}).items() if name in known}
         owned: PartitionsByTopicName = {}
@@ -123,7 +125,7 @@ class ConsumerGroupsActor:
                 owned.setdefault(topic, set()).add(int(index))
         return owned
 
-    def _say(self, command: Command, request: ConsumerGroupHeartbeatRequest) -> str:
+    def _heartbeat(self, command: Command, request: ConsumerGroupHeartbeatRequest) -> str:
         name = command.words[0]
         response, records = self._shard.heartbeat(request, command.number("version", 1))
         self._written = list(records)
@@ -132,9 +134,9 @@ class ConsumerGroupsActor:
             return f"epoch={response.member_epoch}"
         assigned = {self._name(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions}
         self._assigned[name] = assigned
-        return f"epoch={response.member_epoch} told {_shown(assigned)}"
+        return f"epoch={response.member_epoch} assigned {_shown(assigned)}"
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- the state ----------------------------------------------------------------------------------------------
 
     def _commit(self, command: Command) -> None:
         name, partition = command.words
@@ -149,7 +151,7 @@ class ConsumerGroupsActor:
         name = command.words[0]
         self._shard.group().check_fetch(name, command.number("epoch", self._epochs.get(name, 0)))
 
-    def _delete(self, command: Command) -> None:
+    def _delete_group(self, command: Command) -> None:
         self._written = list(self._shard.group(command.words[0]).tombstones())
         self._shard.execute(Outcome(None, self._written))
 
@@ -183,11 +185,7 @@ class ConsumerGroupsActor:
         if hasattr(value, "topics"):
             return f"[{' '.join(value.topics)}]"
         text = ""
-        for field, sign in (
-            ("topic_partitions", ""),
-            ("assigned_partitions", ""),
-            ("partitions_pending_revocation", "-"),
-        ):
+        for field, sign in PARTITION_FIELDS.items():
             found = {self._name(each.topic_id): set(each.partitions) for each in getattr(value, field, ())}
             if hasattr(value, field) and (found or not sign):
                 text += f"{sign}[{_shown(found)}]"
@@ -197,7 +195,7 @@ class ConsumerGroupsActor:
         return self._shard.current.image.topic_names.get(topic_id) or self._names[topic_id]
 
 
-PARTITIONS = {"topic_partitions": "", "assigned_partitions": "", "partitions_pending_revocation": "-"}
+PARTITION_FIELDS = {"topic_partitions": "", "assigned_partitions": "", "partitions_pending_revocation": "-"}
 EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 
 
@@ -221,5 +219,5 @@ def _member(shown: Member, state: str) -> str:
         )
         if value
     )
-    has, should = _assigned(shown.assignment), _assigned(shown.target_assignment)
-    return f"{shown.member_id} epoch={shown.member_epoch}{state}{text} has {has} should have {should}"
+    has, target = _assigned(shown.assignment), _assigned(shown.target_assignment)
+    return f"{shown.member_id} epoch={shown.member_epoch}{state}{text} has {has} target {target}"

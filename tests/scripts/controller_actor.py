@@ -4,13 +4,13 @@
     grow a count=4                                      CreatePartitions
     delete a                                            DeleteTopics
     set a retention.ms=7                                IncrementalAlterConfigs
-    ids                                                 a block of producer ids
+    producer-ids                                        AllocateProducerIds
     begin-flush, end-flush                              begins and ends a flush, without requests made in between
     flush                                               flushes everything
-    committed, decided                                  the published image, and the controller's own
+    committed, decided                                  the published image; the controller's, with uncommitted changes
     log                                                 the end of the log and its high watermark
     restart                                             the process dies and comes back
-    lose-power                                          the machine loses power; unsynced bytes may be gone
+    lose-power                                          the machine loses power; unsynced bytes may be lost
 
 An answer is shown with the image that is published at that moment.
 """
@@ -20,9 +20,8 @@ from __future__ import annotations
 from random import Random
 
 from in_memory_node import InMemoryNode
-from script import Command
+from script import Command, error_name
 
-from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
 from moldau.log.flush import FlushWork
 from moldau.metadata.controller.decision import Decision
@@ -61,33 +60,39 @@ class ControllerActor:
             for name in command.words
         ]
         answer = self._node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
-        return self._ask(answer.map(lambda made: ", ".join(f"{t.name} {_code(t.error_code)}" for t in made.topics)))
+        return self._wait(
+            answer.map(lambda made: ", ".join(f"{t.name} {error_name(t.error_code)}" for t in made.topics))
+        )
 
     def _grow(self, command: Command) -> str:
         topics = [CreatePartitionsTopic(name, command.number("count", 0), None) for name in command.words]
         answer = self._node.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
-        return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.results)))
+        return self._wait(
+            answer.map(lambda done: ", ".join(f"{t.name} {error_name(t.error_code)}" for t in done.results))
+        )
 
     def _delete(self, command: Command) -> str:
         answer = self._node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=command.words))
-        return self._ask(answer.map(lambda done: ", ".join(f"{t.name} {_code(t.error_code)}" for t in done.responses)))
+        return self._wait(
+            answer.map(lambda done: ", ".join(f"{t.name} {error_name(t.error_code)}" for t in done.responses))
+        )
 
     def _set(self, command: Command) -> str:
         changes = [AlterableConfig(key, 0, value) for key, value in command.values.items()]
         resource = AlterConfigsResource(ConfigResource.TOPIC, command.words[0], changes)
         answer = self._node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
-        return self._ask(answer.map(lambda done: _code(done.responses[0].error_code)))
+        return self._wait(answer.map(lambda done: error_name(done.responses[0].error_code)))
 
-    def _ids(self, command: Command) -> str:
+    def _producer_ids(self, command: Command) -> str:
         answer = self._node.allocate_producer_ids()
-        return self._ask(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
+        return self._wait(answer.map(lambda block: f"{block.start} to {block.stop - 1}"))
 
-    def _ask(self, answer: Promise[str]) -> str:
+    def _wait(self, answer: Promise[str]) -> str:
         self._asked += 1
         name = f"R{self._asked}"
         if answer.done:
             return f"{name} answered at once: {answer.value()}"
-        answer.then(lambda text: self._happened.append(f"{name}: {text} | sees {_shown(self._node.current.image)}"))
+        answer.then(lambda text: self._happened.append(f"{name}: {text} | image {_shown(self._node.current.image)}"))
         return f"{name} waits"
 
     # --- the disk -----------------------------------------------------------------------------------------------
@@ -112,7 +117,7 @@ class ControllerActor:
         self._node = self._node.crash(Random(command.number("seed", 0)))
         return _shown(self._node.current.image)
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- the state ----------------------------------------------------------------------------------------------
 
     def _committed(self, command: Command) -> str:
         return _shown(self._node.current.image)
@@ -130,10 +135,6 @@ class ControllerActor:
     def _log(self, command: Command) -> str:
         log = self._node.metadata_log
         return f"end={log.end_offset} on disk={log.recovery_point} published={self._node.current.image.offset + 1}"
-
-
-def _code(code: int) -> str:
-    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name
 
 
 def _shown(image: MetadataImage) -> str:

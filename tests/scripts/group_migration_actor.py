@@ -1,28 +1,28 @@
-"""Runs scripts about groups that change their protocol: members have names, and know their own id, generation or epoch
-and assignment as clients do.
+"""Runs scripts about groups that change their protocol. Members have names; the actor keeps their ids, generations or
+epochs, and assignments, as clients do.
 
-    topic a partitions=4, grow a count=6    changes the cluster's topics
-    set policy=upgrade size=2 consumer-size=2 session-min=…      the coordinator's settings
+    topic a partitions=4, grow a count=6    change the cluster's topics
+    set policy=upgrade size=2 consumer-size=2                the coordinator's settings
     Classic members:
     join A topics=a own=a-0,a-1 protocols=range,sticky session=ms rebalance=ms instance=i version=n type=t id=… bytes=x
-                                            JoinGroup; `own=told` is A's last assignment; `bytes` are no subscription
-    sync A shares=A:a-0+a-1,B:a-2 generation=n protocol=p type=t user=x
+                                            JoinGroup; `own=assigned`: A's last assignment; `bytes`: not a subscription
+    sync A assign=A:a-0+a-1,B:a-2 generation=n protocol=p type=t user=x
                                             SyncGroup; a leader sends assignments, `user` is their user data
     beat A generation=n                     Heartbeat
     leave A B, leave instance=i             LeaveGroup
     commit A a-0 epoch=n version=n          whether A, of either kind, may commit that
     Consumer members:
-    enter M topics=a regex=x instance=i     ConsumerGroupHeartbeat, the first
-    pulse M own=a-0                         another; `own=told` as above
-    quit M, away M                          for good, or as a static member that will be back
+    consumer-join M topics=a regex=x instance=i              the first ConsumerGroupHeartbeat
+    consumer-beat M own=a-0                 another; `own=assigned` as above
+    consumer-leave M                        the last, with epoch -1
     advance ms=500                          lets time pass
     replay                                  another coordinator takes over and replays the log
     too-large                               the log refuses the next records as too large
     group                                   the group's state
 
 The group is `g`. A late answer has a line of its own; the last line has the records written to the log, of which only
-those about the group's kind are shown in full. After every line the actor checks that another coordinator would have
-the same state from the log.
+those about the group's kind are shown in full. After every command the actor checks that another coordinator gets the
+same state from the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from script import Command
+from script import Command, error_name
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "migration"))
 
@@ -93,9 +93,6 @@ class GroupMigrationActor:
     def _grow(self, command: Command) -> None:
         self._shard.grow_topic(command.words[0], command.number("count", 1))
 
-    def _drop(self, command: Command) -> None:
-        self._shard.delete_topic(command.words[0])
-
     def _set(self, command: Command) -> None:
         found = {SETTINGS[name]: value for name, value in command.values.items()}
         self._shard.set(**{name: int(value) if value.isdigit() else value for name, value in found.items()})
@@ -139,12 +136,12 @@ class GroupMigrationActor:
         if response.error_code:
             return ErrorCode(response.error_code).name
         self._epochs[name] = response.generation_id
-        leader = f", {self._name(response.leader)} leads" if response.leader else ""
-        return f"generation {response.generation_id} by {response.protocol_name}{leader}"
+        leader = f", leader {self._name(response.leader)}" if response.leader else ""
+        return f"generation {response.generation_id}, protocol {response.protocol_name}{leader}"
 
     def _sync(self, command: Command) -> None:
         name = command.words[0]
-        shares = [each.split(":") for each in command.values.get("shares", "").split(",") if each]
+        assigned = [each.split(":") for each in command.values.get("assign", "").split(",") if each]
         user = command.values.get("user", "").encode() or None
         request = SyncGroupRequest(
             "g",
@@ -153,19 +150,22 @@ class GroupMigrationActor:
             self._instances.get(name),
             command.values.get("type", "consumer") or None,
             command.values.get("protocol", "range") or None,
-            [SyncGroupRequestAssignment(self._ids[member], _assignment(_parsed(has), user)) for member, has in shares],
+            [
+                SyncGroupRequestAssignment(self._ids[member], _assignment(_parsed(has), user))
+                for member, has in assigned
+            ],
         )
         client = Client(name, "/here", command.number("version", 5))
-        self._ask(name, lambda groups: groups.sync(request, client), self._shared)
+        self._ask(name, lambda groups: groups.sync(request, client), self._synced)
 
-    def _shared(self, name: str, response: SyncGroupResponse) -> str:
+    def _synced(self, name: str, response: SyncGroupResponse) -> str:
         if response.error_code:
             return ErrorCode(response.error_code).name
         if not response.assignment:
-            return "has nothing at all"
+            return "empty assignment"
         assignment, version = read(Assignment, response.assignment)
         self._assigned[name] = {each.topic: set(each.partitions) for each in assignment.assigned_partitions}
-        return f"has {_shown(self._assigned[name])}" + (f" in format {version}" if version != 1 else "")
+        return f"assigned {_shown(self._assigned[name])}" + (f" in format {version}" if version != 1 else "")
 
     def _beat(self, command: Command) -> None:
         name = command.words[0]
@@ -173,7 +173,9 @@ class GroupMigrationActor:
         instance_id = command.values.get("instance", self._instances.get(name))
         request = HeartbeatRequest("g", generation, self._ids.get(name, name), instance_id)
         client = Client(name, "/here", 4)
-        self._ask(name, lambda groups: groups.heartbeat(request, client), lambda _, answer: _code(answer.error_code))
+        self._ask(
+            name, lambda groups: groups.heartbeat(request, client), lambda _, answer: error_name(answer.error_code)
+        )
 
     def _leave(self, command: Command) -> None:
         identities = [MemberIdentity(self._ids.get(name, name), self._instances.get(name)) for name in command.words]
@@ -183,7 +185,7 @@ class GroupMigrationActor:
         self._ask(
             "leave",
             lambda groups: groups.leave(request, Client("x", "/here", 5)),
-            lambda _, answer: ", ".join(_code(each.error_code) for each in answer.members),
+            lambda _, answer: ", ".join(error_name(each.error_code) for each in answer.members),
         )
 
     def _commit(self, command: Command) -> None:
@@ -201,39 +203,36 @@ class GroupMigrationActor:
 
     # --- consumer members ---------------------------------------------------------------------------------------
 
-    def _enter(self, command: Command) -> None:
+    def _consumer_join(self, command: Command) -> None:
         self._instances[command.words[0]] = command.values.get("instance")
         request = self._heartbeat(command, 0)
         request.topic_partitions, request.rebalance_timeout_ms = [], 30_000
         regex = command.values.get("regex")
         request.subscribed_topic_regex = regex
         request.subscribed_topic_names = [] if regex else command.values.get("topics", "a").split(",")
-        self._say(command, request)
+        self._send(command, request)
 
-    def _pulse(self, command: Command) -> None:
+    def _consumer_beat(self, command: Command) -> None:
         request = self._heartbeat(command, self._epochs.get(command.words[0], 1))
         if "own" in command.values:
             topics = self._shard.current.image.topics
             owned = self._owned(command)
             request.topic_partitions = [RequestTopicPartitions(topics[name].id, sorted(owned[name])) for name in owned]
-        self._say(command, request)
+        self._send(command, request)
 
-    def _quit(self, command: Command) -> None:
-        self._say(command, self._heartbeat(command, -1))
-
-    def _away(self, command: Command) -> None:
-        self._say(command, self._heartbeat(command, -2))
+    def _consumer_leave(self, command: Command) -> None:
+        self._send(command, self._heartbeat(command, -1))
 
     def _heartbeat(self, command: Command, epoch: int) -> ConsumerGroupHeartbeatRequest:
         name = command.words[0]
         member_id = self._ids.setdefault(name, name)
         return ConsumerGroupHeartbeatRequest("g", member_id, epoch, self._instances.get(name))
 
-    def _say(self, command: Command, request: ConsumerGroupHeartbeatRequest) -> None:
+    def _send(self, command: Command, request: ConsumerGroupHeartbeatRequest) -> None:
         name = command.words[0]
-        self._ask(name, lambda groups: groups.consumer.heartbeat(request, Client(name, "/here", 1)), self._heard)
+        self._ask(name, lambda groups: groups.consumer.heartbeat(request, Client(name, "/here", 1)), self._on_heartbeat)
 
-    def _heard(self, name: str, response: ConsumerGroupHeartbeatResponse) -> str:
+    def _on_heartbeat(self, name: str, response: ConsumerGroupHeartbeatResponse) -> str:
         self._epochs[name] = response.member_epoch
         if response.assignment is None:
             return f"epoch {response.member_epoch}"
@@ -241,27 +240,27 @@ class GroupMigrationActor:
             self._topic_name(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions
         }
         self._assigned[name] = assigned
-        return f"epoch {response.member_epoch}, has {_shown(assigned)}"
+        return f"epoch {response.member_epoch}, assigned {_shown(assigned)}"
 
-    # --- what is told -------------------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------------------------
 
     def _ask(self, name: str, decide: Callable[[Groups], Outcome[Any]], describe: Callable[[str, Any], str]) -> None:
         answer = self._shard.submit(decide)
 
-        def tell(value: Any) -> None:
+        def on_response(value: Any) -> None:
             line = value.code.name if isinstance(value, KafkaError) else describe(name, value)
             self._happened.append(f"{name}: {line}")
 
         if not answer.done:
             self._happened.append(f"{name} waits")
-        answer.then(tell)
+        answer.then(on_response)
 
     def _group(self, command: Command) -> str:
         group = self._shard.groups.state.groups.get("g")
         if isinstance(group, ClassicGroup):
             members = [self._classic(group, member_id) for member_id in group.members]
-            head = f"classic {group.state} generation {group.generation} by {group.protocol_name}"
-            leader = f", {self._name(group.leader)} leads" if group.leader else ""
+            head = f"classic {group.state} generation {group.generation}, protocol {group.protocol_name}"
+            leader = f", leader {self._name(group.leader)}" if group.leader else ""
             return "\n".join([head + leader, *members])
         assert isinstance(group, ConsumerGroup)
         members = [self._member(group, member_id) for member_id in group.members]
@@ -271,18 +270,18 @@ class GroupMigrationActor:
         member = group.members[member_id]
         has = read(Assignment, member.assignment)[0].assigned_partitions if member.assignment else ()
         shown = _shown({each.topic: set(each.partitions) for each in has})
-        known = ",".join(protocol.name for protocol in member.protocols)
-        return f"{self._name(member_id)} has {shown}, knows {known}" + (" joining" if member.joining else "")
+        supported = ",".join(protocol.name for protocol in member.protocols)
+        return f"{self._name(member_id)} has {shown}, supports {supported}" + (" joining" if member.joining else "")
 
     def _member(self, group: ConsumerGroup, member_id: str) -> str:
         member = group.members[member_id]
         has = {self._topic_name(topic_id): set(found) for topic_id, found in member.assigned.items()}
-        gives = {self._topic_name(topic_id): set(found) for topic_id, found in member.pending_revocation.items()}
+        revoking = {self._topic_name(topic_id): set(found) for topic_id, found in member.pending_revocation.items()}
         classic = member.classic_member_metadata
         kind = "" if classic is None else " classic " + ",".join(each.name for each in classic.supported_protocols)
-        back = f", gives {_shown(gives)} back" if gives else ""
+        pending = f", revoking {_shown(revoking)}" if revoking else ""
         state = STATES[member.state]
-        return f"{self._name(member_id)}{kind} epoch {member.member_epoch}{state} has {_shown(has)}{back}"
+        return f"{self._name(member_id)}{kind} epoch {member.member_epoch}{state} has {_shown(has)}{pending}"
 
     def _record(self, record: CoordinatorRecord) -> str:
         key, value = record
@@ -293,12 +292,12 @@ class GroupMigrationActor:
         return ""
 
     def _owned(self, command: Command) -> PartitionsByTopicName:
-        if command.values.get("own") == "told":
+        if command.values.get("own") == "assigned":
             return self._assigned.get(command.words[0], {})
         return _parsed(command.values.get("own", "").replace(",", "+"))
 
     def _name(self, member_id: str) -> str:
-        return next((name for name, each in self._ids.items() if each == member_id), "somebody")
+        return next((name for name, each in self._ids.items() if each == member_id), "unknown")
 
     def _topic_name(self, topic_id: Uuid) -> str:
         return self._shard.current.image.topic_names[topic_id]
@@ -313,14 +312,10 @@ def _parsed(text: str) -> PartitionsByTopicName:
     return found
 
 
-def _assignment(shares: PartitionsByTopicName, user_data: bytes | None) -> bytes:
-    topics = [TopicPartitions(topic, sorted(found)) for topic, found in shares.items()]
+def _assignment(partitions: PartitionsByTopicName, user_data: bytes | None) -> bytes:
+    topics = [TopicPartitions(topic, sorted(found)) for topic, found in partitions.items()]
     return write(Assignment(topics, user_data), 1)
 
 
 def _shown(partitions: PartitionsByTopicName) -> str:
     return " ".join(f"{name}-{index}" for name in sorted(partitions) for index in sorted(partitions[name])) or "nothing"
-
-
-def _code(code: int) -> str:
-    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

@@ -1,22 +1,22 @@
-"""A quorum as a script can drive it: every message on its way is seen, and arrives when the script says so.
+"""Runs scripts about a quorum: every message in flight is shown, and is delivered only by a command.
 
-    nodes voters=3 observers=1 dynamic=0      makes them and starts them; nothing is delivered yet
-    campaign 1                                the patience of node 1 is over: as if its timeout had passed
-    deliver [only=1,2]                        lets all that is on its way arrive, and what comes of it
-    lose                                      throws away what is on its way; who asked notices when its time is up
+    nodes voters=3 observers=1 dynamic=0      creates and starts them; nothing is delivered yet
+    campaign 1                                ends the election or fetch timeout of node 1
+    deliver [only=1,2]                        delivers all messages in flight, and those that they cause
+    drop                                      drops all messages in flight; requests then time out
     append 1 a b c                            one batch
-    wait ms=500                               time passes; what it brings about is shown, not delivered
-    slow 2, flush 2                           a disk that does nothing by itself, and one that does
-    crash 2, start 2                          unflushed batches are gone
-    isolate 2, join 2                         messages to and from it are lost
-    snapshot 1                                all that is committed; twice, and the beginning of the log goes
+    wait ms=500                               lets time pass; the messages that this causes are shown, not delivered
+    slow 2, flush 2                           stops flushes of its disk; flushes once
+    crash 2, start 2                          unflushed batches are lost
+    isolate 2, reconnect 2                    messages to and from it are lost; not any more
+    snapshot 1                                of all that is committed; a second one removes the start of the log
     resign 1
-    add 4, remove 2                           AddRaftVoter, RemoveRaftVoter at whoever leads
-    vote 2 from=3 epoch=5 last=0@0 pre=1 …    one request by hand, with its answer
+    add 4, remove 2                           AddRaftVoter, RemoveRaftVoter to the leader
+    vote 2 from=3 epoch=5 last=0@0 pre=1 …    sends one request, and shows its response
     fetch 1 from=2 epoch=1 offset=3 last=1
-    state [2]                                 role, epoch, leader, log as epoch:batches, what is committed
+    state [2]                                 role, epoch, leader, log as epoch:batches, high watermark
 
-A log is shown as `1[0-4]2[5-9]`: epoch, then the offsets it wrote; what is not on disk yet stands behind a bar.
+A log is shown as `1[0-4]2[5-9]`: each epoch with its offsets; batches that are not on disk yet follow after a bar.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from random import Random
 from typing import Any
 
 from memory_raft_log import MemoryRaftLog, MemoryStateStore
-from quorum_lines import log_line, response_line, told
+from quorum_lines import log_line, request_line, response_line
 from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of, host_of
 from script import Command
 
@@ -45,12 +45,12 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from moldau.wire.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
 
-QUIET_AFTER = 400
-"""Messages that one `deliver` may bring about; more would never end."""
+DELIVERED_MAX = 400
+"""Maximum number of messages of one `deliver`: more would mean that it never ends."""
 
 
 class Machine:
-    """One node: its quorum while it runs, and what outlives it."""
+    """One node: its quorum while it runs, and what a crash leaves."""
 
     def __init__(self) -> None:
         self.log = MemoryRaftLog()
@@ -66,12 +66,12 @@ class QuorumActor:
         self._static = VoterSet()
         self._voter_ids: list[int] = []
         self._isolated: set[int] = set()
-        self._on_the_way: deque[tuple[int, int, Any, Any]] = deque()
-        """(from, to, the question it belongs to, the message): an answer has an outcome as its message."""
+        self._in_flight: deque[tuple[int, int, Any, Any]] = deque()
+        """(from, to, the request it belongs to, the message): the request itself, or its response or error."""
         self._lost: list[tuple[int, int, OutgoingRequest]] = []
-        """(when it is up, from, question) of what will never be answered."""
+        """(when it times out, from, request) of requests that will get no response."""
         self._waiting: list[tuple[int, int, Any]] = []
-        """(from, to, question) that arrived and has no answer yet."""
+        """(from, to, request) of requests that arrived and have no response yet."""
         self._happened: list[str] = []
 
     def answer(self, command: Command) -> str:
@@ -118,17 +118,17 @@ class QuorumActor:
             self._break_connections(node_id)
 
     def _break_connections(self, node_id: int) -> None:
-        """Whoever asked it something finds the connection closed; what it asked concerns nobody any more."""
-        broken = [(to_id, from_id, asked) for from_id, to_id, asked in self._waiting if to_id == node_id]
-        for at, to, asked, message in self._on_the_way:
-            if to == node_id and message is asked.request:
-                broken.append((to, at, asked))
-            elif at == node_id and message is not asked.request:
-                broken.append((at, to, asked))
-        self._on_the_way = deque(each for each in self._on_the_way if node_id not in each[:2])
+        """Fail the requests to it: their senders find the connection closed. Drop its own requests."""
+        broken = [(to_id, from_id, outgoing) for from_id, to_id, outgoing in self._waiting if to_id == node_id]
+        for at, to, outgoing, message in self._in_flight:
+            if to == node_id and message is outgoing.request:
+                broken.append((to, at, outgoing))
+            elif at == node_id and message is not outgoing.request:
+                broken.append((at, to, outgoing))
+        self._in_flight = deque(each for each in self._in_flight if node_id not in each[:2])
         self._waiting = [each for each in self._waiting if node_id not in each[:2]]
-        for to_id, from_id, asked in broken:
-            self._on_the_way.append((to_id, from_id, asked, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
+        for to_id, from_id, outgoing in broken:
+            self._in_flight.append((to_id, from_id, outgoing, KafkaError(ErrorCode.NETWORK_EXCEPTION)))
 
     def _slow(self, command: Command) -> None:
         for node_id in _ids(command):
@@ -142,7 +142,7 @@ class QuorumActor:
     def _isolate(self, command: Command) -> None:
         self._isolated |= set(_ids(command))
 
-    def _join(self, command: Command) -> None:
+    def _reconnect(self, command: Command) -> None:
         self._isolated -= set(_ids(command))
 
     def _campaign(self, command: Command) -> None:
@@ -161,7 +161,7 @@ class QuorumActor:
         node_id, *values = command.words
         try:
             end_offset = self._of(int(node_id)).append([value.encode() for value in values])
-            self._happened.append(f"up to {end_offset}")
+            self._happened.append(f"log end {end_offset}")
         except KafkaError as refused:
             self._happened.append(refused.code.name)
         self._settle()
@@ -175,13 +175,11 @@ class QuorumActor:
         for node_id in _ids(command):
             machine, quorum = self._machines[node_id], self._of(node_id)
             headers = list(machine.log.batches(0, quorum.high_watermark))
-            assert headers, "something is committed"
+            assert headers, "nothing is committed"
             snapshot = SnapshotId(quorum.high_watermark, headers[-1][0].leader_epoch)
             version, voters = quorum.voters_at(snapshot)
             machine.log.write_snapshot(snapshot, [b"all"] * 20, 0, kraft_version=version, voters=voters)
-            self._happened.append(
-                f"{snapshot.end_offset}-{snapshot.epoch}, the log begins at {machine.log.start_offset}"
-            )
+            self._happened.append(f"{snapshot.end_offset}-{snapshot.epoch}, log start {machine.log.start_offset}")
 
     # --- time and messages ----------------------------------------------------------------------------------------
 
@@ -202,68 +200,68 @@ class QuorumActor:
         now_ms = self._clock.monotonic_ms()
         over = [each for each in self._lost if each[0] <= now_ms]
         self._lost = [each for each in self._lost if each[0] > now_ms]
-        for _, from_id, asked in over:
+        for _, from_id, outgoing in over:
             quorum = self._machines[from_id].quorum
             if quorum is not None:
-                quorum.on_response(asked, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+                quorum.on_response(outgoing, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
-    def _lose(self, command: Command) -> None:
-        while self._on_the_way:
-            self._lose_one(*self._on_the_way.popleft())
+    def _drop(self, command: Command) -> None:
+        while self._in_flight:
+            self._drop_one(*self._in_flight.popleft())
 
-    def _lose_one(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
-        asker = from_id if message is asked.request else to_id
-        self._lost.append((self._clock.monotonic_ms() + asked.timeout_ms, asker, asked))
+    def _drop_one(self, from_id: int, to_id: int, outgoing: OutgoingRequest, message: Any) -> None:
+        sender = from_id if message is outgoing.request else to_id
+        self._lost.append((self._clock.monotonic_ms() + outgoing.timeout_ms, sender, outgoing))
 
     def _deliver(self, command: Command) -> None:
         only = {int(each) for each in command.values.get("only", "").split(",") if each}
         held: list[Any] = []
-        for _ in range(QUIET_AFTER):
-            if not self._on_the_way:
+        for _ in range(DELIVERED_MAX):
+            if not self._in_flight:
                 break
-            sent = self._on_the_way.popleft()
+            sent = self._in_flight.popleft()
             if only and not {sent[0], sent[1]} <= only:
                 held.append(sent)
             else:
                 self._arrive(*sent)
                 self._settle()
-        assert not self._on_the_way, "it never becomes quiet"
-        self._on_the_way.extend(held)
+        assert not self._in_flight, "the nodes send messages without end"
+        self._in_flight.extend(held)
 
-    def _arrive(self, from_id: int, to_id: int, asked: OutgoingRequest, message: Any) -> None:
+    def _arrive(self, from_id: int, to_id: int, outgoing: OutgoingRequest, message: Any) -> None:
         if {from_id, to_id} & self._isolated:
-            self._lose_one(from_id, to_id, asked, message)
+            self._drop_one(from_id, to_id, outgoing, message)
             return
         machine = self._machines.get(to_id)
         quorum = machine.quorum if machine is not None else None
-        if message is not asked.request:
+        if message is not outgoing.request:
             if quorum is not None:
                 self._happened.append(f"{from_id} -> {to_id} {response_line(message)}")
-                quorum.on_response(asked, message)
+                quorum.on_response(outgoing, message)
             return
         if quorum is None:
             refused = KafkaError(ErrorCode.NETWORK_EXCEPTION)
-            self._on_the_way.append((to_id, from_id, asked, refused))
+            self._in_flight.append((to_id, from_id, outgoing, refused))
             return
-        self._happened.append(f"{from_id} -> {to_id} {told(message)}")
+        self._happened.append(f"{from_id} -> {to_id} {request_line(message)}")
         if isinstance(message, ApiVersionsRequest):
             feature = SupportedFeatureKey("kraft.version", *SUPPORTED_KRAFT_VERSIONS)
-            self._on_the_way.append((to_id, from_id, asked, ApiVersionsResponse(supported_features=[feature])))
+            self._in_flight.append((to_id, from_id, outgoing, ApiVersionsResponse(supported_features=[feature])))
             return
         response = quorum.answer(message)
         if isinstance(response, Promise):
-            self._waiting.append((from_id, to_id, asked))
-            response.then(lambda late: self._reply_late(from_id, to_id, asked, late))
+            self._waiting.append((from_id, to_id, outgoing))
+            response.then(lambda late: self._reply_late(from_id, to_id, outgoing, late))
         else:
-            self._on_the_way.append((to_id, from_id, asked, response))
+            self._in_flight.append((to_id, from_id, outgoing, response))
 
-    def _reply_late(self, from_id: int, to_id: int, asked: OutgoingRequest, response: Any) -> None:
-        if (from_id, to_id, asked) in self._waiting:
-            self._waiting.remove((from_id, to_id, asked))
-            self._on_the_way.append((to_id, from_id, asked, response))
+    def _reply_late(self, from_id: int, to_id: int, outgoing: OutgoingRequest, response: Any) -> None:
+        if (from_id, to_id, outgoing) in self._waiting:
+            self._waiting.remove((from_id, to_id, outgoing))
+            self._in_flight.append((to_id, from_id, outgoing, response))
 
     def _settle(self) -> None:
-        """Takes what the machines lay down, and lets the quick disks do their work."""
+        """Collect the messages and events of all nodes, and flush the disks that are not slow."""
         is_busy = True
         while is_busy:
             is_busy = False
@@ -278,21 +276,21 @@ class QuorumActor:
                 self._take(node_id, machine.quorum)
 
     def _take(self, node_id: int, quorum: Quorum) -> None:
-        for asked in quorum.take_outgoing():
-            to_id = int(asked.to.host.removeprefix("node"))
-            self._on_the_way.append((node_id, to_id, asked, asked.request))
+        for outgoing in quorum.take_outgoing():
+            to_id = int(outgoing.to.host.removeprefix("node"))
+            self._in_flight.append((node_id, to_id, outgoing, outgoing.request))
         replies = quorum.take_replies()
         for news in quorum.take_news():
             match news:
                 case Leading(epoch):
                     self._happened.append(f"node {node_id} leads epoch {epoch}")
                 case Committed(high_watermark):
-                    self._happened.append(f"node {node_id} knows {high_watermark} as committed")
+                    self._happened.append(f"node {node_id} has high watermark {high_watermark}")
                 case LeaderChanged(leader_id, epoch):
-                    name = "nobody" if leader_id < 0 else f"{leader_id}"
-                    self._happened.append(f"node {node_id} follows {name} in epoch {epoch}")
+                    what = "has no leader" if leader_id < 0 else f"follows {leader_id}"
+                    self._happened.append(f"node {node_id} {what} in epoch {epoch}")
                 case _:
-                    self._happened.append(f"node {node_id} leads no more")
+                    self._happened.append(f"node {node_id} no longer leads")
         for answer, response in replies:
             answer.complete(response)
 
@@ -302,7 +300,7 @@ class QuorumActor:
         if machine.quorum is not None:
             machine.quorum.flushed()
 
-    # --- by hand --------------------------------------------------------------------------------------------------
+    # --- single requests ------------------------------------------------------------------------------------------
 
     def _add(self, command: Command) -> None:
         for node_id in _ids(command):
@@ -316,7 +314,7 @@ class QuorumActor:
     def _ask_leader(self, request: Any) -> None:
         for node_id, machine in self._machines.items():
             if machine.quorum is not None and machine.quorum.is_leader:
-                self._ask_by_hand(node_id, request)
+                self._send_request(node_id, request)
 
     def _vote(self, command: Command) -> None:
         last_offset, _, last_epoch = command.values.get("last", "0@0").partition("@")
@@ -327,30 +325,30 @@ class QuorumActor:
         )  # fmt: skip
         topic = RequestTopicData("__cluster_metadata", [partition])
         cluster_id = command.values.get("cluster", CLUSTER_ID)
-        self._ask_by_hand(_ids(command)[0], VoteRequest(cluster_id, command.number("voter", -1), [topic]))
+        self._send_request(_ids(command)[0], VoteRequest(cluster_id, command.number("voter", -1), [topic]))
 
     def _fetch(self, command: Command) -> None:
         from_id = command.number("from", 9)
         partition = FetchPartition(
             0, command.number("epoch", 1), command.number("offset", 0), command.number("last", 0),
-            replica_directory_id=directory_of(from_id), high_watermark=command.number("known", 1 << 40),
+            replica_directory_id=directory_of(from_id), high_watermark=command.number("hw", 1 << 40),
         )  # fmt: skip
         topic = FetchTopic(bytes(15) + b"\x01", "", [partition])
         cluster_id = command.values.get("cluster", CLUSTER_ID)
         wait_ms = command.number("wait", 0)
         request = FetchRequest(cluster_id, ReplicaState(from_id), max_wait_ms=wait_ms, max_bytes=1_000, topics=[topic])
-        self._ask_by_hand(_ids(command)[0], request)
+        self._send_request(_ids(command)[0], request)
 
-    def _ask_by_hand(self, node_id: int, request: Any) -> None:
+    def _send_request(self, node_id: int, request: Any) -> None:
         response = self._of(node_id).answer(request)
         if isinstance(response, Promise):
-            self._happened.append("answered later")
-            response.then(lambda late: self._happened.append(f"by hand: {response_line(late)}"))
+            self._happened.append("waits")
+            response.then(lambda late: self._happened.append(f"late response: {response_line(late)}"))
         else:
             self._happened.append(response_line(response))
         self._settle()
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- the state ------------------------------------------------------------------------------------------------
 
     def _state(self, command: Command) -> None:
         for node_id in _ids(command) or self._machines:

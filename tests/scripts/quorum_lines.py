@@ -20,7 +20,7 @@ from moldau.wire.messages import (
 )
 
 
-def told(request: Any) -> str:
+def request_line(request: Any) -> str:
     """Return a request on one line."""
     match request:
         case vote.VoteRequest(topics=[topic]):
@@ -35,7 +35,7 @@ def told(request: Any) -> str:
         case fetch.FetchRequest(topics=[topic]):
             found = topic.partitions[0]
             last = f"{found.fetch_offset}@{found.last_fetched_epoch}"
-            return f"Fetch epoch={found.current_leader_epoch} from={last} known={found.high_watermark}"
+            return f"Fetch epoch={found.current_leader_epoch} from={last} hw={found.high_watermark}"
         case fetch_snapshot.FetchSnapshotRequest(topics=[topic]):
             found = topic.partitions[0]
             return f"FetchSnapshot {found.snapshot_id.end_offset}-{found.snapshot_id.epoch} position={found.position}"
@@ -99,7 +99,7 @@ def _fetched(found: Any) -> str:
 
 
 def log_line(log: MemoryRaftLog) -> str:
-    """Return the epochs with their offsets; after a bar what is not on disk."""
+    """Return the epochs with their offsets; batches that are not on disk follow after a bar."""
     parts = [f"{each.end_offset}-{each.epoch}:" for each in sorted(log.snapshots) if each.end_offset]
     is_flushed = True
     spans: list[list[Any]] = []

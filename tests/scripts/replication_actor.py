@@ -1,15 +1,15 @@
-"""Runs scripts about brokers that replicate to each other: real parts in memory; the script is the controller.
+"""Runs scripts about brokers that replicate to each other. Their code is real, in memory; the script is the controller.
 
     begin nodes=3 flush.messages=1 min.insync.replicas=2
                                         begins; the topic has one partition, led by broker 1
     run ms=10                           lets time pass; the network takes 1 ms each way
     append records=3 acks=all           to the leader
-    cut 1-2, mend                       the network between two brokers; all of it again
-    kill 3, start 3                     a process dies, and starts with what is on its disk; `start 3 wiped` without
-    fence 3                             the controller fences a broker: it leaves the ISR and leads no more
+    cut 1-2, restore                    cuts the network between two brokers; restores all of it
+    kill 3, start 3                     kills a process, and starts it with its disk; `start 3 wiped` with an empty one
+    fence 3                             the controller fences a broker: it leaves the ISR and no longer leads
     elect 2 isr=2                       the controller elects a leader; with `isr` the election may be unclean
-    controller away, controller back    whether leaders reach the controller
-    delete before=3                     DeleteRecords, with a timeout of one second
+    controller unreachable, controller reachable        whether leaders reach the controller
+    delete-records before=3             DeleteRecords, with a timeout of one second
     state                               the controller's state, and each broker's
 
 Waiting requests are named W1, W2, …; those that a command completes are listed after its answer.
@@ -42,8 +42,8 @@ class ReplicationActor:
         self._waited = 0
 
     def answer(self, command: Command) -> str:
-        told = getattr(self, "_" + command.name)(command)
-        return "\n".join([told or "ok", *self._answered(), *self._reported()])
+        answer = getattr(self, "_" + command.name.replace("-", "_"))(command)
+        return "\n".join([answer or "ok", *self._answered(), *self._reported()])
 
     def _answered(self) -> list[str]:
         done = {name: answer for name, answer in self._waiting.items() if answer.done}
@@ -52,10 +52,10 @@ class ReplicationActor:
         return [f"{name}: {_outcome(answer.value())}" for name, answer in done.items()]
 
     def _reported(self) -> list[str]:
-        told = [f"broker {node.id} reports: {report}" for node in self._nodes() for report in node.reports]
+        reports = [f"broker {node.id} reports: {report}" for node in self._nodes() for report in node.reports]
         for node in self._nodes():
             node.reports.clear()
-        return told
+        return reports
 
     def _nodes(self) -> list[Node]:
         return [self._world.nodes[node_id] for node_id in sorted(self._world.nodes)]
@@ -73,7 +73,7 @@ class ReplicationActor:
     def _cut(self, command: Command) -> None:
         self._world.cuts |= {frozenset(int(end) for end in word.split("-")) for word in command.words}
 
-    def _mend(self, command: Command) -> None:
+    def _restore(self, command: Command) -> None:
         self._world.cuts.clear()
 
     def _kill(self, command: Command) -> None:
@@ -100,7 +100,7 @@ class ReplicationActor:
         self._world.run(0)
 
     def _controller(self, command: Command) -> None:
-        self._world.controller.is_reachable = command.words[0] == "back"
+        self._world.controller.is_reachable = command.words[0] == "reachable"
 
     def _state(self, command: Command) -> str:
         state = self._world.controller.partitions[0]
@@ -119,7 +119,7 @@ class ReplicationActor:
             return refused.code.name
         return self._wait(leader.partition().acknowledged(appended.last_offset, acks), "acknowledged")
 
-    def _delete(self, command: Command) -> str:
+    def _delete_records(self, command: Command) -> str:
         leader = self._world.nodes[self._world.controller.partitions[0].leader]
         wanted = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, command.number("before", -1))])]
         answer = leader.delete_records.answer(DeleteRecordsRequest(wanted, 1_000), CALLER)
@@ -142,7 +142,7 @@ def _outcome(code: ErrorCode) -> str:
 def _shown(node: Node) -> str:
     partition = node.partitions.find(TOPIC, 0)
     if partition is None:
-        return f"{node.id} has nothing"
+        return f"{node.id} has no replica"
     log = partition.log
     role = "leads" if partition.is_leader else f"follows {partition.state.leader}"
     epochs = " ".join(f"{entry.epoch}@{entry.start_offset}" for entry in log.epochs.entries)

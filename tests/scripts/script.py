@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moldau.base.errors import ErrorCode
+
 DASHES = "----"
 REWRITE = "MOLDAU_REWRITE"
 
@@ -76,6 +78,11 @@ def parse(text: str) -> tuple[list[Exchange], list[str]]:
     return exchanges, remarks
 
 
+def error_name(code: int) -> str:
+    """Return how answers show an error code."""
+    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name
+
+
 def run_script(path: Path, answer: Callable[[Command], str]) -> None:
     """Run every command of the script, in order; compare the answers, or write them into the file."""
     exchanges, tail = parse(path.read_text())
@@ -83,7 +90,7 @@ def run_script(path: Path, answer: Callable[[Command], str]) -> None:
     is_rewriting = bool(os.environ.get(REWRITE))
     for exchange in exchanges:
         found = answer(exchange.command).rstrip("\n")
-        assert "" not in found.split("\n") or not found, "an answer may not hold an empty line"
+        assert "" not in found.split("\n") or not found, "an answer may not contain an empty line"
         if is_rewriting:
             exchange.answer = found
         else:

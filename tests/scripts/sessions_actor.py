@@ -1,12 +1,12 @@
 """Runs scripts about fetch sessions: one node in memory and any number of clients.
 
-    topic a partitions=2 flush.messages=1       makes a topic
-    drop a                                      deletes it
-    append a-0 records=3                        a batch of so many records
+    topic a partitions=2 flush.messages=1       creates a topic
+    delete-topic a                              deletes it
+    append a-0 records=3                        appends a batch of three records
     delete-records a-0 before=2                 moves the log start offset
-    flush                                       flushes what waits for the disk
+    flush                                       flushes the logs
     fetch S1 epoch=1 a-0@0 forget=a-1 wait=500 min=1 max=1000000
-                                                S1 is the first session of the broker; without a name, none
+                                                S1 is the first session of the broker; without it, no session
     advance ms=500                              lets time pass
     sessions                                    the number of sessions in the broker
 
@@ -32,10 +32,9 @@ class SessionsActor:
         self._waited = 0
 
     def answer(self, command: Command) -> str:
-        deed = getattr(self, "_" + command.name.replace("-", "_"))
-        told = deed(command)
+        answer = getattr(self, "_" + command.name.replace("-", "_"))(command)
         self._node.timers.run_soon()
-        return "\n".join([told or "ok", *self._woken()])
+        return "\n".join([answer or "ok", *self._woken()])
 
     def _woken(self) -> list[str]:
         done = {name: answer for name, answer in self._waiting.items() if answer.done}
@@ -49,7 +48,7 @@ class SessionsActor:
         configs = {key.replace(".", "_"): value for key, value in command.values.items() if key != "partitions"}
         self._node.create_topic(command.words[0], command.number("partitions", 1), **configs)
 
-    def _drop(self, command: Command) -> None:
+    def _delete_topic(self, command: Command) -> None:
         self._node.delete_topic(command.words[0])
 
     def _append(self, command: Command) -> None:
@@ -65,7 +64,7 @@ class SessionsActor:
         self._node.timers.advance(command.number("ms", 0))
 
     def _sessions(self, command: Command) -> str:
-        return f"{len(self._node.sessions)} held"
+        return f"{len(self._node.sessions)} sessions"
 
     # --- clients ------------------------------------------------------------------------------------------------
 
@@ -104,8 +103,10 @@ class SessionsActor:
         session = "no session"
         if response.session_id:
             session = self._names.setdefault(response.session_id, f"S{len(self._names) + 1}")
-        found = [f"{topic!s}-{index} {_news(each)}" for (topic, index), each in partition_results(response).items()]
-        return "; ".join([session, *(found or ["no news"])])
+        found = [
+            f"{topic!s}-{index} {_partition_line(each)}" for (topic, index), each in partition_results(response).items()
+        ]
+        return "; ".join([session, *(found or ["no changes"])])
 
 
 def _partition(word: str) -> tuple[str, int]:
@@ -113,7 +114,7 @@ def _partition(word: str) -> tuple[str, int]:
     return topic, int(index)
 
 
-def _news(each: PartitionResult) -> str:
+def _partition_line(each: PartitionResult) -> str:
     if each.error:
         return ErrorCode(each.error).name
     return f"{'records' if each.size else 'empty'} start={each.log_start} hw={each.high_watermark}"

@@ -1,4 +1,4 @@
-"""Runs every script in the folders beside this file, each folder with the actor that runs its commands."""
+"""Runs every script in the folders beside this file; each folder has an actor that executes its commands."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ ACTORS: dict[
     "transactions": TransactionsActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
-WITH_PATTERNS = {"consumer_groups/patterns", "consumer_groups/takeover", "group_migration/static"}
+WITH_REGEXES = {"consumer_groups/regex_subscriptions", "consumer_groups/takeover", "group_migration/static"}
 
 
 def cases() -> Iterator[object]:
     for path in SCRIPTS:
         name = f"{path.parent.name}/{path.stem}"
-        yield pytest.param(path, id=name, marks=[pytest.mark.needs_re2] if name in WITH_PATTERNS else [])
+        yield pytest.param(path, id=name, marks=[pytest.mark.needs_re2] if name in WITH_REGEXES else [])
 
 
 @pytest.mark.parametrize("path", list(cases()))
@@ -57,13 +57,11 @@ def test_script(path: Path) -> None:
     run_script(path, ACTORS[path.parent.name]().answer)
 
 
-def test_no_folder_is_forgotten() -> None:
+def test_every_folder_has_an_actor() -> None:
     assert {path.parent.name for path in SCRIPTS} == ACTORS.keys()
 
 
-def test_a_wrong_answer_is_an_error_and_rewriting_makes_it_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_answer_fails_and_rewriting_corrects_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOLDAU_REWRITE", raising=False)
     path = tmp_path / "a.txt"
     path.write_text("# one\n\n# two\nsay hello loud=1\n----\nwrong\n\nsay\n----\n\n# end")

@@ -1,6 +1,6 @@
 """Runs scripts about transactional offsets, with the commands of `ClassicGroupsActor` and these:
 
-    send p t-0=5 u-0=6 as=A generation=n id=… instance=i metadata=n version=5
+    txn-commit p t-0=5 u-0=6 as=A generation=n id=… instance=i metadata=n version=5
                                             TxnOffsetCommit by producer p, for member A or without a member
     end p commit, end p abort               the marker of its transaction is written
     fetch t-0 u-0, fetch t-0 stable         OffsetFetch of these, or of all; with `stable`, require_stable
@@ -11,9 +11,8 @@ Producers get their ids in the order in which they are named.
 from __future__ import annotations
 
 from classic_groups_actor import ClassicGroupsActor
-from script import Command
+from script import Command, error_name
 
-from moldau.base.errors import ErrorCode
 from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.machine import Client
 from moldau.wire.messages.offset_fetch import (
@@ -32,7 +31,7 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
         super().__init__()
         self._producers: dict[str, int] = {}
 
-    def _send(self, command: Command) -> None:
+    def _txn_commit(self, command: Command) -> None:
         producer_id = self._producers.setdefault(command.words[0], len(self._producers))
         name = command.values.get("as", "")
         metadata = "m" * command.number("metadata", 0)
@@ -47,9 +46,11 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
         request = TxnOffsetCommitRequest("x", "g", producer_id, 0, *who, topics)
         client = Client("x", "/here", command.number("version", 5))
         self._ask(
-            "send",
+            "txn-commit",
             lambda: self._groups.offsets.transactional_commit(request, client),
-            lambda _, answer: ", ".join(_code(each.error_code) for topic in answer.topics for each in topic.partitions),
+            lambda _, answer: ", ".join(
+                error_name(each.error_code) for topic in answer.topics for each in topic.partitions
+            ),
         )
 
     def _end(self, command: Command) -> None:
@@ -66,12 +67,8 @@ class TransactionalOffsetsActor(ClassicGroupsActor):
         response = finish(self._groups.offsets.fetch(request, client, TurnItems(1), require_stable))
         found = [
             f"{topic.name}-{each.partition_index}"
-            + (f"={each.committed_offset}" if not each.error_code else f": {_code(each.error_code)}")
+            + (f"={each.committed_offset}" if not each.error_code else f": {error_name(each.error_code)}")
             for topic in response.topics
             for each in topic.partitions
         ]
         return "\n".join(found) or "nothing"
-
-
-def _code(code: int) -> str:
-    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

@@ -1,16 +1,16 @@
-"""Runs scripts about the transaction coordinator: producers have names, and know their own id and epoch as clients do.
+"""Runs scripts about the transaction coordinator. Producers have names; the actor keeps their ids and epochs.
 
     init A timeout=60000 version=6          InitProducerId: A is the producer of the transactional id from now on
-    go-on A                                 the same with the id and epoch that A has (KIP-360)
+    reinit A                                the same with A's current producer id and epoch (KIP-360)
     add A t-0 t-1 tv=2                      AddPartitionsToTxn: by A itself (tv=0), or as it writes to them (tv=2)
-    verify A t-0                            whether it is in A's transaction: leaders ask before they append a batch
+    verify A t-0                            whether it is in A's transaction, as leaders do before they append a batch
     commit A version=5, abort A epoch=3     EndTxn, with A's current or an earlier epoch
-    written                                 the markers sent last are written in all their partitions
-    written n=1                             those sent first are
+    markers-written                         the markers sent last are written in all their partitions
+    markers-written n=1                     the same for the markers sent first
     hold, release                           the log does not commit yet; it commits
     fail kept=1                             the coordinator fails: so many uncommitted records are kept
     takeover                                another coordinator takes over and replays the log
-    given A epoch=32766                     sets A's epoch
+    set-epoch A epoch=32766                 sets A's epoch
     advance ms=500, expire                  lets time pass; removes unused ids
     list, describe                          the coordinator's state
 
@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
-from script import Command
+from script import Command, error_name
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -46,73 +46,75 @@ class TransactionsActor(InMemoryTransactionShard):
         self._producers: dict[str, ProducerIdAndEpoch] = {}
         self._happened: list[str] = []
         self._written_records: list[str] = []
-        self._told_markers = 0
+        self._shown_markers = 0
 
     def answer(self, command: Command) -> str:
         self._happened, self._written_records = [], []
-        told = getattr(self, "_say_" + command.name.replace("-", "_"))(command)
-        for markers in self.sent[self._told_markers :]:
+        answer = getattr(self, "_do_" + command.name.replace("-", "_"))(command)
+        for markers in self.sent[self._shown_markers :]:
             outcome = "commit" if markers.committed else "abort"
             where = " ".join(map(str, markers.partitions))
             by = f"{markers.producer_id}/{markers.producer_epoch}"
             version = f"tv={markers.transaction_version}, coordinator epoch {markers.coordinator_epoch}"
             self._happened.append(f"markers {outcome} {by} to {where} ({version})")
-        self._told_markers = len(self.sent)
+        self._shown_markers = len(self.sent)
         wrote = ["wrote " + ", ".join(self._written_records)] if self._written_records else []
-        return "\n".join([*([told] if told else []), *self._happened, *wrote]) or "ok"
+        return "\n".join([*([answer] if answer else []), *self._happened, *wrote]) or "ok"
 
     def execute(self, outcome: Outcome[Any]) -> Any:
         self._written_records += [
-            _words(transaction_of("", record.value)) if isinstance(record.value, TransactionLogValue) else "gone"
+            _transaction_line(transaction_of("", record.value))
+            if isinstance(record.value, TransactionLogValue)
+            else "tombstone"
             for record in outcome.records
         ]
         return super().execute(outcome)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _say_init(self, command: Command) -> None:
+    def _do_init(self, command: Command) -> None:
         self._initialize(command, NO_PRODUCER)
 
-    def _say_go_on(self, command: Command) -> None:
+    def _do_reinit(self, command: Command) -> None:
         self._initialize(command, self._as(command))
 
     def _initialize(self, command: Command, expected: ProducerIdAndEpoch) -> None:
         name = command.words[0]
 
-        def told(response: Any) -> str:
+        def describe(response: Any) -> str:
             if response.error_code:
                 return ErrorCode(response.error_code).name
             self._producers[name] = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
             return f"producer {response.producer_id} epoch {response.producer_epoch}"
 
         timeout_ms, version = command.number("timeout", 60_000), command.number("version", 6)
-        self._tell(name, self.init(_id(command), timeout_ms, expected, version), told)
+        self._show(name, self.init(_id(command), timeout_ms, expected, version), describe)
 
-    def _say_add(self, command: Command) -> None:
+    def _do_add(self, command: Command) -> None:
         answer = self.add(self._as(command), _partitions(command), command.number("tv", 2), _id(command))
-        self._tell(command.words[0], answer, _code)
+        self._show(command.words[0], answer, error_name)
 
-    def _say_verify(self, command: Command) -> None:
+    def _do_verify(self, command: Command) -> None:
         answer = self.verify(self._as(command), _partitions(command), _id(command))
-        self._tell(command.words[0], answer, lambda codes: ", ".join(_code(each) for each in codes.values()))
+        self._show(command.words[0], answer, lambda codes: ", ".join(error_name(each) for each in codes.values()))
 
-    def _say_commit(self, command: Command) -> None:
+    def _do_commit(self, command: Command) -> None:
         self._finish(command, committed=True)
 
-    def _say_abort(self, command: Command) -> None:
+    def _do_abort(self, command: Command) -> None:
         self._finish(command, committed=False)
 
     def _finish(self, command: Command, committed: bool) -> None:
         name, version, producer = command.words[0], command.number("version", 5), self._as(command)
 
-        def told(response: Any) -> str:
+        def describe(response: Any) -> str:
             if response.error_code or version < 5:
-                return _code(response.error_code)
+                return error_name(response.error_code)
             if producer == self._producers[name]:
                 self._producers[name] = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-            return f"ok, goes on as producer {response.producer_id} epoch {response.producer_epoch}"
+            return f"ok, continues as producer {response.producer_id} epoch {response.producer_epoch}"
 
-        self._tell(name, self.end(producer, committed, version, _id(command)), told)
+        self._show(name, self.end(producer, committed, version, _id(command)), describe)
 
     def _as(self, command: Command) -> ProducerIdAndEpoch:
         """Return the producer of the command, perhaps with an earlier epoch."""
@@ -121,64 +123,64 @@ class TransactionsActor(InMemoryTransactionShard):
             command.number("producer", producer.producer_id), command.number("epoch", producer.producer_epoch)
         )
 
-    def _tell(self, name: str, answer: Any, told: Any) -> None:
-        def tell(value: Any) -> None:
-            self._happened.append(f"{name}: {value.code.name if isinstance(value, KafkaError) else told(value)}")
+    def _show(self, name: str, answer: Any, describe: Any) -> None:
+        def on_response(value: Any) -> None:
+            self._happened.append(f"{name}: {value.code.name if isinstance(value, KafkaError) else describe(value)}")
 
         if not isinstance(answer, Promise):
-            tell(answer)
+            on_response(answer)
             return
-        answer.then(tell)
+        answer.then(on_response)
         if not answer.done:
             self._happened.append(f"{name} waits")
 
     # --- time and the log ---------------------------------------------------------------------------------------
 
-    def _say_cluster(self, command: Command) -> None:
+    def _do_cluster(self, command: Command) -> None:
         self.version = command.number("tv", 2)
 
-    def _say_given(self, command: Command) -> None:
+    def _do_set_epoch(self, command: Command) -> None:
         before = self[_id(command)]
         far = replace(before, producer_epoch=command.number("epoch", 0))
         self.log.append(self.machine.encode(record_of(far)))
         self.reload()
         self._producers[command.words[0]] = far.producer
 
-    def _say_written(self, command: Command) -> None:
+    def _do_markers_written(self, command: Command) -> None:
         self.written(self.sent[command.number("n", len(self.sent)) - 1])
 
-    def _say_hold(self, command: Command) -> None:
+    def _do_hold(self, command: Command) -> None:
         self.is_committing = False
 
-    def _say_release(self, command: Command) -> None:
+    def _do_release(self, command: Command) -> None:
         self.is_committing = True
         self.commit()
 
-    def _say_fail(self, command: Command) -> None:
+    def _do_fail(self, command: Command) -> None:
         self.is_committing = True
         self.fail(command.number("kept", 0))
 
-    def _say_takeover(self, command: Command) -> None:
+    def _do_takeover(self, command: Command) -> None:
         self.fail()
 
-    def _say_advance(self, command: Command) -> None:
+    def _do_advance(self, command: Command) -> None:
         self.advance(command.number("ms", 0))
 
-    def _say_expire(self, command: Command) -> None:
+    def _do_expire(self, command: Command) -> None:
         self.expire()
 
     # --- the coordinator's state ----------------------------------------------------------------------------------
 
-    def _say_list(self, command: Command) -> str:
+    def _do_list(self, command: Command) -> str:
         found = finish(self.machine.listed(filter_of(ListTransactionsRequest()), TurnItems(1_000)))
         return "\n".join(f"{each.transactional_id} {each.transaction_state}" for each in found) or "none"
 
-    def _say_describe(self, command: Command) -> str:
+    def _do_describe(self, command: Command) -> str:
         found = self.machine.transactions.get(_id(command))
-        return "not there" if found is None else _words(found)
+        return "unknown" if found is None else _transaction_line(found)
 
 
-def _words(transaction: Transaction) -> str:
+def _transaction_line(transaction: Transaction) -> str:
     following = f" then {transaction.next_producer_id}" if transaction.next_producer_id >= 0 else ""
     partitions = "".join(f" {each}" for each in sorted(transaction.partitions))
     by = f"{transaction.producer_id}/{transaction.producer_epoch}"
@@ -192,7 +194,3 @@ def _id(command: Command) -> str:
 def _partitions(command: Command) -> list[TopicPartition]:
     split = [word.rpartition("-") for word in command.words[1:]]
     return [TopicPartition(topic, int(index)) for topic, _, index in split]
-
-
-def _code(code: int) -> str:
-    return "ok" if code == ErrorCode.NONE else ErrorCode(code).name

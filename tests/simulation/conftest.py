@@ -10,7 +10,7 @@ from seed_runs import SeedRuns
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _logging_is_off() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -121,7 +121,7 @@ class ReadingClient:
         self.stalled_until_ms = max(self.stalled_until_ms, self.world.elapsed_ms + duration_ms)
         self.excuse(duration_ms + EXCUSE_MS)
         if self.rng.random() < 0.8:
-            # What it was about to do before the stall, it does afterwards, whatever has changed.
+            # It commits after the stall what it was about to commit before, whatever has changed.
             self.later(duration_ms, self.commit)
 
     def excuse(self, more_ms: int = EXCUSE_MS) -> None:

@@ -44,7 +44,7 @@ KINDS: dict[str, Any] = {
 }
 
 
-def _raise_it(errors: InternalErrors, log: logging.Logger, message: str, *arguments: object) -> NoReturn:
+def _raise_internal_error(errors: InternalErrors, log: logging.Logger, message: str, *arguments: object) -> NoReturn:
     """Instead of `InternalErrors.log`: an internal error of a node fails the run, it is not only a line in a log."""
     error = sys.exception()
     assert error is not None
@@ -60,7 +60,7 @@ def run_seed(task: tuple[str, int, str]) -> RunResult:
     try:
         world = kind.World(seed, kind.SIZES[size])
         replay = world.how_to_replay()
-        with patch.object(InternalErrors, "log", _raise_it):
+        with patch.object(InternalErrors, "log", _raise_internal_error):
             report: Report = world.run()
     except Exception:
         return f"{what}: seed {seed}, size {size}\n{traceback.format_exc()}{replay}"
@@ -85,7 +85,7 @@ def _trace(what: str, seed: int, size: str) -> int:
     kind = KINDS[what]
     world = kind.World(seed, kind.SIZES[size], tail=0)
     try:
-        with patch.object(InternalErrors, "log", _raise_it):
+        with patch.object(InternalErrors, "log", _raise_internal_error):
             report = world.run()
     except Exception as failure:
         print(*world.tail, sep="\n")

@@ -1,4 +1,4 @@
-"""The network of the cluster simulation behaves as `client.peers` demands, and fails as TCP does."""
+"""The network of the cluster simulation behaves as `moldau.client.peers` requires, and fails as TCP does."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TwoProcesses:
 
     def ask(self, number: int, group_id: str = "") -> None:
         promise = self.peer.ask(ApiKey.HEARTBEAT, HeartbeatRequest(group_id, number), TIMEOUT_MS)
-        assert not promise.done, "answered within the call"
+        assert not promise.done, "the response came within the call"
         promise.then(lambda answer: self.answers.append(_code_of(answer)))
 
     def violated(self, what: str) -> None:
@@ -79,7 +79,7 @@ def test_responses_come_in_the_order_of_their_requests(processes: TwoProcesses) 
     processes.ask(3)
     processes.timers.advance(500)
     assert processes.echo.generations == [1, 2, 3]
-    assert processes.answers == [1], "what stands behind a late answer waits for it"
+    assert processes.answers == [1], "a response waits for the responses before it"
     processes.echo.waiting[0].complete(HeartbeatResponse(error_code=2))
     processes.timers.advance(500)
     assert processes.answers == [1, 2, 3]
@@ -97,12 +97,12 @@ def test_the_death_of_a_process_is_noticed_at_once(processes: TwoProcesses) -> N
     assert processes.answers == [ErrorCode.NETWORK_EXCEPTION] * 2, "a connection is refused"
 
 
-def test_a_host_without_power_says_nothing(processes: TwoProcesses) -> None:
+def test_a_host_without_power_does_not_answer(processes: TwoProcesses) -> None:
     processes.ask(1)
     processes.timers.advance(500)
     processes.server.end()
     processes.network.power_lost(processes.server)
-    processes.network.darken("server")
+    processes.network.power_off("server")
     processes.ask(2)
     processes.timers.advance(TIMEOUT_MS - 1)
     assert processes.answers == [1]
@@ -115,7 +115,7 @@ def test_messages_over_a_cut_link_arrive_when_it_is_restored(processes: TwoProce
     processes.ask(1)
     processes.timers.advance(500)
     assert processes.echo.generations == []
-    processes.network.mend("client", "server")
+    processes.network.restore("client", "server")
     processes.timers.advance(450)
     assert processes.answers == [1]
 
@@ -123,17 +123,17 @@ def test_messages_over_a_cut_link_arrive_when_it_is_restored(processes: TwoProce
 def test_a_request_may_arrive_after_its_sender_has_given_up(processes: TwoProcesses) -> None:
     processes.ask(1)
     processes.timers.advance(500)
-    heard = []
+    arrived = []
     for number in range(2, 12):
         processes.network.cut("client", "server")
         processes.ask(number)
         processes.timers.advance(TIMEOUT_MS + 1)
-        processes.network.mend("client", "server")
+        processes.network.restore("client", "server")
         processes.timers.advance(500)
-        heard.append(number in processes.echo.generations)
+        arrived.append(number in processes.echo.generations)
         processes.ask(100)
         processes.timers.advance(500)
-    assert set(heard) == {True, False}
+    assert set(arrived) == {True, False}
     assert processes.answers.count(ErrorCode.REQUEST_TIMED_OUT) == 10
 
 
@@ -155,12 +155,12 @@ def test_a_suspended_process_handles_everything_when_it_is_resumed(processes: Tw
     processes.ask(3)
     processes.timers.advance(500)
     assert processes.echo.generations == [1]
-    processes.server.go_on()
+    processes.server.resume()
     processes.timers.advance(500)
     assert processes.answers == [1, 2, 3]
 
 
-def test_one_failure_fails_all_requests_in_flight(processes: TwoProcesses) -> None:
+def test_a_timeout_fails_all_requests_in_flight(processes: TwoProcesses) -> None:
     processes.ask(1, "wait")
     processes.timers.advance(500)
     processes.ask(2, "wait")
@@ -168,7 +168,7 @@ def test_one_failure_fails_all_requests_in_flight(processes: TwoProcesses) -> No
     assert sorted(processes.answers) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION]
 
 
-def test_an_unsupported_version_is_an_error(processes: TwoProcesses) -> None:
+def test_an_api_that_is_not_served_fails_with_unsupported_version(processes: TwoProcesses) -> None:
     promise = processes.peer.ask(ApiKey.SYNC_GROUP, HeartbeatRequest(), TIMEOUT_MS)
     processes.timers.advance(500)
     assert promise.value().code is ErrorCode.UNSUPPORTED_VERSION

@@ -1,4 +1,4 @@
-"""The checks of compacted topics: which losses they excuse, and which not."""
+"""The checks of compacted topics: which missing records they allow, and which not."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def ledger_with_a_tombstone(complaints: list[str], is_committed: bool) -> Compac
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_only_a_committed_tombstone_excuses_that_a_replica_never_got_the_last_record(is_committed: bool) -> None:
-    """As after a leader whose cleaner lets records of aborted transactions replace others."""
+def test_a_replica_may_lack_a_key_only_after_a_committed_tombstone(is_committed: bool) -> None:
+    """An aborted tombstone that removes a record is the defect that the check must notice."""
     complaints: list[str] = []
     ledger = ledger_with_a_tombstone(complaints, is_committed)
     ledger.judge_remaining("follower", before=(), remaining={3}, start_offset=0, cleaned_up_to=4)

@@ -64,15 +64,15 @@ class Broker:
         return self.answer(self.process.handlers[api].answer(request, Caller("PLAINTEXT", "h:1", "test", version)))
 
     def create(self, name: str) -> bytes:
-        made = self.answer(
+        created = self.answer(
             self.process.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
         )
-        assert not made.topics[0].error_code
-        return bytes(made.topics[0].topic_id)
+        assert not created.topics[0].error_code
+        return bytes(created.topics[0].topic_id)
 
     def delete(self, name: str) -> None:
-        gone = self.answer(self.process.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
-        assert not gone.responses[0].error_code
+        deleted = self.answer(self.process.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
+        assert not deleted.responses[0].error_code
 
     def commit(self, topic: str, offset: int, topic_id: bytes | None = None) -> None:
         answer = self.ask(ApiKey.OFFSET_COMMIT, 9 if topic_id is None else 10, _commit(topic, offset, topic_id))
@@ -114,7 +114,7 @@ def test_offsets_in_a_recreated_topic_survive_a_restart(broker: Broker, by_id: b
     assert broker.committed(topic_id) == 5
 
 
-def test_offsets_of_a_deleted_topic_are_gone_after_a_restart(broker: Broker) -> None:
+def test_offsets_of_a_deleted_topic_stay_deleted_after_a_restart(broker: Broker) -> None:
     broker.create("a")
     broker.commit("a", 5)
     broker.delete("a")
@@ -126,9 +126,9 @@ def test_a_recreated_topic_does_not_get_the_offsets_of_its_predecessor(broker: B
     """The node stopped after the topic was deleted and before its offsets were."""
     first_id = broker.create("a")
     broker.commit("a", 5, first_id)
-    made_anew = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
-    broker.process.admin.ask(ApiKey.DELETE_TOPICS, made_anew[0])
-    broker.process.admin.ask(ApiKey.CREATE_TOPICS, made_anew[1])
+    requests = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
+    broker.process.admin.ask(ApiKey.DELETE_TOPICS, requests[0])
+    broker.process.admin.ask(ApiKey.CREATE_TOPICS, requests[1])
     broker.process.assembly.driver.log.flush()
     broker.restart()
     second_id = broker.process.current.image.topics["a"].id

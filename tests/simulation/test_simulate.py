@@ -1,4 +1,4 @@
-"""The command that runs any number of seeds: every simulation can be summed up."""
+"""simulate.py, the command that runs any number of seeds: its summary, its options, and its failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulate import KINDS, _sum_up, main, run_seed, run_seeds
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_runs_are_summed_up(what: str) -> None:
+def test_the_summary_of_every_simulation_is_printed(what: str) -> None:
     report = run_seed((what, 1, "small"))
     assert not isinstance(report, str), report
     output = io.StringIO()
@@ -23,14 +23,14 @@ def test_runs_are_summed_up(what: str) -> None:
 @pytest.mark.parametrize(
     "words", [["--seeds", "0"], ["--jobs", "-1"], ["--trace"], ["--digest"], ["--trace", "--seeds", "3"]]
 )
-def test_options_that_make_no_sense_are_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["simulate.py", *words])
     with pytest.raises(SystemExit) as refused:
         main()
     assert refused.value.code == 2
 
 
-def test_a_world_that_cannot_be_made_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_setup_is_reported_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(seed: int, size: object) -> object:
         raise RuntimeError("no such world")
 
@@ -41,7 +41,7 @@ def test_a_world_that_cannot_be_made_names_its_seed(monkeypatch: pytest.MonkeyPa
     assert "no such world" in result
 
 
-def test_a_killed_process_ends_the_runs() -> None:
+def test_a_killed_worker_process_stops_all_runs() -> None:
     results = run_seeds("groups", range(1_000), "small", jobs=1)  # more than it can run before it is killed
     assert not isinstance(next(results), str)
     (process,) = multiprocessing.active_children()

@@ -56,7 +56,7 @@ class AdminClient(ClusterClient):
         self._names = 0
 
     def refresh(self) -> None:
-        """Do nothing: any broker will do, and all are known."""
+        """Do nothing: an admin sends to any broker, and knows all of them."""
 
     # --- topics that must exist -----------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class AdminClient(ClusterClient):
 
         def then(reply: Any) -> None:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].error_code)
-            self.trace_result(f"makes {name}", code)
+            self.trace_result(f"creates {name}", code)
             if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self.retry(lambda: self.create(name, partitions))
 
@@ -89,7 +89,7 @@ class AdminClient(ClusterClient):
         topics = [topic for name, topic in sorted(self.world.image.topics.items()) if name in self.world.topics]
         return self.rng.choice(topics) if topics else None
 
-    def delete_or_make(self) -> None:
+    def create_or_delete_topic(self) -> None:
         name = self.rng.choice(self.world.fleeting)
         topic = self.world.image.topics.get(name)
         if topic is None:

@@ -52,12 +52,12 @@ class Audit:
         """Number of batches that were compared."""
         self.cleanings = CleaningWatch(world, self.ledger)
 
-    # --- what clients are told ------------------------------------------------------------------------------------
+    # --- responses to clients -------------------------------------------------------------------------------------
 
     def producer_id_given(self, name: str, producer_id: int) -> None:
         owner = self._producer_ids.setdefault(producer_id, name)
         if owner != name:
-            self._world.violated(f"{owner} and {name} were given the same producer id, {producer_id}")
+            self._world.violated(f"{owner} and {name} got the same producer id, {producer_id}")
 
     def acknowledged(self, topic_id: Uuid, partition: int, offset: int, values: Sequence[bytes]) -> None:
         self.ledger(topic_id, partition).promise(offset, values)
@@ -65,7 +65,7 @@ class Audit:
     def was_read(self, who: str, topic_id: Uuid, partition: int, header: BatchHeader, batch: memoryview) -> None:
         self.ledger(topic_id, partition).show(who, header, batch)
 
-    def was_made_later(self, topic_id: Uuid, than: Uuid) -> bool:
+    def was_created_later(self, topic_id: Uuid, than: Uuid) -> bool:
         self._note_topics()
         return self._topic_order.get(topic_id, 1 << 60) > self._topic_order.get(than, 1 << 60)
 
@@ -135,7 +135,7 @@ class Audit:
         place = self._metadata_places.get(header.next_offset)
         expected = None if place is None else self._metadata[place]
         if expected != shown:
-            self._world.violated(f"{who} has committed metadata (offset, epoch, CRC) {shown}, it was {expected}")
+            self._world.violated(f"{who} has committed metadata (offset, epoch, CRC) {shown}, others have {expected}")
 
     def _check_partitions(self, machine: Machine) -> None:
         image = self._world.image
@@ -166,8 +166,8 @@ class Audit:
         needed = max(ledger.end, ledger.promised_end)
         if partition.log.end_offset < needed:
             self._world.violated(
-                f"{machine.host} leads {partition.name} in epoch {place[2]} and has it up to "
-                f"{partition.log.end_offset}; up to {needed} was committed"
+                f"{machine.host} leads {partition.name} in epoch {place[2]} with log end {partition.log.end_offset}, "
+                f"but offsets up to {needed} were committed"
             )
 
     def _compare(self, machine: Machine, partition: Any, is_newest_leader: bool) -> None:
@@ -201,7 +201,7 @@ class Audit:
         """Name an acknowledged record of an existing topic that was never seen as committed; return "" if there is
         none."""
         image = self._world.image
-        for (topic_id, partition), ledger in self.ledgers.items():
+        for (topic_id, _), ledger in self.ledgers.items():
             if topic_id in image.topic_names and ledger.promised_end > ledger.end:
-                return f"{ledger.name} of {partition}: {ledger.promised_end} acknowledged, {ledger.end} committed"
+                return f"{ledger.name}: acknowledged up to {ledger.promised_end}, committed up to {ledger.end}"
         return ""

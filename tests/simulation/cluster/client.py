@@ -25,7 +25,7 @@ REQUEST_TIMEOUT_MS = 3_000
 RETRY_MS = (20, 150)
 PATIENCE_MAX = 5
 METADATA_MAX_AGE_MS = 5_000
-NOBODY = -1
+NO_NODE = -1
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class ClusterClient:
 
     def _learn(self, topic: Any) -> None:
         if topic.topic_id != self.topic_id:
-            if self.topic_id is not None and not self.world.audit.was_made_later(topic.topic_id, self.topic_id):
+            if self.topic_id is not None and not self.world.audit.was_created_later(topic.topic_id, self.topic_id):
                 return  # from a broker that does not know yet that the topic was deleted
             self.topic_id = topic.topic_id
             self.leaders = {}
@@ -128,7 +128,7 @@ class ClusterClient:
         return leader if leader is not None and leader.node_id in self.brokers else None
 
     def topic_changed(self) -> None:
-        """Called when the topic is new, or another one of the same name."""
+        """Called when the topic is known for the first time, or was recreated."""
 
     def leaders_known(self) -> None:
         """Called after each metadata response."""

@@ -29,7 +29,7 @@ from moldau.wire.messages.offset_fetch import (
 if TYPE_CHECKING:
     from cluster.world import World
 
-LOOK_SHARE = 0.3
+FETCH_SHARE = 0.3
 NOTHING_COMMITTED = -1
 TRY_AGAIN = {
     ErrorCode.NETWORK_EXCEPTION,
@@ -60,8 +60,8 @@ class Committer(ClusterClient):
     def _act(self) -> None:
         if self._coordinator is None or self._coordinator not in self.brokers:
             self._find()
-        elif self.rng.random() < LOOK_SHARE:
-            self._look()
+        elif self.rng.random() < FETCH_SHARE:
+            self._fetch_offset()
         else:
             self._commit()
 
@@ -117,19 +117,19 @@ class Committer(ClusterClient):
         del self._doubtful[offset]
         self._pause()
 
-    def _look(self) -> None:
+    def _fetch_offset(self) -> None:
         assert self._coordinator is not None
         topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0])]
         request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group_id, topics=topics)], require_stable=True)
         coordinator, acknowledged = self._coordinator, self.acknowledged
-        is_rightful = self._is_rightful(coordinator)
+        is_coordinator = self._is_coordinator(coordinator)
 
         def then(reply: OffsetFetchResponse | KafkaError) -> None:
-            self._looked(coordinator, is_rightful, acknowledged, reply)
+            self._offset_fetched(coordinator, is_coordinator, acknowledged, reply)
 
         self.ask(coordinator, ApiKey.OFFSET_FETCH, 9, request, then, "commit")
 
-    def _is_rightful(self, node_id: int) -> bool:
+    def _is_coordinator(self, node_id: int) -> bool:
         """Whether the node coordinates the group by the newest image. A former coordinator that does not know it yet
         returns old offsets, as Kafka's would, but cannot commit new ones."""
         topic = self.world.newest_image().topics.get(CONSUMER_OFFSETS_TOPIC)
@@ -137,24 +137,24 @@ class Committer(ClusterClient):
             return False
         return topic.partitions[java_hash(self.group_id) % len(topic.partitions)].leader == node_id
 
-    def _looked(
-        self, coordinator: int, was_rightful: bool, acknowledged: int, reply: OffsetFetchResponse | KafkaError
+    def _offset_fetched(
+        self, coordinator: int, was_coordinator: bool, acknowledged: int, reply: OffsetFetchResponse | KafkaError
     ) -> None:
         if isinstance(reply, KafkaError) or reply.groups[0].error_code:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.groups[0].error_code)
-            self._lost_coordinator("looks", code)
+            self._lost_coordinator("fetches its offset", code)
             return
         result = reply.groups[0].topics[0].partitions[0]
         if result.error_code:
-            self._lost_coordinator("looks", ErrorCode(result.error_code))
+            self._lost_coordinator("fetches its offset", ErrorCode(result.error_code))
             return
         offset = result.committed_offset
-        self.world.trace(f"{self.name} finds {offset} at n{coordinator}")
-        is_rightful = was_rightful and self._is_rightful(coordinator)
-        if is_rightful and offset != acknowledged and offset not in self._doubtful:
+        self.world.trace(f"{self.name} fetches {offset} from n{coordinator}")
+        is_coordinator = was_coordinator and self._is_coordinator(coordinator)
+        if is_coordinator and offset != acknowledged and offset not in self._doubtful:
             self.world.violated(
-                f"{self.name} finds {offset}, committed was {acknowledged}, perhaps one of {list(self._doubtful)}"
+                f"{self.name} fetches {offset}, committed was {acknowledged}, perhaps one of {list(self._doubtful)}"
             )
-        if not is_rightful:
+        if not is_coordinator:
             self._coordinator = None
         self._pause()

@@ -166,7 +166,7 @@ class Connection:
         pending = self._in_flight.popleft()
         assert pending.version is not None
         correlation_id, response = read_response(response_class(pending.api), frame[4:], pending.api, pending.version)
-        assert correlation_id == pending.correlation_id, "a reply to another question"
+        assert correlation_id == pending.correlation_id, "a response to another request"
         self._settle(pending, response)
 
     def _settle(self, pending: PendingRequest, value: Any) -> None:

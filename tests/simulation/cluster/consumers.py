@@ -1,5 +1,5 @@
-"""A consumer that follows the leaders of its topic's partitions from the first record on. What it has read must never
-change, and the end that it is told must never go back.
+"""A consumer that reads all partitions of its topic from their leaders, from the first record on. What it has read must
+never change, and the end offset that ListOffsets returns must never decrease.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster.client import NOBODY, ClusterClient, Leader
+from cluster.client import NO_NODE, ClusterClient, Leader
 from cluster.ledger import Ledger
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -39,10 +39,10 @@ LATEST = -1
 EARLIEST = -2
 FETCH_BYTES = 4_096
 RACKS = ("east", "west")
-GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+UNKNOWN_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """The topic does not exist, or a broker does not know it yet."""
 TRY_AGAIN = {
-    *GONE,
+    *UNKNOWN_TOPIC_ERRORS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -73,7 +73,7 @@ class Place:
     is_fetching: bool = False
     failures: int = 0
     """Failures since the last response."""
-    replica: int = NOBODY
+    replica: int = NO_NODE
     """A follower nearer than the leader, which the leader recommended (KIP-392)."""
 
 
@@ -109,7 +109,7 @@ class Consumer(ClusterClient):
         for partition in self.leaders:
             if partition not in self.places:
                 self.places[partition] = Place(self.topic_id, partition)
-        self._go_on()
+        self._continue()
 
     @property
     def _may_be_another(self) -> bool:
@@ -119,7 +119,7 @@ class Consumer(ClusterClient):
     def _is_current(self, place: Place) -> bool:
         return self.places.get(place.partition) is place
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Fetch or validate every partition whose leader is known."""
         by_node: dict[int, list[Place]] = {}
         for place in self.places.values():
@@ -140,15 +140,15 @@ class Consumer(ClusterClient):
         """After a failure, refresh the metadata and try again a little later."""
         self.refresh()
 
-        def go_on() -> None:
+        def resume() -> None:
             for place in places:
                 place.is_fetching = False
-            self._go_on()
+            self._continue()
 
-        self.retry(go_on, max(place.failures for place in places))
+        self.retry(resume, max(place.failures for place in places))
         for place in places:
             place.failures += 1
-            place.replica = NOBODY
+            place.replica = NO_NODE
 
     # --- fetching -------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Consumer(ClusterClient):
     def _fetched(self, places: list[Place], epochs: dict[int, int], reply: FetchResponse | KafkaError) -> None:
         if isinstance(reply, KafkaError) or reply.error_code:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.error_code)
-            self._judge(code, "is refused a fetch")
+            self._judge(code, "fetches")
             self._rest(places)
             return
         failed = []
@@ -194,15 +194,15 @@ class Consumer(ClusterClient):
             if (
                 partition_data is not None
                 and partition_data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-                and self._may_be_gone(place)
+                and self._may_be_deleted(place)
             ):
                 self._begin_at_start(place)
             elif partition_data is None or partition_data.error_code:
                 code = (
                     ErrorCode.UNKNOWN_SERVER_ERROR if partition_data is None else ErrorCode(partition_data.error_code)
                 )
-                if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NOBODY:
-                    self._judge(code, f"{place.partition} at {place.position}")
+                if code is not ErrorCode.OFFSET_OUT_OF_RANGE or place.replica == NO_NODE:
+                    self._judge(code, f"fetches {place.partition} at {place.position}")
                 failed.append(place)
             else:
                 place.is_fetching = False
@@ -210,7 +210,7 @@ class Consumer(ClusterClient):
                 self.take(place, epochs[place.partition], partition_data)
         if failed:
             self._rest(failed)
-        self._go_on()
+        self._continue()
 
     def _judge(self, code: ErrorCode, what: str) -> None:
         self.trace_result(what, code)
@@ -218,14 +218,14 @@ class Consumer(ClusterClient):
             self.world.violated(f"{self.name} {what}: {code.name}")
 
     def take(self, place: Place, epoch: int, partition_data: Any) -> None:
-        if partition_data.preferred_read_replica != NOBODY:
+        if partition_data.preferred_read_replica != NO_NODE:
             place.replica = partition_data.preferred_read_replica
             return
-        if place.replica != NOBODY:
-            epoch = NOBODY  # a follower's high watermark may be behind
+        if place.replica != NO_NODE:
+            epoch = NO_NODE  # a follower's high watermark may be behind
         elif place.high_watermark_epoch == epoch and partition_data.high_watermark < place.high_watermark:
             self.world.violated(
-                f"{self.name}: the high watermark of {place.partition} goes back from {place.high_watermark} "
+                f"{self.name}: the high watermark of {place.partition} decreases from {place.high_watermark} "
                 f"to {partition_data.high_watermark} in epoch {epoch}"
             )
         place.high_watermark, place.high_watermark_epoch = partition_data.high_watermark, epoch
@@ -251,12 +251,12 @@ class Consumer(ClusterClient):
             self.world.violated(f"{self.name}: a batch of {place.partition} at {header.base_offset} has a wrong CRC")
         if header.last_offset >= end:
             self.world.violated(
-                f"{self.name} is shown {place.partition} up to {header.last_offset}, {end} is the end for it"
+                f"{self.name} reads {place.partition} up to {header.last_offset}, the readable end is {end}"
             )
         if header.next_offset <= place.position:
             return
         if header.base_offset > place.position and not self.may_skip:
-            self.world.violated(f"{self.name}: {place.partition} has nothing at {place.position}")
+            self.world.violated(f"{self.name}: {place.partition} has no record at {place.position}")
         self.world.audit.was_read(self.name, place.topic_id, place.partition, header, batch)
         place.position, place.last_epoch = header.next_offset, header.leader_epoch
         self.was_read(place, header, batch)
@@ -282,7 +282,7 @@ class Consumer(ClusterClient):
         partition_data = None if isinstance(reply, KafkaError) else reply.topics[0].partitions[0]
         code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
         if partition_data is None or code is not ErrorCode.NONE:
-            self._judge(code, f"{place.partition} has its position checked")
+            self._judge(code, f"validates its position in {place.partition}")
             self._rest([place])
             return
         is_cut = partition_data.leader_epoch < place.last_epoch or partition_data.end_offset < place.position
@@ -295,16 +295,16 @@ class Consumer(ClusterClient):
             )
         place.checked_epoch = epoch
         place.is_fetching = False
-        self._go_on()
+        self._continue()
 
     # --- the log start offset -------------------------------------------------------------------------------------
 
     def _ledger(self, place: Place) -> Ledger:
         return self.world.audit.ledger(place.topic_id, place.partition)
 
-    def _may_be_gone(self, place: Place) -> bool:
+    def _may_be_deleted(self, place: Place) -> bool:
         """Whether the next records may have been deleted. A follower may only be behind: then the leader is asked."""
-        return place.replica == NOBODY and place.position < self._ledger(place).start
+        return place.replica == NO_NODE and place.position < self._ledger(place).start
 
     def _begin_at_start(self, place: Place) -> None:
         leader = self.leader_of(place.partition)
@@ -322,7 +322,7 @@ class Consumer(ClusterClient):
             return
         code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
         if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
-            self._judge(code, f"{place.partition} looks for its beginning")
+            self._judge(code, f"looks up the start of {place.partition}")
             self._rest([place])
             return
         start = reply.topics[0].partitions[0].offset
@@ -332,7 +332,7 @@ class Consumer(ClusterClient):
             place.position, place.last_epoch = start, -1
             self.skipped(place)
         place.is_fetching = False
-        self._go_on()
+        self._continue()
 
     def skipped(self, place: Place) -> None:
         """Called when it continues at a higher offset because records were deleted."""
@@ -363,11 +363,11 @@ class Consumer(ClusterClient):
             return
         code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].partitions[0].error_code)
         if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
-            self._judge(code, f"{place.partition} looks for its end")
+            self._judge(code, f"looks up the end of {place.partition}")
             return
         end = reply.topics[0].partitions[0].offset
         # Before a log start offset that was moved, or was moved back by a crash, a transaction may be open as before.
         is_deleted = end <= self._ledger(place).start > 0
         if end < known and not is_deleted and not self._may_be_another:
-            self.world.violated(f"{self.name}: the end of {place.partition} goes back from {known} to {end}")
+            self.world.violated(f"{self.name}: the end of {place.partition} decreases from {known} to {end}")
         place.end = max(place.end, end)

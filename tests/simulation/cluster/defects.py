@@ -118,13 +118,13 @@ DEFECTS: dict[Defect, int] = {
     followers_do_not_remember_producers: 0,
     a_new_leader_returns_the_log_end_before_it_knows_it: 4,
     a_former_leader_acknowledges_waiting_requests: 0,
-    a_restarted_broker_stays_in_the_in_sync_replicas: 8,
-    any_live_replica_may_be_elected: 0,
+    a_restarted_broker_stays_in_the_in_sync_replicas: 13,
+    any_live_replica_may_be_elected: 1,
     offsets_are_acknowledged_before_they_are_committed: 0,
     metadata_is_committed_before_it_is_on_disk: 2,
     votes_are_lost_in_a_restart: 13,
     every_vote_is_granted: 25,
-    candidates_whose_log_is_behind_get_votes: 41,
-    the_metadata_log_is_not_truncated: 3,
+    candidates_whose_log_is_behind_get_votes: 51,
+    the_metadata_log_is_not_truncated: 5,
 }
 """Each defect with a seed that is known to show it soon."""

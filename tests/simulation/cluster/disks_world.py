@@ -1,8 +1,8 @@
-"""A cluster whose disks cost time: every sync of a file has its price, and a disk does one after the other.
+"""A cluster in which every sync of a file takes time, and a disk does one sync after the other.
 
 Flushes wait in threads, one for the metadata log and some for all others. A sync on the event loop stops the whole
-process until it is done. One disk is slow, or disks are stuck for seconds; in every other seed nothing else happens,
-and a disk that is only slow may not cost the quorum its leader.
+process until it is done. One disk is slow, or disks are stuck for seconds. In every other seed there are no other
+faults; then the quorum must keep its leader although a disk is slow.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ FILES_OF_OTHER_WORK = 2
 
 
 class Disk:
-    """Does syncs one after the other, each at a random price."""
+    """Does syncs one after the other; each takes a random time."""
 
     def __init__(self, timers: FakeTimers, rng: Random) -> None:
         self._clock = timers.clock
         self._rng = rng
         self._busy_until_ms = 0
-        self.price_ms = USUAL_MS
+        self.sync_ms = USUAL_MS
 
     def take_ms(self, syncs: int) -> int:
-        """Return in how many milliseconds so many syncs are done, behind those that were asked for before."""
+        """Return in how many milliseconds this many syncs are done, after those that were requested before."""
         now_ms = self._clock.monotonic_ms()
-        price_ms = sum(self._rng.randint(*self.price_ms) for _ in range(syncs))
-        self._busy_until_ms = max(self._busy_until_ms, now_ms) + price_ms
+        sync_ms = sum(self._rng.randint(*self.sync_ms) for _ in range(syncs))
+        self._busy_until_ms = max(self._busy_until_ms, now_ms) + sync_ms
         return self._busy_until_ms - now_ms
 
     def stick(self, for_ms: int) -> None:
-        """Do nothing for so long."""
+        """Do nothing for that time."""
         self._busy_until_ms = max(self._busy_until_ms, self._clock.monotonic_ms()) + for_ms
 
     def heal(self) -> None:
-        self.price_ms = USUAL_MS
+        self.sync_ms = USUAL_MS
         self._busy_until_ms = self._clock.monotonic_ms()
 
 
-class PricedFlusher:
+class TimedFlusher:
     """Flushes logs in some threads, each log by itself, as the broker's own flusher does."""
 
-    def __init__(self, machine: PricedMachine, timers: ProcessTimers, threads: int) -> None:
+    def __init__(self, machine: TimedMachine, timers: ProcessTimers, threads: int) -> None:
         self._machine = machine
         self._timers = timers
         self._idle = threads
@@ -107,7 +107,7 @@ def _syncs(work: FlushWork) -> int:
     return len(work.paths) + 2 * len(work.checkpoints) + is_active + work.directory_changed + work.is_new
 
 
-class PricedMachine(Machine):
+class TimedMachine(Machine):
     _is_in_thread = False
 
     def __init__(self, world: World, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> None:
@@ -117,16 +117,16 @@ class PricedMachine(Machine):
         self._blocked_until_ms = 0
 
     def new_flusher(self, timers: ProcessTimers) -> Flusher:
-        return PricedFlusher(self, timers, THREADS)
+        return TimedFlusher(self, timers, THREADS)
 
     def new_quorum_flusher(self, timers: ProcessTimers) -> Flusher:
-        return PricedFlusher(self, timers, 1)
+        return TimedFlusher(self, timers, 1)
 
     def thread_delay_ms(self) -> int:
         return self.disk.take_ms(FILES_OF_OTHER_WORK)
 
     def in_thread(self, work: Callable[[], None]) -> None:
-        """Run work whose syncs were paid for."""
+        """Run work whose syncs have already been waited for."""
         self._is_in_thread = True
         try:
             work()
@@ -167,7 +167,7 @@ class DiskFaults(Faults):
         super().__init__(world, rng)
         self._disks = world
         if world.only_disks:
-            self._fault_weights = {self._keep_calm: 1}
+            self._fault_weights = {self._inject_nothing: 1}
 
     def begin(self) -> None:
         super().begin()
@@ -175,8 +175,8 @@ class DiskFaults(Faults):
             self._world.network.loss = 0.0
         if self._disks.is_only_slow:
             victim = self._machine()
-            self.count("a disk is slow for long", victim.host)
-            victim.disk.price_ms = SLOW_MS
+            self.count("a disk is slow for the whole run", victim.host)
+            victim.disk.sync_ms = SLOW_MS
         else:
             self._stick()
 
@@ -184,7 +184,7 @@ class DiskFaults(Faults):
         if not self._disks.only_disks:
             super().quorum_elected(node_id)
         elif self._disks.is_only_slow and not self.is_over:
-            self._world.violated(f"n{node_id} is elected although nothing is wrong but a slow disk")
+            self._world.violated(f"n{node_id} is elected although the only fault is a slow disk")
 
     def _stick(self) -> None:
         """A disk does nothing for a while, again and again."""
@@ -194,13 +194,13 @@ class DiskFaults(Faults):
             victim.disk.stick(for_ms)
             self._later(for_ms + int(self._rng.expovariate(1) * STUCK_GAP_MS), self._stick)
 
-    def _machine(self) -> PricedMachine:
+    def _machine(self) -> TimedMachine:
         machine = self._rng.choice(list(self._world.machines.values()))
-        assert isinstance(machine, PricedMachine)
+        assert isinstance(machine, TimedMachine)
         return machine
 
-    def _keep_calm(self) -> None:
-        """Instead of other faults."""
+    def _inject_nothing(self) -> None:
+        """Replaces all other faults."""
 
 
 class World(ClusterWorld):
@@ -211,8 +211,8 @@ class World(ClusterWorld):
         self.is_only_slow = seed % 4 < 2
         super().__init__(seed, size, tail)
 
-    def new_machine(self, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> PricedMachine:
-        return PricedMachine(self, node_id, roles, properties, rng)
+    def new_machine(self, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> TimedMachine:
+        return TimedMachine(self, node_id, roles, properties, rng)
 
     def new_faults(self, rng: Random) -> DiskFaults:
         return DiskFaults(self, rng)

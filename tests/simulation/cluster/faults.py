@@ -89,7 +89,7 @@ class Faults:
         if not self.is_over:
             self._later(1 + int(self._rng.expovariate(1) * ADMIN_GAP_MS), self._administer)
             admin = self._world.admin
-            acts: dict[Call, int] = {admin.delete_or_make: 3, admin.grow: 1, admin.reassign: 3, admin.elect: 2}
+            acts: dict[Call, int] = {admin.create_or_delete_topic: 3, admin.grow: 1, admin.reassign: 3, admin.elect: 2}
             act = self._rng.choices(list(acts), list(acts.values()))[0]
             self.count(f"an admin: {act.__name__.replace('_', ' ')}")
             act()
@@ -98,12 +98,12 @@ class Faults:
         """End all faults and repair everything."""
         self.is_over = True
         world = self._world
-        world.trace("--- all is mended")
-        for mend in list(self._current_faults.values()):
-            mend()
+        world.trace("--- all faults have ended")
+        for restore in list(self._current_faults.values()):
+            restore()
         self._current_faults.clear()
         world.network.loss = 0.0
-        world.network.mend_all()
+        world.network.restore_all()
         for machine in world.machines.values():
             machine.heal_disk()
             machine.files.power_lost_at = None
@@ -120,17 +120,17 @@ class Faults:
     def _later(self, delay_ms: int, call: Call) -> None:
         self._world.timers.after_ms(delay_ms, call)
 
-    def for_a_while(self, mend: Call, low_ms: int = SHORT_MS[0], high_ms: int = SHORT_MS[1]) -> None:
+    def for_a_while(self, restore: Call, low_ms: int = SHORT_MS[0], high_ms: int = SHORT_MS[1]) -> None:
         self._numbers += 1
         number = self._numbers
-        self._current_faults[number] = mend
-        self._later(self._rng.randint(low_ms, high_ms), lambda: self._mend(number))
+        self._current_faults[number] = restore
+        self._later(self._rng.randint(low_ms, high_ms), lambda: self._end_fault(number))
 
-    def _mend(self, number: int) -> None:
-        mend = self._current_faults.pop(number, None)
-        if mend is not None:
-            self._world.trace("--- something is mended")
-            mend()
+    def _end_fault(self, number: int) -> None:
+        restore = self._current_faults.pop(number, None)
+        if restore is not None:
+            self._world.trace("--- a fault has ended")
+            restore()
 
     def _some(self) -> Machine:
         return self._rng.choice(list(self._world.machines.values()))
@@ -158,7 +158,7 @@ class Faults:
     def _leave(self) -> None:
         machine = self._some_running()
         if machine is not None and machine.is_serving:
-            self.count("a process is told to stop", machine.host)
+            self.count("a process is shut down", machine.host)
             machine.leave()
 
     def _stop(self) -> None:
@@ -168,7 +168,7 @@ class Faults:
         self.count("a process is suspended", machine.host)
         process = machine.process
         process.stop()
-        self.for_a_while(process.go_on)
+        self.for_a_while(process.resume)
 
     def quorum_elected(self, node_id: int) -> None:
         """Sometimes disturb a new leader of the quorum: disconnect it, and kill one of its voters."""
@@ -177,12 +177,12 @@ class Faults:
         host = self._world.machines[node_id].host
         self.count("an election is disturbed", host)
         others = [each for each in self._hosts() if each != host]
-        self._later(self._rng.randint(0, 8), lambda: self.cut_off(host, others))
+        self._later(self._rng.randint(0, 8), lambda: self.disconnect(host, others))
         voters = [each for each in self._world.machines.values() if each.is_controller and each.node_id != node_id]
         victim = self._rng.choice(voters)
         self._later(self._rng.randint(0, 8), lambda: self._kill_briefly(victim))
 
-    def cut_off(self, host: str, others: list[str]) -> None:
+    def disconnect(self, host: str, others: list[str]) -> None:
         if not self.is_over:
             self._cut([pair for other in others for pair in ((host, other), (other, host))])
 
@@ -205,24 +205,24 @@ class Faults:
         else:
             machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, POWER_OPERATIONS_MAX)
 
-    def power_went(self, machine: Machine, when: str) -> None:
+    def power_fails(self, machine: Machine, when: str) -> None:
         """Called at the chosen file operation. If other machines are down by now, only the process is killed."""
         machine.files.power_lost_at = None
         if self._may_lose(machine):
             self.lose_power(machine, when)
         else:
-            self.count("a process is killed in the middle of a write", machine.host)
+            self.count("a process is killed during a write", machine.host)
             machine.end(self._rng.randint(*RESTART_MS))
 
     def log_is_cleaned(self, machine: Machine) -> None:
         """Sometimes interrupt a cleaning, which writes, renames and removes files beside the log."""
         self.counts["a log is cleaned"] += 1
-        if self.may_be_cut_short(machine) and self._rng.random() < CLEANING_SHARE:
-            self.count("a cleaning is disturbed", machine.host)
+        if self.may_lose_power_later(machine) and self._rng.random() < CLEANING_SHARE:
+            self.count("a cleaning is interrupted", machine.host)
             machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, CLEANING_OPERATIONS_MAX)
 
-    def may_be_cut_short(self, machine: Machine) -> bool:
-        """Whether the machine's power may be lost at a later file operation."""
+    def may_lose_power_later(self, machine: Machine) -> bool:
+        """Whether a loss of power may be scheduled for a later file operation of the machine."""
         return not self.is_over and not self._lost_data and machine.files.power_lost_at is None
 
     def lose_power(self, machine: Machine, when: str) -> None:
@@ -302,19 +302,19 @@ class Faults:
         for source, target in pairs:
             network.cut(source, target)
 
-        def mend() -> None:
+        def restore() -> None:
             for source, target in pairs:
-                network.mend(source, target)
+                network.restore(source, target)
 
-        self.for_a_while(mend)
+        self.for_a_while(restore)
 
     def _isolate(self) -> None:
         host = self._some().host
         others = [each for each in self._hosts() if each != host]
         if self._rng.random() < 0.5:
             others += [client.name for client in self._world.clients]
-        self.count("a machine is cut off", host)
-        self.cut_off(host, others)
+        self.count("a machine is disconnected", host)
+        self.disconnect(host, others)
 
     def _split(self) -> None:
         """Split the network in two, with clients on either side."""
@@ -330,13 +330,14 @@ class Faults:
         chosen = self._rng.sample(others, self._rng.randint(1, len(others)))
         is_out = self._rng.random() < 0.5
         self.count(
-            "messages pass in one direction only", f"{host} {'cannot send to' if is_out else 'is deaf to'} {chosen}"
+            "messages pass in one direction only",
+            f"{host} {'cannot send to' if is_out else 'cannot receive from'} {chosen}",
         )
         self._cut([(host, other) if is_out else (other, host) for other in chosen])
 
     def _swizzle(self) -> None:
         """Cut links one by one, and restore them in another order."""
-        self.count("links stop one by one")
+        self.count("links are cut one by one")
         hosts = self._hosts()
         pairs = [(a, b) for a in hosts for b in hosts if a != b and self._rng.random() < 0.6]
         self._rng.shuffle(pairs)
@@ -346,7 +347,7 @@ class Faults:
     def _clog(self, pair: tuple[str, str]) -> None:
         if not self.is_over:
             self._world.network.cut(*pair)
-            self.for_a_while(lambda: self._world.network.mend(*pair), 500, 3_000)
+            self.for_a_while(lambda: self._world.network.restore(*pair), 500, 3_000)
 
     def _slow_host(self) -> None:
         host = self._some().host
@@ -358,10 +359,10 @@ class Faults:
         self.count("the network loses messages")
         self._world.network.loss = self._rng.choice([0.01, 0.05, 0.15])
 
-        def mend() -> None:
+        def restore() -> None:
             self._world.network.loss = LOSS
 
-        self.for_a_while(mend)
+        self.for_a_while(restore)
 
     # --- clocks and disks -----------------------------------------------------------------------------------------
 
@@ -392,12 +393,12 @@ class Faults:
 
     def _failing_sync(self) -> None:
         machine = self._some()
-        self.count("a disk does not sync", machine.host)
+        self.count("a disk fails to sync", machine.host)
         machine.files.sync_fails = True
         self.for_a_while(machine.heal_disk, 50, 1_500)
 
     def _short_writes(self) -> None:
         machine = self._some()
-        self.count("writes come out short", machine.host)
+        self.count("a disk writes only a part", machine.host)
         machine.files.write_bytes_max = self._rng.randint(16, 200)
         self.for_a_while(machine.heal_disk)

@@ -51,7 +51,9 @@ class Ledger:
     def begins(self, who: str, offset: int) -> None:
         """Check the log start offset of a replica or response."""
         if offset > self.start:
-            self._complain(f"{who} has {self.name} from {offset} on, from {self.start} on it must be there")
+            self._complain(
+                f"the log of {self.name} on {who} starts at {offset}, it must start at or below {self.start}"
+            )
 
     def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
         """Check a batch that a replica or consumer shows as committed."""
@@ -61,10 +63,10 @@ class Ledger:
             return
         if expected is not None or header.base_offset < self.end:
             self._complain(
-                f"{who} shows {self.name} at {header.base_offset} as (next, epoch, CRC) {shown}, it was {expected}"
+                f"{who} has (next, epoch, CRC) {shown} in {self.name} at {header.base_offset}, it was {expected}"
             )
         elif header.base_offset > self.end:
-            self._complain(f"{who} shows {self.name} at {header.base_offset}, before it ended at {self.end}")
+            self._complain(f"{who} has a batch of {self.name} at {header.base_offset}, after a gap from {self.end}")
         else:
             self._batches[header.base_offset] = shown
             self._extend(header, batch)
@@ -73,10 +75,10 @@ class Ledger:
         for record in decode_records(batch, header):
             value = name_of(record)
             if record.offset != self.end:
-                self._complain(f"{self.name} has {record.offset} where {self.end} belongs")
+                self._complain(f"{self.name} has offset {record.offset} where {self.end} should follow")
             promised = self._promised.pop(self.end, value)
             if promised != value:
-                self._complain(f"{promised!r} was acknowledged at {self.end} of {self.name}, where {value!r} is")
+                self._complain(f"{promised!r} was acknowledged in {self.name} at {self.end}, but {value!r} is there")
             self._judge(value)
             self.values.append(value)
 
@@ -91,7 +93,7 @@ class Ledger:
             return
         expected = self._next_numbers.get(lane, 0)
         if int(number) != expected:
-            self._complain(f"{self.name} has {value!r} at {self.end}, number {expected} should come next")
+            self._complain(f"{self.name} has {value!r} at {self.end}, number {expected} should follow")
         self._next_numbers[lane] = int(number) + 1
 
     def promise(self, offset: int, values: Sequence[bytes]) -> None:
@@ -102,4 +104,6 @@ class Ledger:
             if place >= self.end:
                 self._promised[place] = value
             elif self.values[place] != value:
-                self._complain(f"{value!r} is acknowledged at {place} of {self.name}, where {self.values[place]!r} is")
+                self._complain(
+                    f"{value!r} is acknowledged in {self.name} at {place}, but {self.values[place]!r} is there"
+                )

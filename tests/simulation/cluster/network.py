@@ -1,7 +1,8 @@
 """The network between processes, in virtual time, and `moldau.client.peers` over it.
 
 When a process dies, its connections close and the other ends are notified at once. A host that loses power or is
-disconnected says nothing: messages to it wait and arrive when the link is up again, even if their sender has given up.
+disconnected does not answer: messages to it wait and arrive when the link is up again, even if their sender has timed
+out.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Network:
         self.lost = 0
         self._cuts: dict[tuple[str, str], int] = {}
         """Number of faults that cut the link from one host to another."""
-        self._dark: dict[str, None] = {}
+        self._without_power: dict[str, None] = {}
         self._slow: dict[str, int] = {}
         """Factor by which messages to and from a host take longer."""
         self._numbers = 0
@@ -127,30 +128,30 @@ class Network:
             if pipe.source == process.host:
                 pipe.discard()
 
-    def darken(self, host: str) -> None:
-        """The host has no power: it does not even refuse connections."""
-        self._dark[host] = None
+    def power_off(self, host: str) -> None:
+        """The host loses power: it does not even refuse connections."""
+        self._without_power[host] = None
 
-    def lighten(self, host: str) -> None:
-        self._dark.pop(host, None)
+    def power_on(self, host: str) -> None:
+        self._without_power.pop(host, None)
         self._release()
 
     # --- links ----------------------------------------------------------------------------------------------------
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts or target in self._dark
+        return (source, target) in self._cuts or target in self._without_power
 
     def cut(self, source: str, target: str) -> None:
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
-    def mend(self, source: str, target: str) -> None:
+    def restore(self, source: str, target: str) -> None:
         left = self._cuts.pop((source, target), 0) - 1
         if left > 0:
             self._cuts[source, target] = left
         else:
             self._release()
 
-    def mend_all(self) -> None:
+    def restore_all(self) -> None:
         self._cuts.clear()
         self._slow.clear()
         self._release()

@@ -160,10 +160,10 @@ class Machine:
         self.starts += 1
         if not self.has_power:
             self.has_power = True
-            self._world.network.lighten(self.host)
+            self._world.network.power_on(self.host)
         process = self.process = Process(
             self.host,
-            on_power_loss=lambda: self._world.faults.power_went(self, "in the middle of a write"),
+            on_power_loss=lambda: self._world.faults.power_fails(self, "during a write"),
             on_failure=self._failed,
         )
         self._world.trace(f"{self.host} starts, process {self.starts}")
@@ -257,7 +257,7 @@ class Machine:
 
     def end(self, restart_after_ms: int) -> None:
         """Kill the process; everything that it wrote is still there."""
-        process = self._bury()
+        process = self._end_process()
         if process is not None:
             self._world.network.process_died(process)
         self.files = self._reopened()
@@ -265,12 +265,12 @@ class Machine:
 
     def lose_power(self, restart_after_ms: int) -> None:
         """Lose the machine's power: unsynced bytes are lost, at random."""
-        process = self._bury()
+        process = self._end_process()
         if process is not None:
             self._world.network.power_lost(process)
         self.has_power = False
         self.boots += 1
-        self._world.network.darken(self.host)
+        self._world.network.power_off(self.host)
         self.files = self.files.crash(self._rng)
         self.start_after_ms(restart_after_ms)
 
@@ -304,7 +304,7 @@ class Machine:
         self._world.trace(f"{self.host} has left")
         self.end(self._rng.randint(*RESTART_MS))
 
-    def _bury(self) -> Process | None:
+    def _end_process(self) -> Process | None:
         process, self.process = self.process, None
         self.assembly = None
         self.is_serving = self.is_leaving = False

@@ -81,7 +81,7 @@ class Process:
         """Suspend it, as SIGSTOP does."""
         self.is_stopped = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume it: everything that waited happens at once, in order."""
         self.is_stopped = False
         self._act_on_held()
@@ -110,11 +110,11 @@ class ProcessTimer:
     def cancel(self) -> None:
         self._call = None
 
-    def beat(self) -> None:
+    def fire(self) -> None:
         if self._call is not None:
-            self._process.act(self._ring)
+            self._process.act(self._call_if_pending)
 
-    def _ring(self) -> None:
+    def _call_if_pending(self) -> None:
         """Call unless it was cancelled while the process was suspended."""
         call, self._call = self._call, None
         if call is not None:
@@ -134,5 +134,5 @@ class ProcessTimers:
 
     def after_ms(self, delay_ms: int, call: Call) -> ProcessTimer:
         timer = ProcessTimer(self._process, call)
-        self._timers.after_ms(self._clock.true_delay_ms(delay_ms), timer.beat)
+        self._timers.after_ms(self._clock.true_delay_ms(delay_ms), timer.fire)
         return timer

@@ -1,5 +1,5 @@
 """Idempotent producers, whose every acknowledged record must be stored once and in order, and careless producers, which
-are promised nothing.
+have no guarantee.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Producer(ClusterClient):
 
     def _initialised(self, response: InitProducerIdResponse | KafkaError) -> None:
         code = response.code if isinstance(response, KafkaError) else ErrorCode(response.error_code)
-        self.trace_result("is given an id", code)
+        self.trace_result("gets a producer id", code)
         if isinstance(response, KafkaError) or code is not ErrorCode.NONE:
             self.retry(self._begin)
             return
@@ -191,7 +191,7 @@ class Producer(ClusterClient):
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if batch is lane.queue[0]:
                 self.world.violated(
-                    f"{self.name}: {batch.values[0]!r} is out of order, although all before it are there"
+                    f"{self.name}: {batch.values[0]!r} is out of order although all earlier records are acknowledged"
                 )
         elif code not in TRY_AGAIN:
             self.world.violated(f"{self.name}: {batch.values[0]!r} is refused with {code.name}")
@@ -253,11 +253,11 @@ class CarelessProducer(ClusterClient):
 
     def _replied(self, reply: ProduceResponse | KafkaError) -> None:
         code, _ = produced(reply)
-        self.trace_result("wrote carelessly", code)
+        self.trace_result("writes with acks=1", code)
         if code in MOVED:
             self.refresh()
         elif code is not ErrorCode.NONE and code not in TRY_AGAIN:
-            self.world.violated(f"{self.name} is refused with {code.name}")
+            self.world.violated(f"{self.name} writes with acks=1: {code.name}")
 
 
 def _produce_request(acks: int, leader: Leader, partition: int, data: bytes) -> ProduceRequest:

@@ -1,7 +1,7 @@
 """A whole cluster, its clients and the faults, from one seed and in virtual time.
 
 A run has three parts. The cluster starts; then random faults are injected; then all faults end, and within bounded time
-everything must work again and everything that was promised must be there.
+everything must work again and every acknowledged record must be there.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from moldau.testing.clock import FakeTimers
 from moldau.views.jobs import EvaluatesViews
 
 STEP_MS = 50
-BIRTH_MS = 30_000
-PEACE_MS = 60_000
-DRAIN_MS = 60_000
+START_MAX_MS = 30_000
+RECOVERY_MAX_MS = 60_000
+DRAIN_MAX_MS = 60_000
 TAIL = 80
 FEW_RECORDS_A_TURN = 3
-"""Every other seed applies so few records of metadata in a turn of the loop. Otherwise its small clusters would do
-everything in one turn."""
+"""Number of metadata records that every other seed applies in one turn of the loop. With more, a small cluster would
+apply all of them in one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class World:
         self.tail: deque[str] = deque(maxlen=tail or None)
         self.digest = 0
         self.violation: str | None = None
-        self._told: list[str] = []
+        self._events_before_violation: list[str] = []
         self.rng = Random(master.random())
         self.is_synced = self.rng.random() < 0.4
         """Whether every record is on disk before it is acknowledged: then any machine may lose its power at any
@@ -166,7 +166,7 @@ class World:
         return {}
 
     def views_of(self, run_in_thread: RunInThread) -> EvaluatesViews | None:
-        """What evaluates the views of a node; None for that of the node itself."""
+        """Return what evaluates the views of a node; None for the node's own."""
         return None
 
     def timers_of(self, machine: Machine, process: Process) -> ProcessTimers:
@@ -191,7 +191,7 @@ class World:
         if self.violation is None:
             self.violation = what
             self.trace(f"VIOLATION {what}")
-            self._told = list(self.tail)
+            self._events_before_violation = list(self.tail)
 
     def failed_inside(self, failure: BaseException) -> None:
         """Note an unexpected exception on a node as a violation."""
@@ -199,8 +199,8 @@ class World:
 
     def fail(self) -> None:
         if self.violation is not None:
-            lines = "\n".join(self._told)
-            raise Violation(f"{self.violation}\n--- what went before\n{lines}")
+            lines = "\n".join(self._events_before_violation)
+            raise Violation(f"{self.violation}\n--- the last events before it\n{lines}")
 
     def how_to_replay(self) -> str:
         return (
@@ -227,17 +227,17 @@ class World:
     def _run(self) -> Report:
         for machine in self.machines.values():
             machine.start_after_ms(self.rng.randint(0, 300))
-        self._until(BIRTH_MS, self._is_born, "the cluster does not come up")
+        self._until(START_MAX_MS, self._why_not_serving, "the cluster does not start")
         self.populate()
-        self._until(BIRTH_MS, self.is_settled, "the cluster cannot be used")
+        self._until(START_MAX_MS, self.why_not_settled, "the clients cannot work")
         self.faults.begin()
         self._let_pass(self.size.chaos_ms)
         self.faults.end()
-        self._until(PEACE_MS, self._is_whole, "the cluster is not whole")
-        is_used = self.use()
-        self._until(PEACE_MS, is_used, "the cluster is not available")
+        self._until(RECOVERY_MAX_MS, self._why_not_recovered, "the cluster does not recover")
+        why_not_used = self.use()
+        self._until(RECOVERY_MAX_MS, why_not_used, "the cluster does not become available")
         self.stop_clients()
-        self._until(DRAIN_MS, self.is_drained, "not everything is there")
+        self._until(DRAIN_MAX_MS, self.why_not_drained, "not everything is written, replicated and read")
         self.judge()
         self.fail()
         return self.report()
@@ -246,7 +246,7 @@ class World:
         """Return a check that new records and commits are acknowledged from now on; it returns what is missing."""
         acknowledged = {place: ledger.acknowledged for place, ledger in self.audit.ledgers.items()}
         commits = {committer.name: committer.commits for committer in self.committers}
-        return lambda: self._is_used(acknowledged, commits)
+        return lambda: self._why_not_used(acknowledged, commits)
 
     def stop_clients(self) -> None:
         """Stop the clients; they finish what they have begun."""
@@ -279,10 +279,10 @@ class World:
             self.audit.check()
             self.fail()
 
-    def _until(self, limit_ms: int, is_so: Callable[[], str], otherwise: str) -> None:
-        """Wait until `is_so` returns "", or fail with the reason that it returns."""
+    def _until(self, limit_ms: int, why_not: Callable[[], str], otherwise: str) -> None:
+        """Wait until `why_not` returns "", or fail with the reason that it returns."""
         end_ms = self.elapsed_ms + limit_ms
-        while why := is_so():
+        while why := why_not():
             if self.elapsed_ms >= end_ms:
                 self.violated(f"{otherwise} within {limit_ms} ms: {why}")
                 self.fail()
@@ -303,43 +303,43 @@ class World:
             self.committers.append(Committer(self, name, self.topics[0], Random(rng.random()), 3 * size.gap_ms))
         self.clients += [*self.producers, *self.careless, *self.consumers, *self.committers]
 
-    # --- checks without faults ------------------------------------------------------------------------------------
+    # --- checks without faults; each returns the reason, or "" ------------------------------------------------------
 
-    def _is_born(self) -> str:
+    def _why_not_serving(self) -> str:
         for machine in self.machines.values():
             if not machine.is_well:
                 return f"{machine.host} does not serve"
         return ""
 
-    def is_settled(self) -> str:
+    def why_not_settled(self) -> str:
         for name in self.topics:
             if name not in self.image.topics:
-                return f"{name} is not there"
+                return f"{name} does not exist"
         for committer in self.committers:
             if not committer.commits:
                 return f"{committer.name} has committed nothing"
         for producer in self.producers:
             if not producer.lanes:
-                return f"{producer.name} has nowhere to write"
+                return f"{producer.name} knows no partition"
         return ""
 
-    def _is_whole(self) -> str:
+    def _why_not_recovered(self) -> str:
         """Check that all nodes serve and that every replica of every partition is in sync."""
-        if why := self._is_born():
+        if why := self._why_not_serving():
             return why
         if sum(machine.leads_quorum() for machine in self.machines.values()) != 1:
             return "the quorum has no leader, or several"
         for machine in self.machines.values():
             assert machine.assembly is not None
             if machine.assembly.current.image.offset < self.image.offset - 2:
-                return f"{machine.host} is behind"
+                return f"{machine.host} has not applied the newest metadata"
         for name, topic in self.image.topics.items():
             for index, state in enumerate(topic.partitions):
                 if state.leader < 0 or sorted(state.isr) != sorted(state.replicas) or state.adding_replicas:
                     return f"{name}-{index} is led by {state.leader}, in sync are {state.isr} of {state.replicas}"
         return ""
 
-    def _is_used(self, acknowledged: dict[tuple[bytes, int], int], commits: dict[str, int]) -> str:
+    def _why_not_used(self, acknowledged: dict[tuple[bytes, int], int], commits: dict[str, int]) -> str:
         for name, topic in self.image.topics.items():
             for index in range(len(topic.partitions) if name in self.topics else 0):
                 ledger = self.audit.ledger(topic.id, index)
@@ -350,11 +350,11 @@ class World:
                 return f"{committer.name} commits nothing"
         return ""
 
-    def is_drained(self) -> str:
+    def why_not_drained(self) -> str:
         """Check that everything is acknowledged, committed on every replica, and read."""
         for producer in self.producers:
             if not producer.is_idle and producer.topic_id in self.image.topic_names:
-                return f"{producer.name} still has something to write"
+                return f"{producer.name} has unacknowledged records"
         if why := self.audit.unread():
             return why
         for consumer in self.consumers:
@@ -362,17 +362,17 @@ class World:
                 end = self.audit.ledger(place.topic_id, place.partition).end
                 if place.topic_id in self.image.topic_names and place.position < end:
                     return f"{consumer.name} has read {place.partition} up to {place.position} of {end}"
-        return self.are_replicas_equal()
+        return self.why_replicas_differ()
 
-    def are_replicas_equal(self) -> str:
+    def why_replicas_differ(self) -> str:
         for machine in self.machines.values():
             for partition in machine.partitions():
                 if partition.name.topic in self.topics:
                     end = self.audit.ledger(partition.topic_id, partition.name.partition).end
                     if not partition.high_watermark == partition.log.end_offset == end:
                         return (
-                            f"{machine.host} has {partition.name} up to {partition.log.end_offset}, the high watermark "
-                            f"at {partition.high_watermark}; {end} is the end"
+                            f"{partition.name} on {machine.host} has log end {partition.log.end_offset} and high "
+                            f"watermark {partition.high_watermark}; both should be {end}"
                         )
         return ""
 

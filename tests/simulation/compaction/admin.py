@@ -63,12 +63,12 @@ class TableAdmin(AdminClient):
         self.is_settled = False
         self.trimmed: set[str] = set()
         """Tables whose records were deleted at the end."""
-        self._go_on()
+        self._act()
 
-    def _go_on(self) -> None:
+    def _act(self) -> None:
         if self.is_settled:
             return
-        self.later(1 + int(self.rng.expovariate(1) * GAP_MS), self._go_on)
+        self.later(1 + int(self.rng.expovariate(1) * GAP_MS), self._act)
         name = self.rng.choice(self.world.lasting_topics())
         if name in self.world.image.topics and not self.world.faults.is_over:
             if self.rng.random() < TRIMS:
@@ -88,7 +88,7 @@ class TableAdmin(AdminClient):
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.responses[0].error_code)
             self.trace_result(f"sets {configs} of {name}", code)
             if code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_CONFIG):
-                self.world.violated(f"{self.name} is refused {configs}: {code.name}")
+                self.world.violated(f"{self.name} sets {configs}: {code.name}")
             if is_lasting and code is not ErrorCode.NONE:
                 self.retry(lambda: self.change(name, configs, is_lasting))
 
@@ -98,12 +98,12 @@ class TableAdmin(AdminClient):
         self.is_settled = True
         for name in self.world.lasting_topics():
             self.change(name, IN_THE_END, is_lasting=True)
-            self._trim_at_last(name)
+            self._trim_until_done(name)
 
-    def _trim_at_last(self, name: str) -> None:
+    def _trim_until_done(self, name: str) -> None:
         if name not in self.trimmed:
             self.trim(name)
-            self.later(GAP_MS, lambda: self._trim_at_last(name))
+            self.later(GAP_MS, lambda: self._trim_until_done(name))
 
     # --- deleting records -----------------------------------------------------------------------------------------
 
@@ -127,15 +127,15 @@ class TableAdmin(AdminClient):
             self.trace_result(f"deletes {name}-{index} below {offset}", code)
             if code is ErrorCode.NONE:
                 if start < offset:
-                    self.world.violated(f"{name}-{index} begins at {start}, asked was for {offset}")
-                self._promised(ledger, name, index, offset, epoch, starts)
+                    self.world.violated(f"{name}-{index} starts at {start} after DeleteRecords below {offset}")
+                self._acknowledged(ledger, name, index, offset, epoch, starts)
             elif code not in REFUSED:
-                self.world.violated(f"{self.name} may not delete {name}-{index} below {offset}: {code.name}")
+                self.world.violated(f"{self.name} deletes {name}-{index} below {offset}: {code.name}")
 
         request = deletion(name, index, offset, PATIENCE_MS // 2)
         self.ask(leader, ApiKey.DELETE_RECORDS, 2, request, then, "trim", PATIENCE_MS)
 
-    def _promised(
+    def _acknowledged(
         self, ledger: CompactedLedger, name: str, index: int, offset: int, epoch: int, starts: dict[int, int]
     ) -> None:
         """Check that all in-sync replicas have deleted the records, unless they restarted since."""
@@ -152,7 +152,7 @@ class TableAdmin(AdminClient):
             for partition in machine.partitions():
                 if str(partition.name) == f"{name}-{index}" and partition.log.start_offset < offset:
                     start = partition.log.start_offset
-                    self.world.violated(f"{machine.host} has {name}-{index} from {start} on, {offset} is promised")
+                    self.world.violated(f"{machine.host} has {name}-{index} from {start} on, {offset} was acknowledged")
 
     # --- moving replicas ------------------------------------------------------------------------------------------
 

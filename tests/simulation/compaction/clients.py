@@ -126,7 +126,9 @@ class TableReader(CommittedReader):
             return
         known, known_epoch = self._starts.get(key, (0, EPOCH_OF_FOLLOWERS))
         if epoch == known_epoch and start_offset < known:
-            self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, in epoch {epoch} at {known}")
+            self.world.violated(
+                f"{self.name}: {ledger.name} starts at {start_offset}, before in epoch {epoch} at {known}"
+            )
         self._starts[key] = (start_offset, epoch)
         deleted = self._deleted[place.partition]
         if (
@@ -134,7 +136,7 @@ class TableReader(CommittedReader):
             and epoch >= deleted.epoch
             and self._processes_ended() == deleted.processes_ended
         ):
-            self.world.violated(f"{self.name}: {ledger.name} begins at {start_offset}, {deleted} was promised")
+            self.world.violated(f"{self.name}: {ledger.name} starts at {start_offset}, {deleted} was acknowledged")
 
     # --- the records ----------------------------------------------------------------------------------------------
 
@@ -179,5 +181,5 @@ class TableReader(CommittedReader):
                 continue
             if is_strict or not ledger.has_tombstone_from(last):
                 self.world.violated(
-                    f"{self.name} has read all of {ledger.name} and saw {key!r} last at {seen}, it is at {last}"
+                    f"{self.name} has read all of {ledger.name} and found {key!r} last at {seen}, it is at {last}"
                 )

@@ -47,8 +47,8 @@ class CompactedLedger(TransactionalLedger):
             super().show(who, header, batch)
         elif expected[:2] != (header.next_offset, header.leader_epoch):
             self._complain(
-                f"{who} shows {self.name} at {header.base_offset} as (next, epoch) "
-                f"{(header.next_offset, header.leader_epoch)}, it was {expected[:2]}"
+                f"{who} has (next, epoch) {(header.next_offset, header.leader_epoch)} in {self.name} at "
+                f"{header.base_offset}, it was {expected[:2]}"
             )
         elif not header.is_control:
             for record in decode_records(batch, header):
@@ -57,7 +57,7 @@ class CompactedLedger(TransactionalLedger):
     def _compare(self, who: str, record: Record) -> None:
         expected, shown = self._contents.get(record.offset), _content_of(record)
         if expected != shown:
-            self._complain(f"{who} shows {self.name} at {record.offset} as {shown}, it was {expected}")
+            self._complain(f"{who} has {shown} in {self.name} at {record.offset}, it was {expected}")
 
     def _extend(self, header: BatchHeader, batch: memoryview) -> None:
         super()._extend(header, batch)
@@ -126,12 +126,14 @@ class CompactedLedger(TransactionalLedger):
             if last not in before and (self.has_tombstone_from(last) or self.is_followed(last)):
                 continue
             if not self.is_tombstone(last):
-                self._complain(f"{who} has lost {self._contents[last]} of {self.name} at {last}, the last of its key")
+                self._complain(
+                    f"{who} has lost {self._contents[last]} of {self.name} at {last}, the last record of its key"
+                )
                 continue
             older = [each for each in self._of_key[key] if each < last and each in remaining]
             if set(older) - self.hidden():
                 self._complain(
-                    f"{who} has {key!r} of {self.name} at {older}, and not the tombstone that followed at {last}"
+                    f"{who} has {key!r} of {self.name} at {older}, but not the tombstone that followed at {last}"
                 )
 
 

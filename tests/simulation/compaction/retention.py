@@ -33,8 +33,8 @@ Delete = Callable[[Any, int, int, int], list[Any]]
 
 
 @dataclass(slots=True)
-class Doomed:
-    """One of the oldest segments, which will be removed."""
+class RemovedSegment:
+    """A segment that retention is about to remove."""
 
     base_offset: int
     next_offset: int
@@ -82,7 +82,7 @@ class RetentionWatch(CleaningWatch):
                 directory, _, name = path.rpartition("/")
                 is_stray = name.endswith((layout.SWAP, layout.CLEANED)) and directory not in busy
                 if is_stray and not layout.is_deleted_directory(directory.rpartition("/")[2]):
-                    self._world.violated(f"{machine.host} has {path} although nothing is cleaned there")
+                    self._world.violated(f"{machine.host} has {path} although no log is being cleaned there")
 
     # --- when segments are removed --------------------------------------------------------------------------------
 
@@ -116,17 +116,19 @@ class RetentionWatch(CleaningWatch):
         if not count or ledger is None:
             return honest(log, now_ms, high_watermark, at_most)
         self._world.audit.check()
-        doomed = [_deletable(log, place) for place in range(count)]
+        removed = [_segment_to_remove(log, place) for place in range(count)]
         size, start_offset = log.size_bytes, log.start_offset
         dropped = honest(log, now_ms, high_watermark, at_most)
         self.expired += len(dropped)
-        self._world.trace(f"{log.partition} begins at {log.start_offset}, before at {start_offset}")
-        for each in doomed[: len(dropped)]:
+        self._world.trace(f"{log.partition} starts at {log.start_offset}, before at {start_offset}")
+        for each in removed[: len(dropped)]:
             size -= each.size
-            if not _may_go(each, log.config, now_ms, start_offset, size):
-                self._world.violated(f"{log.partition} loses {_told(each, now_ms, size, log.config)}")
+            if not _may_be_removed(each, log.config, now_ms, start_offset, size):
+                self._world.violated(
+                    f"retention removes from {log.partition} {_removal_text(each, now_ms, size, log.config)}"
+                )
         if log.start_offset > ledger.end:
-            self._world.violated(f"{log.partition} begins at {log.start_offset}, only {ledger.end} is committed")
+            self._world.violated(f"{log.partition} starts at {log.start_offset}, only {ledger.end} is committed")
         else:
             ledger.delete_below(log.start_offset)
         return dropped
@@ -140,28 +142,28 @@ class RetentionWatch(CleaningWatch):
         return None
 
 
-def _deletable(log: Any, place: int) -> Doomed:
+def _segment_to_remove(log: Any, place: int) -> RemovedSegment:
     segment = list(log.segments)[place]
     next_base = log.segments.next_base(place)
     batches = split_batches(memoryview(segment.file.pread(segment.size, 0)))
     youngest_ms = max((header.max_timestamp for header, _ in batches if header.record_count), default=-1)
     next_offset = log.end_offset if next_base is None else next_base
-    return Doomed(segment.base_offset, next_offset, segment.size, youngest_ms)
+    return RemovedSegment(segment.base_offset, next_offset, segment.size, youngest_ms)
 
 
-def _told(doomed: Doomed, now_ms: int, size_left: int, config: Any) -> str:
-    policy, age_ms = ",".join(sorted(config.cleanup_policy)), now_ms - doomed.youngest_ms
+def _removal_text(removed: RemovedSegment, now_ms: int, size_left: int, config: Any) -> str:
+    policy, age_ms = ",".join(sorted(config.cleanup_policy)), now_ms - removed.youngest_ms
     return (
-        f"{doomed.base_offset} to {doomed.next_offset - 1} after {age_ms} ms, {size_left} bytes are left: "
-        f"{policy}, {config.retention_ms} ms, {config.retention_bytes} bytes"
+        f"{removed.base_offset} to {removed.next_offset - 1}, {age_ms} ms old, {size_left} bytes are left: "
+        f"cleanup.policy={policy} retention.ms={config.retention_ms} retention.bytes={config.retention_bytes}"
     )
 
 
-def _may_go(doomed: Doomed, config: Any, now_ms: int, start_offset: int, size_left: int) -> bool:
-    if doomed.next_offset <= start_offset:
+def _may_be_removed(removed: RemovedSegment, config: Any, now_ms: int, start_offset: int, size_left: int) -> bool:
+    if removed.next_offset <= start_offset:
         return True
     if "delete" not in config.cleanup_policy:
         return False
-    is_old = 0 <= config.retention_ms < now_ms - doomed.youngest_ms
+    is_old = 0 <= config.retention_ms < now_ms - removed.youngest_ms
     is_much = 0 <= config.retention_bytes <= size_left
     return bool(is_old or is_much)

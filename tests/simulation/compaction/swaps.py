@@ -44,7 +44,7 @@ class SlowTurns(ProcessTimers):
         return super().after_ms(delay_ms or self._rng.randint(0, self.turn_ms), call)
 
 
-class SwapTroubles:
+class SwapFaults:
     def __init__(self, world: CompactionWorld, admin: TableAdmin, rng: Random) -> None:
         self._world = world
         self._admin = admin
@@ -52,21 +52,21 @@ class SwapTroubles:
         self._generations: dict[Any, int] = {}
         """The generation of each log when its last swap began."""
         self._acts: dict[Callable[[Machine, Any, int], None], int] = {
-            self._power: 5,
+            self._lose_power: 5,
             self._kill: 2,
-            self._depose: 4,
-            self._stop: 2,
-            self._cut_off: 3,
-            self._move: 3,
-            self._delete: 3,
-            self._fill: 3,
-            self._trim: 3,
-            self._forget: 3,
+            self._kill_leader: 4,
+            self._suspend: 2,
+            self._disconnect: 3,
+            self._move_replica: 3,
+            self._delete_topic: 3,
+            self._fill_disk: 3,
+            self._delete_records: 3,
+            self._shorten_retention: 3,
         }
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        begin, take_back = compaction.begin_swap, Log.roll_back_swap
+        begin, roll_back = compaction.begin_swap, Log.roll_back_swap
 
         def begun(log: Any, job: Any, cleaned: Any) -> Any:
             work = begin(log, job, cleaned)
@@ -74,21 +74,21 @@ class SwapTroubles:
                 self._begun(log, len(cleaned.groups))
             return work
 
-        def taken_back(log: Any) -> None:
+        def rolled_back(log: Any) -> None:
             if log.swapping is not None:
-                self._world.faults.count(f"a swap is taken back: {self._why(log)}", str(log.partition))
-            take_back(log)
+                self._world.faults.count(f"a swap is rolled back: {self._why(log)}", str(log.partition))
+            roll_back(log)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compaction, "begin_swap", begun)
-            patch.setattr(Log, "roll_back_swap", taken_back)
+            patch.setattr(Log, "roll_back_swap", rolled_back)
             yield
 
     def _why(self, log: Any) -> str:
-        half = "half done" if log.swapping.replaced else "named" if log.swapping.renamed else "begun"
+        half = "half done" if log.swapping.replaced else "renamed" if log.swapping.renamed else "begun"
         if log.fault is not None:
             return f"{half}, deleted"
-        return f"{half}, cut" if self._generations.get(log) != log.generation else f"{half}, no room"
+        return f"{half}, truncated" if self._generations.get(log) != log.generation else f"{half}, no space"
 
     def _begun(self, log: Any, groups: int) -> None:
         world = self._world
@@ -101,7 +101,7 @@ class SwapTroubles:
         process = machine.process
 
         def happen() -> None:
-            if machine.process is process and world.faults.may_be_cut_short(machine):
+            if machine.process is process and world.faults.may_lose_power_later(machine):
                 world.faults.count(f"while segments are swapped:{act.__name__.replace('_', ' ')}", machine.host)
                 act(machine, log, groups)
 
@@ -109,13 +109,13 @@ class SwapTroubles:
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    def _power(self, machine: Machine, log: Any, groups: int) -> None:
+    def _lose_power(self, machine: Machine, log: Any, groups: int) -> None:
         machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, OPERATIONS_OF_GROUP * groups)
 
     def _kill(self, machine: Machine, log: Any, groups: int) -> None:
         machine.end(self._rng.randint(20, 1_000))
 
-    def _depose(self, machine: Machine, log: Any, groups: int) -> None:
+    def _kill_leader(self, machine: Machine, log: Any, groups: int) -> None:
         """Elect another leader, which may have fewer records."""
         topic = self._world.newest_image().topics.get(log.partition.topic)
         if topic is not None and log.partition.partition < len(topic.partitions):
@@ -123,26 +123,26 @@ class SwapTroubles:
             if leader is not None and leader.is_up:
                 leader.end(self._rng.randint(20, 3_000))
 
-    def _stop(self, machine: Machine, log: Any, groups: int) -> None:
+    def _suspend(self, machine: Machine, log: Any, groups: int) -> None:
         process = machine.process
         if process is not None and not process.is_stopped:
             process.stop()
-            self._world.faults.for_a_while(process.go_on, 200, 3_000)
+            self._world.faults.for_a_while(process.resume, 200, 3_000)
 
-    def _cut_off(self, machine: Machine, log: Any, groups: int) -> None:
+    def _disconnect(self, machine: Machine, log: Any, groups: int) -> None:
         """Disconnect it from all but the clients: what it appends as a leader will be truncated."""
         others = [each.host for each in self._world.machines.values() if each is not machine]
-        self._world.faults.cut_off(machine.host, others)
+        self._world.faults.disconnect(machine.host, others)
 
-    def _move(self, machine: Machine, log: Any, groups: int) -> None:
+    def _move_replica(self, machine: Machine, log: Any, groups: int) -> None:
         self._admin.move_away(log.partition.topic, log.partition.partition, machine.node_id)
 
-    def _delete(self, machine: Machine, log: Any, groups: int) -> None:
+    def _delete_topic(self, machine: Machine, log: Any, groups: int) -> None:
         if log.partition.topic in self._world.fleeting:
-            self._world.admin.delete_or_make()
+            self._world.admin.create_or_delete_topic()
 
-    def _fill(self, machine: Machine, log: Any, groups: int) -> None:
-        """Fill the disk so that not even a name can be created."""
+    def _fill_disk(self, machine: Machine, log: Any, groups: int) -> None:
+        """Fill the disk so that not even an empty file can be created."""
         files, honest = machine.files, machine.files.rename
 
         def rename(source: str, target: str) -> None:
@@ -151,19 +151,19 @@ class SwapTroubles:
                 raise StorageFault(target, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
             honest(source, target)
 
-        def mend() -> None:
+        def restore() -> None:
             files.__dict__.pop("rename", None)
             machine.heal_disk()
 
         files.__dict__["rename"] = rename
         files.bytes_left = 0
-        self._world.faults.for_a_while(mend, 50, FULL_MS)
+        self._world.faults.for_a_while(restore, 50, FULL_MS)
 
-    def _trim(self, machine: Machine, log: Any, groups: int) -> None:
+    def _delete_records(self, machine: Machine, log: Any, groups: int) -> None:
         if log.partition.topic in self._world.lasting_topics():
             self._admin.trim(log.partition.topic)
 
-    def _forget(self, machine: Machine, log: Any, groups: int) -> None:
+    def _shorten_retention(self, machine: Machine, log: Any, groups: int) -> None:
         """Set the topic to be deleted instead of compacted, with a retention that most of it exceeds."""
         if log.partition.topic in self._world.lasting_topics():
             configs = {"cleanup.policy": self._rng.choice(["delete", "compact,delete"]), "retention.bytes": "500"}

@@ -1,5 +1,5 @@
-"""Checks every log that was cleaned, loaded at a start, or is half swapped: everything that must be there is, and
-nothing was removed too early.
+"""Checks every log that was cleaned, loaded at a start, or is half swapped: it has every record that must be there, and
+no tombstone was removed too early.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CleaningWatch:
         self._looks: dict[tuple[int, Uuid, int], Look] = {}
         self._clocks: dict[int, deque[tuple[int, int]]] = {}
         self.rounds = 0
-        self.gone = 0
+        self.removed = 0
         """Number of offsets that a round removed."""
 
     def check(self) -> None:
@@ -89,7 +89,7 @@ class CleaningWatch:
         known = min(partition.high_watermark if is_new else cleaned_up_to, ledger.end)
         ledger.judge_remaining(machine.host, before.remaining, remaining, log.start_offset, known)
         self._judge_tombstones(machine, ledger, log, before.remaining, remaining, cleaned_up_to)
-        self.gone += len(before.remaining.keys() - remaining.keys())
+        self.removed += len(before.remaining.keys() - remaining.keys())
         replaced = 0 if swap is None else swap.replaced
         self._looks[place] = Look(log, log.generation, log.cleaned_up_to, swap, replaced, remaining)
 
@@ -133,7 +133,7 @@ class CleaningWatch:
                 continue
             if not ledger.is_followed(offset, below=cleaned_up_to) and not 0 <= horizon_ms <= max(clocks):
                 self._world.violated(
-                    f"{machine.host} has dropped the tombstone of {ledger.name} at {offset} before its time: "
+                    f"{machine.host} has removed the tombstone of {ledger.name} at {offset} too early: its horizon is "
                     f"{horizon_ms} by its clock, which shows {max(clocks)}"
                 )
         soonest_ms = self.began_ms(log, min(clocks)) + log.config.delete_retention_ms
@@ -141,6 +141,6 @@ class CleaningWatch:
             is_new = horizon_ms != NO_HORIZON and before.get(offset, NO_HORIZON) != horizon_ms
             if is_new and offset in before and horizon_ms < soonest_ms:
                 self._world.violated(
-                    f"{machine.host} lets the tombstone of {ledger.name} at {offset} go at {horizon_ms} by its clock, "
-                    f"{soonest_ms} would be the soonest"
+                    f"{machine.host} would remove the tombstone of {ledger.name} at {offset} at {horizon_ms} by its "
+                    f"clock, too early: {soonest_ms} is allowed"
                 )

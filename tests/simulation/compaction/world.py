@@ -18,7 +18,7 @@ from compaction.admin import TableAdmin
 from compaction.clients import CLOCK_JUMPS, KeyedProducer, KeyedTransactionalProducer, TableReader
 from compaction.ledger import CompactedLedger
 from compaction.retention import RetentionWatch
-from compaction.swaps import SlowTurns, SwapTroubles
+from compaction.swaps import SlowTurns, SwapFaults
 
 SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
@@ -27,7 +27,7 @@ SMALL = cluster_world.SMALL
 @dataclass(slots=True)
 class Report(cluster_world.Report):
     rounds: int
-    gone: int
+    removed: int
     readings: int
     expired: int
 
@@ -35,10 +35,10 @@ class Report(cluster_world.Report):
     def shown(reports: Sequence[Report]) -> str:
         report = cluster_world.Report.shown(reports)
         return (
-            f"{report}; {sum(each.rounds for each in reports):,} rounds of cleaning took away "
-            f"{sum(each.gone for each in reports):,} records; tables were read "
+            f"{report}; {sum(each.rounds for each in reports):,} rounds of cleaning removed "
+            f"{sum(each.removed for each in reports):,} records; tables were read "
             f"{sum(each.readings for each in reports):,} times; "
-            f"{sum(each.expired for each in reports):,} segments were too old or too much"
+            f"{sum(each.expired for each in reports):,} segments removed by retention"
         )
 
 
@@ -108,8 +108,8 @@ class CompactionWorld(transactions_world.TransactionsWorld):
         if not isinstance(self.audit.cleanings, RetentionWatch):
             return super().run()
         self.table_admin = TableAdmin(self, "table-admin", Random(self.table_rng.random()))
-        troubles = SwapTroubles(self, self.table_admin, Random(self.table_rng.random()))
-        with self.audit.cleanings.watching(), troubles.watching():
+        swap_faults = SwapFaults(self, self.table_admin, Random(self.table_rng.random()))
+        with self.audit.cleanings.watching(), swap_faults.watching():
             return super().run()
 
     def populate(self) -> None:
@@ -130,34 +130,34 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             self.clients.append(self.table_admin)
 
     def use(self) -> Callable[[], str]:
-        is_used = super().use()
+        why_not_used = super().use()
         if self.table_admin is not None:
             self.table_admin.settle()
         rounds = self.audit.cleanings.rounds
-        return lambda: is_used() or self._is_cleaned(rounds) or self._is_trimmed()
+        return lambda: why_not_used() or self._why_not_cleaned(rounds) or self._why_not_trimmed()
 
-    def _is_cleaned(self, rounds: int) -> str:
+    def _why_not_cleaned(self, rounds: int) -> str:
         if self.faults.counts[CLOCK_JUMPS]:
             # A segment that begins with a marker from the future is not closed before that time.
             return ""
         return "" if self.audit.cleanings.rounds > rounds else "no log is cleaned"
 
-    def _is_trimmed(self) -> str:
+    def _why_not_trimmed(self) -> str:
         if self.table_admin is None or self.table_admin.trimmed.issuperset(self.lasting_topics()):
             return ""
-        return "nothing can be deleted"
+        return "DeleteRecords does not succeed"
 
-    def is_drained(self) -> str:
-        if why := super().is_drained():
+    def why_not_drained(self) -> str:
+        if why := super().why_not_drained():
             return why
         for table in self.tables:
             if not table.readings and table.topic not in self.fleeting:
-                return f"{table.name} was never read whole"
+                return f"{table.name} was never read to the end"
         return ""
 
-    def are_replicas_equal(self) -> str:
+    def why_replicas_differ(self) -> str:
         """Also check that no log starts before that of its leader."""
-        if why := super().are_replicas_equal():
+        if why := super().why_replicas_differ():
             return why
         starts = {
             partition.name: partition.log.start_offset
@@ -188,7 +188,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             report.batches,
             report.faults,
             cleanings.rounds,
-            cleanings.gone,
+            cleanings.removed,
             sum(table.readings for table in self.tables),
             cleanings.expired if isinstance(cleanings, RetentionWatch) else 0,
         )

@@ -46,7 +46,7 @@ class Audit:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew: the log may be shorter than it was."""
+        """Start from scratch: the log may be shorter than it was."""
         self._partition_logs: dict[int, PartitionLog] = {}
         self._deletions: dict[str, int] = {}
         self._values: dict[Any, Any] = {}
@@ -54,7 +54,7 @@ class Audit:
         self._has: dict[tuple[str, str], list[tuple[str, Uuid, int]]] = {}
 
     def reopen(self) -> None:
-        """Read the log of another process. If it is shorter than before, read it anew."""
+        """Read the log of another process. If it is shorter than before, read all of it again."""
         process = self._world.process
         assert process is not None
         found = {
@@ -75,7 +75,7 @@ class Audit:
             self.catch_up()
 
     def deletions(self, group_id: str) -> int:
-        """Return how often the group was deleted so far: generations start anew after each deletion."""
+        """Return how often the group was deleted so far: generations start at 1 again after each deletion."""
         return self._deletions.get(group_id, 0)
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Audit:
     def _judge(self, record: Record, is_replay: bool, touched: set[tuple[str, str]]) -> None:
         found = serde.decode_record(record.key or b"", record.value)
         if found is None:
-            self._world.violated(f"a record that nobody can read was written: {record}")
+            self._world.violated(f"a record that cannot be decoded was written: {record}")
             return
         key, value = found
         name = (key.__class__, *(getattr(key, each) for each in key.__slots__))
@@ -140,7 +140,7 @@ class Audit:
         elif value is not None and before is not None and topic is not None and not is_replay:
             place = (key.group, topic.id, key.partition)
             if value.offset < before.offset and (place, value.offset) not in world.ledger.resets:
-                world.violated(f"{world.ledger.shown(place)} goes back from {before.offset} to {value.offset}")
+                world.violated(f"{world.ledger.shown(place)} decreases from {before.offset} to {value.offset}")
 
     def _judge_removal(self, key: OffsetCommitKey, before: Any) -> None:
         world = self._world
@@ -151,7 +151,9 @@ class Audit:
         if not (is_asked_for or is_deleted or is_old):
             world.violated(f"the offset of {key.topic}-{key.partition} in {key.group} is removed after {age_ms} ms")
         if world.is_read(key.group, key.topic, key.partition):
-            world.violated(f"the offset of {key.topic}-{key.partition} in {key.group} is removed while it is read")
+            world.violated(
+                f"the offset of {key.topic}-{key.partition} in {key.group} is removed while a member reads it"
+            )
 
     def _judge_classic(self, group_id: str, before: Any, value: Any) -> None:
         if value is None:
@@ -192,7 +194,7 @@ class Audit:
                 has.append(place)
                 owner = self._owners.setdefault(place, member_id)
                 if owner != member_id:
-                    self._world.violated(f"{group_id}: by the log, {member_id} is given {index}, which {owner} has")
+                    self._world.violated(f"{group_id}: in the log, {member_id} is assigned {index}, which {owner} owns")
 
     # --- crashes --------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 Partition = tuple[str, int]
-Shares = dict[str, list[Partition]]
+Assignments = dict[str, list[Partition]]
 
 
-class Wish(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What a member sends to the leader."""
 
     topics: frozenset[str]
@@ -21,66 +21,72 @@ class Wish(NamedTuple):
     generation: int
 
 
-def share_out(protocol: str, wishes: Mapping[str, Wish], counts: Mapping[str, int]) -> Shares:
-    return ASSIGNORS[protocol](wishes, counts)
+def assign(protocol: str, subscriptions: Mapping[str, MemberSubscription], counts: Mapping[str, int]) -> Assignments:
+    return ASSIGNORS[protocol](subscriptions, counts)
 
 
-def _range(wishes: Mapping[str, Wish], counts: Mapping[str, int]) -> Shares:
-    shares: Shares = {member: [] for member in wishes}
+def _range(subscriptions: Mapping[str, MemberSubscription], counts: Mapping[str, int]) -> Assignments:
+    assignments: Assignments = {member: [] for member in subscriptions}
     for topic in sorted(counts):
-        readers = sorted(member for member, wish in wishes.items() if topic in wish.topics)
+        readers = sorted(member for member, subscription in subscriptions.items() if topic in subscription.topics)
         if not readers:
             continue
         each, more = divmod(counts[topic], len(readers))
         first = 0
         for place, member in enumerate(readers):
             count = each + (place < more)
-            shares[member] += [(topic, index) for index in range(first, first + count)]
+            assignments[member] += [(topic, index) for index in range(first, first + count)]
             first += count
-    return shares
+    return assignments
 
 
-def _round_robin(wishes: Mapping[str, Wish], counts: Mapping[str, int]) -> Shares:
-    shares: Shares = {member: [] for member in wishes}
-    members = sorted(wishes)
+def _round_robin(subscriptions: Mapping[str, MemberSubscription], counts: Mapping[str, int]) -> Assignments:
+    assignments: Assignments = {member: [] for member in subscriptions}
+    members = sorted(subscriptions)
     place = 0
     for topic in sorted(counts):
-        if not any(topic in wish.topics for wish in wishes.values()):
+        if not any(topic in subscription.topics for subscription in subscriptions.values()):
             continue
         for index in range(counts[topic]):
-            while topic not in wishes[members[place % len(members)]].topics:
+            while topic not in subscriptions[members[place % len(members)]].topics:
                 place += 1
-            shares[members[place % len(members)]].append((topic, index))
+            assignments[members[place % len(members)]].append((topic, index))
             place += 1
-    return shares
+    return assignments
 
 
-def _cooperative(wishes: Mapping[str, Wish], counts: Mapping[str, int]) -> Shares:
+def _cooperative(subscriptions: Mapping[str, MemberSubscription], counts: Mapping[str, int]) -> Assignments:
     claimed: dict[Partition, str] = {}
-    for member, wish in sorted(wishes.items(), key=lambda each: (each[1].generation, each[0])):
-        for partition in wish.owned:
+    for member, subscription in sorted(subscriptions.items(), key=lambda each: (each[1].generation, each[0])):
+        for partition in subscription.owned:
             claimed[partition] = member
-    shares = _sticky(wishes, counts, claimed)
-    return {member: [each for each in found if claimed.get(each, member) == member] for member, found in shares.items()}
+    assignments = _sticky(subscriptions, counts, claimed)
+    return {
+        member: [each for each in found if claimed.get(each, member) == member] for member, found in assignments.items()
+    }
 
 
-def _sticky(wishes: Mapping[str, Wish], counts: Mapping[str, int], claimed: Mapping[Partition, str]) -> Shares:
+def _sticky(
+    subscriptions: Mapping[str, MemberSubscription], counts: Mapping[str, int], claimed: Mapping[Partition, str]
+) -> Assignments:
     """Each member keeps what it has up to its fair share; the rest goes to the members with the fewest."""
     everything = [(topic, index) for topic in sorted(counts) for index in range(counts[topic])]
-    wanted = [each for each in everything if any(each[0] in wish.topics for wish in wishes.values())]
-    most = -(-len(wanted) // max(len(wishes), 1))
-    shares: Shares = {member: [] for member in wishes}
+    wanted = [
+        each for each in everything if any(each[0] in subscription.topics for subscription in subscriptions.values())
+    ]
+    most = -(-len(wanted) // max(len(subscriptions), 1))
+    assignments: Assignments = {member: [] for member in subscriptions}
     left = []
     for each in wanted:
         owner = claimed.get(each)
-        if owner is not None and each[0] in wishes[owner].topics and len(shares[owner]) < most:
-            shares[owner].append(each)
+        if owner is not None and each[0] in subscriptions[owner].topics and len(assignments[owner]) < most:
+            assignments[owner].append(each)
         else:
             left.append(each)
     for each in left:
-        readers = [member for member, wish in wishes.items() if each[0] in wish.topics]
-        shares[min(readers, key=lambda member: (len(shares[member]), member))].append(each)
-    return shares
+        readers = [member for member, subscription in subscriptions.items() if each[0] in subscription.topics]
+        assignments[min(readers, key=lambda member: (len(assignments[member]), member))].append(each)
+    return assignments
 
 
 RANGE = "range"

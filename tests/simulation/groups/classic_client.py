@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reading_client import BACKOFF_MS, ELSEWHERE, Held, ReadingClient
 
-from groups.classic_assignors import COOPERATIVE, Partition, Wish, share_out
+from groups.classic_assignors import COOPERATIVE, MemberSubscription, Partition, assign
 from moldau.base.errors import ErrorCode
 from moldau.wire.apis import ApiKey
 from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 HEARTBEAT_MS = 3_000
 SESSION_MS = 10_000
-LOOK_MS = 5_000
+CHECK_TOPICS_MS = 5_000
 POLL_MS = 1_500
 """How long a member may take to notice that it has to rejoin."""
 JOIN_SLACK_MS = 5_000
-SAYS_PROTOCOL_FROM = 5
+PROTOCOL_FIELDS_FROM = 5
 LEAVE_SEVERAL_FROM = 3
 
 
@@ -61,11 +61,11 @@ class ClassicClient(ReadingClient):
             ApiKey.LEAVE_GROUP: 5 if instance_id else self.rng.randint(0, 5),
         }
         self._subscription_version = self.rng.randint(1, 3)
-        self._wished: frozenset[str] = frozenset()
+        self._subscribed_topics: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
         """The partition counts of the group's topics at the leader's last assignment."""
         self.later(self.rng.randint(1, 2_000), self.join)
-        self.later(LOOK_MS, self._look)
+        self.later(CHECK_TOPICS_MS, self._check_topics)
 
     # --- hooks of the base class ----------------------------------------------------------------------------------
 
@@ -160,17 +160,17 @@ class ClassicClient(ReadingClient):
             self.protocol = response.protocol_name
             self.is_leader = response.leader == self.member_id
             self.turn += 1
-            self._sync(self._shares(response) if self.is_leader else {}, response.skip_assignment)
+            self._sync(self._assignments(response) if self.is_leader else {}, response.skip_assignment)
         else:
             self._again(code, self.join)
 
-    def _shares(self, response: Any) -> dict[str, list[Partition]]:
-        wishes = {each.member_id: _wish(each.metadata) for each in response.members}
-        self._wished = frozenset().union(*(wish.topics for wish in wishes.values()))
-        self._counts = self._partition_counts(self._wished)
+    def _assignments(self, response: Any) -> dict[str, list[Partition]]:
+        subscriptions = {each.member_id: _member_subscription(each.metadata) for each in response.members}
+        self._subscribed_topics = frozenset().union(*(subscription.topics for subscription in subscriptions.values()))
+        self._counts = self._partition_counts(self._subscribed_topics)
         if response.skip_assignment:
             return {}
-        return share_out(self.protocol, wishes, self._counts)
+        return assign(self.protocol, subscriptions, self._counts)
 
     def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         existing = self.world.image.topics
@@ -178,13 +178,13 @@ class ClassicClient(ReadingClient):
 
     # --- sync -----------------------------------------------------------------------------------------------------
 
-    def _sync(self, shares: dict[str, list[Partition]], skip_assignment: bool) -> None:
+    def _sync(self, assignments: dict[str, list[Partition]], skip_assignment: bool) -> None:
         message = [
             SyncGroupRequestAssignment(member_id, _assignment(found, self._subscription_version))
-            for member_id, found in shares.items()
+            for member_id, found in assignments.items()
         ]
         version = self.version_of[ApiKey.SYNC_GROUP]
-        protocol = ("consumer", self.protocol) if version >= SAYS_PROTOCOL_FROM else (None, None)
+        protocol = ("consumer", self.protocol) if version >= PROTOCOL_FIELDS_FROM else (None, None)
         request = SyncGroupRequest(self.group_id, self.generation, self.member_id, self.instance_id, *protocol, message)
         timeout_ms = self.rebalance_timeout_ms + JOIN_SLACK_MS
         self.in_turn(
@@ -224,9 +224,9 @@ class ClassicClient(ReadingClient):
 
     def _heartbeat(self) -> None:
         request = HeartbeatRequest(self.group_id, self.generation, self.member_id, self.instance_id)
-        self.ask_in_turn(ApiKey.HEARTBEAT, self.version_of[ApiKey.HEARTBEAT], request, self._beaten)
+        self.ask_in_turn(ApiKey.HEARTBEAT, self.version_of[ApiKey.HEARTBEAT], request, self._on_heartbeat_response)
 
-    def _beaten(self, response: Any) -> None:
+    def _on_heartbeat_response(self, response: Any) -> None:
         code = None if response is None else ErrorCode(response.error_code)
         if code is ErrorCode.NONE:
             self.in_turn(HEARTBEAT_MS, self._heartbeat)
@@ -235,11 +235,11 @@ class ClassicClient(ReadingClient):
         else:
             self._again(code, self._heartbeat)
 
-    def _look(self) -> None:
+    def _check_topics(self) -> None:
         """As the leader, rejoin if the topics have changed, so that partitions are assigned again."""
-        if self.is_stable and self.is_leader and self._counts != self._partition_counts(self._wished):
+        if self.is_stable and self.is_leader and self._counts != self._partition_counts(self._subscribed_topics):
             self._rejoin()
-        self.later(LOOK_MS, self._look)
+        self.later(CHECK_TOPICS_MS, self._check_topics)
 
     def _again(self, code: ErrorCode | None, what: Callable[[], None]) -> None:
         """Retry after no response or a moved coordinator; any other error changes the membership."""
@@ -264,10 +264,10 @@ class ClassicClient(ReadingClient):
         self.in_turn(self.rng.randint(1, BACKOFF_MS), self.join)
 
 
-def _wish(metadata: bytes) -> Wish:
+def _member_subscription(metadata: bytes) -> MemberSubscription:
     message, _ = read(Subscription, metadata)
     owned = frozenset((topic.topic, index) for topic in message.owned_partitions for index in topic.partitions)
-    return Wish(frozenset(message.topics), owned, message.generation_id)
+    return MemberSubscription(frozenset(message.topics), owned, message.generation_id)
 
 
 def _assignment(partitions: list[Partition], version: int) -> bytes:

@@ -51,8 +51,8 @@ class ConsumerClient(ReadingClient):
         self.interval_ms = 1_000
         self._target: frozenset[Held] | None = None
         """Assigned partitions that it does not own yet."""
-        self._must_say_all = True
-        self._must_say_owned = True
+        self._must_send_all = True
+        self._must_send_owned = True
         self._is_asking = False
         self._beats = 0
         self._unreleased = 0
@@ -66,7 +66,7 @@ class ConsumerClient(ReadingClient):
 
     @property
     def is_settled(self) -> bool:
-        return self.member_epoch > 0 and self._target is None and not self._must_say_owned
+        return self.member_epoch > 0 and self._target is None and not self._must_send_owned
 
     def commit_version(self) -> int:
         return self.rng.randint(9, 10)
@@ -81,7 +81,7 @@ class ConsumerClient(ReadingClient):
         self.topics = frozenset(topics)
         if self.pattern:
             self.pattern = self.world.pattern()
-        self._must_say_all = True
+        self._must_send_all = True
 
     def leave(self, for_a_while: bool = False) -> None:
         request = ConsumerGroupHeartbeatRequest(self.group_id, self.member_id, LEAVE, self.instance_id)
@@ -98,8 +98,8 @@ class ConsumerClient(ReadingClient):
         if self._is_asking:
             return
         self._is_asking = True
-        is_full = self._must_say_all or self.member_epoch == JOIN
-        owned = self._owned() if is_full or self._must_say_owned else None
+        is_full = self._must_send_all or self.member_epoch == JOIN
+        owned = self._owned() if is_full or self._must_send_owned else None
         request = ConsumerGroupHeartbeatRequest(
             self.group_id, self.member_id, self.member_epoch, self.instance_id, topic_partitions=owned
         )
@@ -108,19 +108,19 @@ class ConsumerClient(ReadingClient):
             request.subscribed_topic_names = sorted(self.topics)
             request.subscribed_topic_regex = self.pattern if self.version else None
             request.server_assignor = self.assignor
-        self._must_say_all = False
+        self._must_send_all = False
         if self._target is None:
-            self._must_say_owned = False
-        self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, self.version, request, self._beaten)
+            self._must_send_owned = False
+        self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, self.version, request, self._on_heartbeat_response)
 
     def _owned(self) -> list[RequestTopicPartitions]:
         return [RequestTopicPartitions(topic_id, found) for topic_id, found in self._by_topic(self.positions).items()]
 
-    def _beaten(self, response: Any) -> None:
+    def _on_heartbeat_response(self, response: Any) -> None:
         self._is_asking = False
         code = None if response is None else ErrorCode(response.error_code)
         if code is ErrorCode.NONE:
-            self._told(response)
+            self._on_success(response)
         elif code in LOST:
             self._rejoin(code)
         elif code is ErrorCode.FENCED_INSTANCE_ID:
@@ -130,7 +130,7 @@ class ConsumerClient(ReadingClient):
             self._wait_for_instance()
         else:
             # No response, or a retriable error: the coordinator may not have got the request.
-            self._must_say_all = self._must_say_owned = True
+            self._must_send_all = self._must_send_owned = True
             self._beat_after(BACKOFF_MS)
 
     def _wait_for_instance(self) -> None:
@@ -146,7 +146,7 @@ class ConsumerClient(ReadingClient):
         beat = self._beats
         self.later(delay_ms, lambda: self.heartbeat() if self._beats == beat else None)
 
-    def _told(self, response: Any) -> None:
+    def _on_success(self, response: Any) -> None:
         self.member_id, self.member_epoch = response.member_id, response.member_epoch
         self.interval_ms = response.heartbeat_interval_ms
         if response.assignment is not None:
@@ -157,8 +157,8 @@ class ConsumerClient(ReadingClient):
                     for index in topic.partitions
                 )
             )
-        must_say = (self._must_say_owned and self._target is None) or self._must_say_all
-        self._beat_after(1 if must_say else self.interval_ms)
+        must_send = (self._must_send_owned and self._target is None) or self._must_send_all
+        self._beat_after(1 if must_send else self.interval_ms)
 
     def _rejoin(self, code: ErrorCode) -> None:
         self.world.ledger.refused(self, code)
@@ -166,7 +166,7 @@ class ConsumerClient(ReadingClient):
         self._target = None
         self.release_all()
         self.member_epoch = JOIN
-        self._must_say_all = self._must_say_owned = True
+        self._must_send_all = self._must_send_owned = True
         self._beat_after(self.rng.randint(1, BACKOFF_MS))
 
     # --- reconciliation -------------------------------------------------------------------------------------------
@@ -199,5 +199,5 @@ class ConsumerClient(ReadingClient):
         self.release(self.positions.keys() - target)
         self.take(target)
         if has_changed:
-            self._must_say_owned = True
+            self._must_send_owned = True
             self._beat_after(1)

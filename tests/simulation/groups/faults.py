@@ -25,7 +25,7 @@ ALL_GAP_MS = 2_000
 HOUR_MS = 3_600_000
 FLUSH_MS = 20
 SLOW_FLUSH_MS = 2_500
-LAST_BLOW_MS = 1_500
+LAST_FAULT_MS = 1_500
 
 
 class Faults:
@@ -41,7 +41,7 @@ class Faults:
         """Until then any client may have missed a deadline."""
         self.is_over = False
         self._fault_weights: dict[Callable[[], None], int] = {
-            **world.population.of_all,
+            **world.population.other_actions,
             self._lose_messages: 2,
             self._jump: 1,
             self._slow_disk: 1,
@@ -62,7 +62,7 @@ class Faults:
 
     def _disturb_a_client(self) -> None:
         if not self.is_over:
-            self._one_of(self._world.population.of_clients)()
+            self._one_of(self._world.population.client_actions)()
             gap_ms = self._rng.expovariate(1) * CLIENT_GAP_MS / max(len(self._world.clients), 1)
             self._later(1 + int(gap_ms), self._disturb_a_client)
 
@@ -91,15 +91,15 @@ class Faults:
                 client.stalled_until_ms = world.elapsed_ms
         world.start_process()
         if world.process is not None and any(log.fault is not None for log in world.process.store):
-            self.kill("a log that refuses is opened anew")
-        world.population.decimate()
-        self._later(LAST_BLOW_MS, self._last_blow)
+            self.kill("a log that refuses writes is opened again")
+        world.population.remove_some_members()
+        self._later(LAST_FAULT_MS, self._inject_last_fault)
 
-    def _last_blow(self) -> None:
+    def _inject_last_fault(self) -> None:
         """Let the log refuse writes once more while the remaining members rejoin."""
         self.count("the disk is full")
         self._world.files.bytes_left = 0
-        self._later(LAST_BLOW_MS, self._heal)
+        self._later(LAST_FAULT_MS, self._heal)
 
     def count(self, what: str, about: str = "") -> None:
         self.counts[what] += 1
@@ -138,12 +138,12 @@ class Faults:
         self._later(self._rng.randint(500, 6_000), self._heal)
 
     def _failing_sync(self) -> None:
-        self.count("the disk does not sync")
+        self.count("the disk fails to sync")
         self._world.files.sync_fails = True
         self._later(self._rng.randint(100, 2_000), self._heal)
 
     def _short_writes(self) -> None:
-        self.count("writes come out short")
+        self.count("the disk writes only a part")
         self._world.files.write_bytes_max = self._rng.randint(16, 200)
         self._later(self._rng.randint(1_000, 10_000), self._heal)
 
@@ -157,8 +157,8 @@ class Faults:
 
     def _crash_process(self) -> None:
         if self._world.process is not None:
-            self.count("the process dies")
-            self.kill("by chance")
+            self.count("the process is killed")
+            self.kill("a random fault")
 
     def kill(self, why: str) -> None:
         """Kill the process, but not the machine: everything written is still there."""
@@ -168,7 +168,7 @@ class Faults:
         world.audit.catch_up()
         # Between two iterations of the loop, so that every decision is written.
         self.left = {index: machine for index, shard, machine in world.process.shards() if shard.is_ready}
-        self._bury(why)
+        self._note_end_of_process(why)
         world.end_process()
         world.files = self.reopened()
         self._later(self._rng.randint(10, 3_000), world.start_process)
@@ -194,15 +194,15 @@ class Faults:
         self.count("power is lost", when)
         world = self._world
         if world.process is not None:
-            self._bury("power is lost")
+            self._note_end_of_process("power is lost")
         world.end_process()
         world.files = world.files.crash(self._rng)
         self.left = {}
         self._later(self._rng.randint(10, 3_000), world.start_process)
 
-    def _bury(self, why: str) -> None:
+    def _note_end_of_process(self, why: str) -> None:
         world = self._world
         assert world.process is not None
         world.audit.catch_up()
         self.promised = world.audit.promised()
-        world.trace(f"process {world.starts} is gone: {why}")
+        world.trace(f"process {world.starts} has ended: {why}")

@@ -62,7 +62,7 @@ class Ledger:
         self.resets: set[tuple[Place, int]] = set()
         self._generations: dict[tuple[Any, ...], tuple[str, str | None]] = {}
         self._ids: dict[tuple[Any, ...], str] = {}
-        self._shares: dict[tuple[Any, ...], dict[tuple[str, int], str]] = {}
+        self._assignments: dict[tuple[Any, ...], dict[tuple[str, int], str]] = {}
         self._given: dict[tuple[Any, ...], bytes] = {}
         self.unsure: dict[str, int] = {}
         """Groups that are being deleted, or whose offsets are."""
@@ -119,7 +119,7 @@ class Ledger:
     def refused(self, client: ReadingClient, code: ErrorCode) -> None:
         """Check that no member is removed that met all its deadlines."""
         world = self._world
-        world.trace(f"{client.name} is told {code.name}")
+        world.trace(f"{client.name} gets {code.name}")
         if code is E.FENCED_INSTANCE_ID or client.excused_until_ms > world.elapsed_ms:
             return
         if world.population.has_twin(client):
@@ -129,7 +129,7 @@ class Ledger:
         if world.faults.excused_until_ms > world.elapsed_ms or world.process is None:
             return
         if self._served_by.get(client.name) == world.incarnation(client.group_id):
-            world.violated(f"{client.name} of {client.group_id} is told {code.name} although it did nothing wrong")
+            world.violated(f"{client.name} of {client.group_id} gets {code.name} although it met all its deadlines")
 
     # --- responses ------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Ledger:
         wrong = codes - ALLOWED[call.api] - ELSEWHERE - {E.NONE}
         if wrong:
             names = ", ".join(sorted(code.name for code in wrong))
-            world.violated(f"{call.sender}: {ApiKey(call.api).name} is answered {names}: {call.request}")
+            world.violated(f"{call.sender}: {ApiKey(call.api).name} gets {names}: {call.request}")
         if (
             codes & STATIC
             and getattr(call.request, "group_instance_id", None) is None
@@ -163,7 +163,7 @@ class Ledger:
                 and not any(each.group_instance_id for each in getattr(call.request, "members", ()))
             )
         ):
-            world.violated(f"{call.sender} has no instance id, but {codes} is what it is told")
+            world.violated(f"{call.sender} has no instance id, but gets {codes}")
         world.trace_answer(call, codes, response)
         if codes <= {E.NONE, E.REBALANCE_IN_PROGRESS}:
             self._served_by[call.sender] = world.incarnation(getattr(call.request, "group_id", ""))
@@ -172,7 +172,7 @@ class Ledger:
             judge(call, response)
 
     def unanswered(self, call: Call) -> None:
-        """Note a request without a response. What it may have deleted may be gone: the log will tell."""
+        """Note a request without a response. What it asked to delete may be deleted: the log will show it."""
         if call.api == ApiKey.OFFSET_COMMIT and call.request.generation_id_or_member_epoch < 0:
             for place, partition in call.noted.items():
                 if place in self.floors:
@@ -182,7 +182,7 @@ class Ledger:
         if response.error_code:
             is_right = call.version >= 4 and not call.request.member_id and call.request.group_instance_id is None
             if response.error_code == E.MEMBER_ID_REQUIRED and not is_right:
-                self._world.violated(f"{call.sender} must come back with a member id although it need not have one")
+                self._world.violated(f"{call.sender} gets MEMBER_ID_REQUIRED although its request needs no member id")
             return
         group_id = call.request.group_id
         if not response.leader:
@@ -193,10 +193,10 @@ class Ledger:
             self._world.audit.deletions(group_id),
             response.generation_id,
         )
-        said = (_identity(response.leader), response.protocol_name)
-        known = self._generations.setdefault(key, said)
-        if known != said:
-            self._world.violated(f"{group_id}: generation {key[-1]} has leader and protocol {known} and {said}")
+        shown = (_identity(response.leader), response.protocol_name)
+        known = self._generations.setdefault(key, shown)
+        if known != shown:
+            self._world.violated(f"{group_id}: generation {key[-1]} has leader and protocol {known} and {shown}")
         owner = self._ids.setdefault((*key, response.member_id), call.sender)
         if owner != call.sender:
             self._world.violated(f"{group_id}: member id {response.member_id} is both {owner}'s and {call.sender}'s")
@@ -208,14 +208,15 @@ class Ledger:
         key = (request.group_id, self._world.audit.deletions(request.group_id), request.generation_id)
         who = request.group_instance_id or request.member_id
         if self._given.setdefault((*key, who), response.assignment) != response.assignment:
-            self._world.violated(f"{request.group_id}: {who} has two shares of generation {request.generation_id}")
-        shares = self._shares.setdefault(key, {})
+            self._world.violated(f"{request.group_id}: {who} has two assignments in generation {request.generation_id}")
+        assignments = self._assignments.setdefault(key, {})
         for topic in read(Assignment, response.assignment)[0].assigned_partitions if response.assignment else ():
             for index in topic.partitions:
-                owner = shares.setdefault((topic.topic, index), who)
+                owner = assignments.setdefault((topic.topic, index), who)
                 if owner != who:
                     self._world.violated(
-                        f"{request.group_id}: {topic.topic}-{index} is {owner}'s and {who}'s in {request.generation_id}"
+                        f"{request.group_id}: {topic.topic}-{index} is assigned to {owner} and {who} in "
+                        f"generation {request.generation_id}"
                     )
 
     # --- offsets --------------------------------------------------------------------------------------------------
@@ -237,7 +238,9 @@ class Ledger:
             offset = call.noted[place].committed_offset
             floor = self.floors.get(place, -1)
             if offset < floor and not is_reset:
-                self._world.violated(f"{call.sender} commits {offset} of {self.shown(place)}, which is at {floor}")
+                self._world.violated(
+                    f"{call.sender} commits {offset} of {self.shown(place)} below the committed {floor}"
+                )
             self.floors[place] = offset
 
     def _fetched(self, call: Call, response: Any) -> None:
@@ -254,7 +257,7 @@ class Ledger:
         floor, ceiling = self.floors.get(place, -1), self.ceilings.get(place, -1)
         if not floor <= offset <= ceiling:
             self._world.violated(
-                f"{by} finds {self.shown(place)} at {offset}; {floor} was acknowledged, {ceiling} was sent at most"
+                f"{by} fetches {offset} for {self.shown(place)}; {floor} was acknowledged, at most {ceiling} was sent"
             )
         if offset >= 0:
             self.floors[place] = offset

@@ -105,7 +105,7 @@ class NoPeers:
     """A single node has no peers."""
 
     def to(self, host: str, port: int, purpose: str) -> Peer:
-        raise AssertionError(f"{host}:{port} was to be asked for {purpose}")
+        raise AssertionError(f"{host}:{port} was asked for {purpose}")
 
 
 class Process:
@@ -161,13 +161,13 @@ class Process:
     def start(self) -> None:
         """Start as the node does: everything that was loaded is on disk before any client is served."""
         serving = self.assembly.start(self.assembly.settings.advertised_listeners)
-        self._go_on_until(lambda: serving.done)
+        self._run_until(lambda: serving.done)
         made = self.groups.topic.create_if_missing()
-        made.then(_expect_made)
-        self._go_on_until(lambda: made.done)
+        made.then(_expect_created)
+        self._run_until(lambda: made.done)
         self.flusher.is_starting = False
 
-    def _go_on_until(self, is_done: Callable[[], bool]) -> None:
+    def _run_until(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
             self.flusher.flush()
             moved = self._timers.run_soon()
@@ -196,8 +196,8 @@ class Process:
         return [each for each in found if each is not None]
 
 
-def _expect_made(code: ErrorCode) -> None:
-    assert code is ErrorCode.NONE, f"the offsets topic cannot be made: {code!r}"
+def _expect_created(code: ErrorCode) -> None:
+    assert code is ErrorCode.NONE, f"the offsets topic cannot be created: {code!r}"
 
 
 def _at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:

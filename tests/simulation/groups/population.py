@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from groups.world import World
 
 PARTITIONS_MAX = 8
-REBORN_AFTER_MS = 30_000
+RECREATE_AFTER_MS = 30_000
 """A topic's name is not used again before everything about the old topic is over."""
 STATIC_SHARE = 0.2
 
@@ -49,7 +49,7 @@ class SomeGroup:
     group_id: str
     kind: str
     """`classic`, `consumer`, or `mixed`: then each client uses one of the two protocols."""
-    ways: tuple[str, ...]
+    assignors: tuple[str, ...]
     """The assignors that classic members support."""
 
 
@@ -57,16 +57,17 @@ class Population:
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world
         self._rng = rng
-        self._gone_ms: dict[str, int] = {}
+        self._deleted_ms: dict[str, int] = {}
         self._instances: dict[str, list[str]] = {}
         """The subscriptions of the static clients."""
         self._names = 0
-        ways = [(RANGE, ROUND_ROBIN), (RANGE,), (COOPERATIVE,)]
+        assignors = [(RANGE, ROUND_ROBIN), (RANGE,), (COOPERATIVE,)]
         kinds = ["classic", "classic", "consumer", "consumer", *(["mixed"] if world.has_mixed_groups else [])]
         self.groups = [
-            SomeGroup(f"group-{number}", rng.choice(kinds), rng.choice(ways)) for number in range(world.size.groups)
+            SomeGroup(f"group-{number}", rng.choice(kinds), rng.choice(assignors))
+            for number in range(world.size.groups)
         ]
-        self.of_clients: dict[Callable[[], None], int] = {
+        self.client_actions: dict[Callable[[], None], int] = {
             self._join: 14,
             self._leave: 6,
             self._stall: 9,
@@ -74,7 +75,7 @@ class Population:
             self._resubscribe: 5,
             self._twin: 2,
         }
-        self.of_all: dict[Callable[[], None], int] = {self._topic: 6, self._admin: 5}
+        self.other_actions: dict[Callable[[], None], int] = {self._topic: 6, self._admin: 5}
 
     def settle(self) -> None:
         """Create the first clients."""
@@ -101,9 +102,9 @@ class Population:
             topics = self._instances.setdefault(instance_id, topics)
         timeout_ms = rng.choice([8_000, 15_000, 25_000])
         if kind == "classic":
-            ways = list(group.ways)
-            rng.shuffle(ways)
-            ClassicClient(world, name, group.group_id, topics, instance_id, ways, timeout_ms)
+            assignors = list(group.assignors)
+            rng.shuffle(assignors)
+            ClassicClient(world, name, group.group_id, topics, instance_id, assignors, timeout_ms)
         else:
             pattern = world.pattern() if rng.random() < 0.3 else ""
             named = [] if pattern and rng.random() < 0.5 else topics
@@ -175,7 +176,7 @@ class Population:
             other is not client and other.instance_id == client.instance_id for other in self._world.clients.values()
         )
 
-    def decimate(self) -> None:
+    def remove_some_members(self) -> None:
         """In each group, some members leave or die at once; of two members with one instance id, one is kept, so that
         they do not fence each other for ever."""
         dying = {group.group_id for group in self.groups if self._rng.random() < 0.5}
@@ -191,7 +192,7 @@ class Population:
         client = self._some_client()
         # A static member that came back meanwhile would get the assignment of the old subscription.
         if client is not None and client.instance_id is None:
-            self._world.faults.count("a client subscribes anew", client.name)
+            self._world.faults.count("a client changes its subscription", client.name)
             topics = self._some_topics()
             client.act(lambda: client.subscribe(topics))
 
@@ -199,7 +200,7 @@ class Population:
         """Start a second client with the same instance id, while the first still runs."""
         client = self._some_client()
         if client is not None and client.instance_id is not None:
-            self._world.faults.count("a static client has a twin", client.name)
+            self._world.faults.count("a second client uses the same instance id", client.name)
             self._spawn(self._group_of(client), client.instance_id)
 
     # --- topics ---------------------------------------------------------------------------------------------------
@@ -208,10 +209,10 @@ class Population:
         name = f"topic-{self._rng.randrange(self._world.size.topics)}"
         topic = self._world.image.topics.get(name)
         if topic is None:
-            gone_ms = self._gone_ms.get(name, -REBORN_AFTER_MS)
+            deleted_ms = self._deleted_ms.get(name, -RECREATE_AFTER_MS)
             is_held = any(self._world.topic_names[held.topic_id] == name for _, held in self._world.ledger.holders)
-            if not is_held and self._world.elapsed_ms - gone_ms >= REBORN_AFTER_MS:
-                self._world.faults.count("a topic is made", name)
+            if not is_held and self._world.elapsed_ms - deleted_ms >= RECREATE_AFTER_MS:
+                self._world.faults.count("a topic is created", name)
                 self._create(name)
         elif len(topic.partitions) < PARTITIONS_MAX and self._rng.random() < 0.6:
             self._world.faults.count("a topic grows", name)
@@ -219,7 +220,7 @@ class Population:
             self._administer(lambda admin: admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest([grown])))
         else:
             self._world.faults.count("a topic is deleted", name)
-            self._gone_ms[name] = self._world.elapsed_ms
+            self._deleted_ms[name] = self._world.elapsed_ms
             self._administer(lambda admin: admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
 
     def _create(self, name: str) -> None:
@@ -239,11 +240,11 @@ class Population:
 
     def _admin(self) -> None:
         group_id = self._rng.choice(self.groups).group_id
-        what = self._rng.choice([self._delete_group, self._delete_offsets, self._reset_offsets, self._look])
+        what = self._rng.choice([self._delete_group, self._delete_offsets, self._reset_offsets, self._describe_groups])
         what(group_id)
 
-    def _look(self, group_id: str) -> None:
-        self._world.faults.count("groups are looked at", group_id)
+    def _describe_groups(self, group_id: str) -> None:
+        self._world.faults.count("groups are listed and described", group_id)
         self._ask(ApiKey.LIST_GROUPS, self._rng.randint(0, 5), ListGroupsRequest())
         self._ask(ApiKey.DESCRIBE_GROUPS, self._rng.randint(0, 6), DescribeGroupsRequest([group_id]))
         self._ask(ApiKey.CONSUMER_GROUP_DESCRIBE, self._rng.randint(0, 1), ConsumerGroupDescribeRequest([group_id]))
@@ -252,7 +253,7 @@ class Population:
         self._world.network.ask("admin", api, version, request, REQUEST_TIMEOUT_MS, lambda response: None)
 
     def _delete_group(self, group_id: str) -> None:
-        self._world.faults.count("a group is to be deleted", group_id)
+        self._world.faults.count("a group deletion is requested", group_id)
         self._ask(ApiKey.DELETE_GROUPS, self._rng.randint(0, 2), DeleteGroupsRequest([group_id]))
 
     def _some_partition(self) -> tuple[str, Held] | None:
@@ -265,7 +266,7 @@ class Population:
     def _delete_offsets(self, group_id: str) -> None:
         found = self._some_partition()
         if found is not None:
-            self._world.faults.count("an offset is to be deleted", group_id)
+            self._world.faults.count("an offset deletion is requested", group_id)
             partitions = [OffsetDeleteRequestPartition(found[1].partition)]
             topics = [OffsetDeleteRequestTopic(found[0], partitions)]
             self._ask(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id, topics))
@@ -274,7 +275,7 @@ class Population:
         """Reset an offset without being a member; only an empty group allows it."""
         found = self._some_partition()
         if found is not None:
-            self._world.faults.count("an offset is to be reset", group_id)
+            self._world.faults.count("an offset reset is requested", group_id)
             partitions = [OffsetCommitRequestPartition(found[1].partition, self._rng.randint(0, 20))]
             topics = [OffsetCommitRequestTopic(found[1].topic_id, "", partitions)]
             self._ask(ApiKey.OFFSET_COMMIT, 10, OffsetCommitRequest(group_id, topics=topics))

@@ -1,8 +1,8 @@
 """A broker, its clients and the faults, from one seed and in virtual time.
 
 A run has two parts. First, random faults of clients, topics, network, clock, disk and process are injected. Then all
-faults end, and within bounded time every group must be stable: each subscribed partition has one owner, and reading
-goes on.
+faults end, and within bounded time every group must be stable: each subscribed partition has one owner, and its members
+make progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from reading_client import Held, ReadingClient
 
 from groups.audit import Audit, differences, replayed
-from groups.faults import FLUSH_MS, LAST_BLOW_MS, Faults
+from groups.faults import FLUSH_MS, LAST_FAULT_MS, Faults
 from groups.ledger import Ledger
 from groups.network import Call, Network
 from groups.node import Process
@@ -33,9 +33,9 @@ from moldau.testing.files import MemoryFiles, PowerLoss
 from moldau.wire.apis import ApiKey
 
 STEP_MS = 100
-PEACE_MS = 100_000
+RECOVERY_MAX_MS = 100_000
 """Several times longer than any session without heartbeats and any rebalance can last."""
-PROGRESS_MS = 60_000
+PROGRESS_MAX_MS = 60_000
 PARKED_MAX_MS = 40_000
 """A little more than the longest rebalance timeout and the delay of the first rebalance."""
 ANSWER_MAX_MS = 20_000
@@ -80,8 +80,8 @@ class Report:
     def shown(reports: Sequence[Report]) -> str:
         """Sum up all reports in one line."""
         return (
-            f"{sum(each.members for each in reports):,} members, {sum(each.answers for each in reports):,} answers, "
-            f"{sum(each.records for each in reports):,} records judged"
+            f"{sum(each.members for each in reports):,} members, {sum(each.answers for each in reports):,} responses, "
+            f"{sum(each.records for each in reports):,} records checked"
         )
 
 
@@ -139,12 +139,12 @@ class World:
         if self.violation is None:
             self.violation = what
             self.trace(f"VIOLATION {what}")
-            self._told = list(self.tail)
+            self._events_before_violation = list(self.tail)
 
     def fail(self) -> None:
         if self.violation is not None:
-            lines = "\n".join(self._told)
-            raise Violation(f"{self.violation}\n--- what went before\n{lines}")
+            lines = "\n".join(self._events_before_violation)
+            raise Violation(f"{self.violation}\n--- the last events before it\n{lines}")
 
     def how_to_replay(self) -> str:
         return (
@@ -192,7 +192,7 @@ class World:
         assert self.process is not None
         for index, shard, machine in self.process.shards():
             if index in left and shard.is_ready:
-                self._compare(left[index], machine, "after the process died")
+                self._compare(left[index], machine, "after the process was killed")
 
     def _follow(self, image: MetadataImage, changes: Any) -> None:
         self.image = image
@@ -204,7 +204,7 @@ class World:
 
     def _disk_failed(self, fault: StorageFault) -> None:
         self.trace(f"the node stops: {fault}")
-        self.faults.kill("the disk fails it")
+        self.faults.kill("its disk failed")
 
     def group(self, group_id: str) -> Group | None:
         """Return the group as the coordinator has it, or None while there is no coordinator."""
@@ -252,10 +252,10 @@ class World:
         self.faults.begin()
         self._let_pass(self.size.chaos_ms)
         self.faults.end()
-        self._let_pass(3 * LAST_BLOW_MS)
-        self._until(PEACE_MS, self._is_at_peace, "not every group is at peace")
+        self._let_pass(3 * LAST_FAULT_MS)
+        self._until(RECOVERY_MAX_MS, self._why_not_stable, "not every group is stable")
         floors = dict(self.ledger.floors)
-        self._until(PROGRESS_MS, lambda: self._has_gone_on(floors), "not every partition is read on")
+        self._until(PROGRESS_MAX_MS, lambda: self._why_no_progress(floors), "not every partition makes progress")
         self.check_replay(is_compacted=False)
         self.check_replay(is_compacted=True)
         self._check_leftovers()
@@ -276,14 +276,14 @@ class World:
             try:
                 self.timers.advance(STEP_MS)
             except PowerLoss:
-                self.faults.lose_power("in the middle of a write")
+                self.faults.lose_power("during a write")
             self.audit.catch_up()
             self._check_parked()
             self.fail()
 
-    def _until(self, limit_ms: int, is_so: Any, otherwise: str) -> None:
+    def _until(self, limit_ms: int, why_not: Any, otherwise: str) -> None:
         end_ms = self.elapsed_ms + limit_ms
-        while why := is_so():
+        while why := why_not():
             if self.elapsed_ms >= end_ms:
                 self.violated(f"{otherwise} within {limit_ms} ms: {why}")
                 self.fail()
@@ -331,7 +331,7 @@ class World:
                     wanted.setdefault((client.group_id, Held(topic.id, index)), set()).add(client.name)
         return wanted
 
-    def _is_at_peace(self) -> str:
+    def _why_not_stable(self) -> str:
         """Return why the groups are not stable; "" if they are."""
         if self.process is None:
             return "the broker is down"
@@ -351,7 +351,7 @@ class World:
                 return f"{self.shown(held)} of {group_id} is held by {sorted(found)} and wanted by nobody"
         return ""
 
-    def _has_gone_on(self, floors: dict[Any, int]) -> str:
+    def _why_no_progress(self, floors: dict[Any, int]) -> str:
         for group_id, held in self._wanted():
             place = (group_id, *held)
             if self.ledger.floors.get(place, -1) <= floors.get(place, -1):

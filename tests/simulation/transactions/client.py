@@ -81,14 +81,14 @@ class TransactionalClient(ClusterClient):
     # --- scripts --------------------------------------------------------------------------------------------------
 
     def play(self, script: Script[None]) -> None:
-        def go_on(value: Any = None) -> None:
+        def resume(value: Any = None) -> None:
             try:
                 request = script.send(value)
             except StopIteration:
                 return
-            request(go_on)
+            request(resume)
 
-        go_on()
+        resume()
 
     def pause(self, delay_ms: int) -> Ask:
         return lambda then: self.later(delay_ms, lambda: then(None))
@@ -122,9 +122,9 @@ class TransactionalClient(ClusterClient):
         for topic in response.topics:
             if topic.error_code == ErrorCode.NONE:
                 self._learn(topic)
-            elif self.world.may_go(topic.name):
+            elif self.world.may_be_deleted(topic.name):
                 self._forget(topic.name)
-        lasting = [topic for topic in response.topics if not self.world.may_go(topic.name)]
+        lasting = [topic for topic in response.topics if not self.world.may_be_deleted(topic.name)]
         is_whole = all(topic.error_code == ErrorCode.NONE for topic in lasting)
         if not is_whole or any(leader.node_id not in self.brokers for leader in self.routes.values()):
             self.retry(self.refresh)
@@ -136,7 +136,7 @@ class TransactionalClient(ClusterClient):
     def _learn(self, topic: Any) -> None:
         known_id = self._topic_ids.setdefault(topic.name, topic.topic_id)
         if topic.topic_id != known_id:
-            if not self.world.audit.was_made_later(topic.topic_id, known_id):
+            if not self.world.audit.was_created_later(topic.topic_id, known_id):
                 return  # from a broker that does not know yet that the topic was deleted
             self._topic_ids[topic.name] = topic.topic_id
             self._forget(topic.name)
@@ -171,7 +171,7 @@ class TransactionalClient(ClusterClient):
     def _found_coordinator(self, kind: int, key: str, reply: FindCoordinatorResponse | KafkaError) -> None:
         code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.coordinators[0].error_code)
         if isinstance(reply, KafkaError) or code is not ErrorCode.NONE:
-            self.judge(code, f"looks for the coordinator of {key}", LOST | EARLY)
+            self.judge(code, f"finds the coordinator of {key}", LOST | EARLY)
             return
         found = reply.coordinators[0]
         self._coordinators[kind, key] = found.node_id

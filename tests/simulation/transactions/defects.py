@@ -180,7 +180,7 @@ def the_first_record_of_a_key_is_kept(patch: Patch) -> None:
 
     def replacement(self: KeyMap, keys: Any, offsets: Any) -> None:
         is_new = self.last_offsets(keys) < 0
-        original(self, keys.cut(is_new), offsets[is_new])
+        original(self, keys.select(is_new), offsets[is_new])
 
     patch.setattr(KeyMap, "put", replacement)
 
@@ -219,16 +219,16 @@ def aborted_tombstones_delete_records(patch: Patch) -> None:
 
 
 TRANSACTION_DEFECTS: dict[Defect, int] = {
-    end_txn_is_acknowledged_before_it_is_committed: 1,
+    end_txn_is_acknowledged_before_it_is_committed: 3,
     init_producer_id_leaves_the_transaction_open: 0,
     old_producers_are_not_fenced: 0,
     open_transactions_never_time_out: 0,
     a_new_coordinator_does_not_complete_decided_transactions: 0,
-    a_marker_takes_effect_before_the_in_sync_replicas_have_it: 0,
-    markers_wait_for_deleted_topics: 7,
+    a_marker_takes_effect_before_the_in_sync_replicas_have_it: 1,
+    markers_wait_for_deleted_topics: 10,
     a_deleted_topic_drops_all_markers: 10,
     a_producer_id_is_kept_after_its_last_epoch: 18,
-    a_replaced_producer_id_is_not_fenced: 11,
+    a_replaced_producer_id_is_not_fenced: 14,
     nothing_is_verified: 0,
     the_last_stable_offset_ignores_open_transactions: 0,
     the_list_of_aborted_transactions_is_empty: 0,

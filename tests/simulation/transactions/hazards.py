@@ -30,7 +30,7 @@ LOOK_MS = 20
 TOPIC_GAP_MS = 3_000
 RECORDS_GAP_MS = 1_500
 LONG_LOOKS = 3
-"""After so many checks, markers count as late."""
+"""Number of checks in a row after which markers count as late."""
 SHARE_OF_LOOKS = 0.1
 """Share of such checks at which the topic is deleted."""
 EPOCHS_LEFT_MAX = 8
@@ -47,7 +47,7 @@ class Hazards:
         self._seed = seed
 
     @contextmanager
-    def late_epochs(self) -> Iterator[None]:
+    def few_epochs_left(self) -> Iterator[None]:
         """Give new producers almost no epochs left, as if they had run for years."""
         original = initializing.create
 
@@ -69,7 +69,7 @@ def transactions_of(machine: Machine) -> Iterator[Transaction]:
             yield from each.transactions.values()
 
 
-def undecided(machine: Machine) -> str:
+def unfinished_transaction(machine: Machine) -> str:
     """Name a transaction that has not ended; return "" if all have."""
     for each in transactions_of(machine):
         if each.state is State.ONGOING or each.state in PREPARED:
@@ -111,8 +111,8 @@ class Eraser(AdminClient):
     # --- topics ---------------------------------------------------------------------------------------------------
 
     def _change_topic(self) -> None:
-        self.world.faults.count("a topic of transactions is deleted or made")
-        self.delete_or_make()
+        self.world.faults.count("a topic of transactions is created or deleted")
+        self.create_or_delete_topic()
 
     def _look(self) -> None:
         """Look for transactions that wait for markers in a topic that may be deleted."""
@@ -136,7 +136,7 @@ class Eraser(AdminClient):
                 for each in transactions_of(machine)
                 if each.state in PREPARED
                 for partition in each.partitions
-                if self.world.may_go(partition.topic) and partition.topic in self.world.image.topics
+                if self.world.may_be_deleted(partition.topic) and partition.topic in self.world.image.topics
             }
         )
 
@@ -172,4 +172,4 @@ class Eraser(AdminClient):
         if code not in TRY_AGAIN and code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             self.world.violated(f"{self.name} {what}: {code.name}")
         if code is ErrorCode.NONE and start < offset:
-            self.world.violated(f"{self.name} {what}: all is well, and {start} is the lowest")
+            self.world.violated(f"{self.name} {what}: no error, but the log start offset is {start}")

@@ -1,7 +1,7 @@
 """What transactional clients requested and what was acknowledged, and the checks of the result.
 
-All records of an acknowledged commit are readable; none of an acknowledged abort, or of a transaction that nobody asked
-to commit; all or none of a commit without a response.
+All records of an acknowledged commit are readable; none of an acknowledged abort, or of a transaction that no
+producer asked to commit; all or none of a commit without a response.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Fate(Enum):
     """The outcome of a transaction, as its producer knows it."""
 
     OPEN = "never ended by its producer"
-    DOUBTFUL = "asked to be committed, and nobody heard what came of it"
+    DOUBTFUL = "committed without a response"
     COMMITTED = "acknowledged as committed"
     ABORTED = "acknowledged as aborted"
-    REFUSED = "refused to be committed"
+    REFUSED = "refused a commit"
 
 
 @dataclass(slots=True, eq=False)
@@ -63,10 +63,8 @@ class History:
         written = self._of(value)
         if written is None:
             return
-        if not written.is_commit_asked:
-            self._complain(f"{who} is given {value!r} of {where}: it was {written.fate.value}")
-        elif written.fate in (Fate.ABORTED, Fate.REFUSED):
-            self._complain(f"{who} is given {value!r} of {where} although it was {written.fate.value}")
+        if not written.is_commit_asked or written.fate in (Fate.ABORTED, Fate.REFUSED):
+            self._complain(f"{who} reads {value!r} in {where} although its transaction was {written.fate.value}")
 
     def _of(self, value: bytes) -> Written | None:
         return self.transactions.get(value.decode().partition("/")[0])
@@ -98,7 +96,7 @@ class History:
             if part.producer_id in ids[:-1]:
                 self._complain(
                     f"{ledger.name} has {part.values[0]!r} of producer {part.producer_id} at {part.first_offset}, "
-                    f"{ids[-1]} had taken its place"
+                    f"{ids[-1]} had replaced it"
                 )
             if part.producer_id not in ids:
                 ids.append(part.producer_id)
@@ -112,11 +110,11 @@ class History:
         """Check one transaction; `values` is what must be there if it is committed."""
         committed = {where: part.values for where, part in parts.items() if part.is_committed}
         if committed and not written.is_commit_asked:
-            self._complain(f"{written.name} is committed in {sorted(committed)}: it was {written.fate.value}")
+            self._complain(f"{written.name} is committed in {sorted(committed)} although it was {written.fate.value}")
         elif written.fate is Fate.COMMITTED and committed != values:
             self._complain(f"{written.name} was {written.fate.value}, but {_missing(values, committed)}")
         elif written.fate is Fate.DOUBTFUL and committed and committed != values:
-            self._complain(f"{written.name} is torn: {_missing(values, committed)}")
+            self._complain(f"{written.name} is committed in part: {_missing(values, committed)}")
         elif written.fate in (Fate.ABORTED, Fate.REFUSED) and committed:
             self._complain(f"{written.name} is committed in {sorted(committed)} although it was {written.fate.value}")
 

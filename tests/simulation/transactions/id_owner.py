@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 CRASH_GAP_MS = 7_000
 RESTART_MS = (50, 1_500)
 ZOMBIE_SHARE = 0.4
-GONE_SHARE = 0.3
+CHANGE_ID_SHARE = 0.3
 Callback = Callable[[TransactionalProducer], None]
 Make = Callable[[str, str, Random, Callback, Callback], TransactionalProducer]
 
 
 class IdOwner:
-    """`may_change_id` says whether the next process may use another transactional id."""
+    """With `may_change_id`, the next process may use another transactional id."""
 
     def __init__(
         self, world: TransactionsWorld, transactional_id: str, rng: Random, make: Make, may_change_id: bool
@@ -35,7 +35,7 @@ class IdOwner:
         self._make = make
         self.transactional_id = transactional_id
         self.incarnations: list[TransactionalProducer] = []
-        """The live processes, the rightful one last."""
+        """The live processes; the last one may use the id."""
         self._count = 0
         self.is_over = False
         self._begin()
@@ -83,16 +83,16 @@ class IdOwner:
             return
         is_current = incarnation is self.incarnations[-1]
         if is_current and not self.is_over:
-            self._later(self._begin_if_nobody)
+            self._later(self._begin_if_all_are_replaced)
         if not (is_current and self.is_over):
-            self._bury(incarnation)
+            self._end_incarnation(incarnation)
 
-    def _begin_if_nobody(self) -> None:
+    def _begin_if_all_are_replaced(self) -> None:
         mine = [each for each in self.incarnations if each.transactional_id == self.transactional_id]
         if all(each.is_replaced for each in mine):
             self._begin()
 
-    def _bury(self, incarnation: TransactionalProducer) -> None:
+    def _end_incarnation(self, incarnation: TransactionalProducer) -> None:
         self.incarnations.remove(incarnation)
         self._world.clients.remove(incarnation)
         incarnation.process.end()
@@ -115,12 +115,12 @@ class IdOwner:
         if not self.incarnations:
             return
         if self._rng.random() < ZOMBIE_SHARE:
-            self._world.faults.count("a client is given up and lives on", self.transactional_id)
+            self._world.faults.count("a client is replaced but keeps running", self.transactional_id)
             self._begin()
             return
         self._world.faults.count("a client is killed", self.transactional_id)
-        self._bury(self.incarnations[-1])
-        if self._may_change_id and self._rng.random() < GONE_SHARE:
+        self._end_incarnation(self.incarnations[-1])
+        if self._may_change_id and self._rng.random() < CHANGE_ID_SHARE:
             # No process comes back for its open transaction.
             self._changes += 1
             self.transactional_id = f"{self._first_id}-{self._changes}"

@@ -109,7 +109,7 @@ class TransactionalLedger(Ledger):
     def _end_part(self, header: BatchHeader, batch: memoryview) -> None:
         for record in decode_records(batch, header):
             if record.offset != self.end:
-                self._complain(f"{self.name} has {record.offset} where {self.end} belongs")
+                self._complain(f"{self.name} has offset {record.offset} where {self.end} should follow")
             self.values.append(b"")
             marker = read_end_txn_marker(record)
             part = self.open.pop(header.producer_id, None)
@@ -133,16 +133,18 @@ class TransactionalLedger(Ledger):
                 is_ended = part.end_offset != NOT_ENDED and part.end_offset < high_watermark
                 if not is_ended and any(start_offset <= each < last_stable_offset for each in part.offsets):
                     self._complain(
-                        f"{who} says that {self.name} is decided up to {last_stable_offset} of {high_watermark}: a "
-                        f"transaction of producer {part.producer_id} began at {part.first_offset}, "
-                        f"its marker is at {part.end_offset}"
+                        f"{who} got last stable offset {last_stable_offset} of {self.name} with high watermark "
+                        f"{high_watermark}, but a transaction of producer {part.producer_id} began at "
+                        f"{part.first_offset} and its marker is at {part.end_offset}"
                     )
             if last_stable_offset < start_offset:
                 self._complain(
-                    f"{who} says that {self.name} is decided up to {last_stable_offset} and begins at {start_offset}"
+                    f"{who} got last stable offset {last_stable_offset} of {self.name}, its log start is {start_offset}"
                 )
             if last_stable_offset > high_watermark:
-                self._complain(f"{who} says that {self.name} is decided beyond its high watermark {high_watermark}")
+                self._complain(
+                    f"{who} got a last stable offset of {self.name} above its high watermark {high_watermark}"
+                )
 
     def last_plain_offset(self) -> int:
         """Return the offset of the last non-transactional record."""

@@ -142,13 +142,13 @@ class Processor(TransactionalProducer):
         request = OffsetFetchRequest([OffsetFetchRequestGroup(self.group_id, topics=topics)], require_stable=True)
         while True:
             node_id = yield from self.coordinator_of(GROUP, self.group_id)
-            was_rightful = self.world.coordinates(self.group_id, node_id)
+            was_coordinator = self.world.coordinates(self.group_id, node_id)
             answered = yield from self.coordinated(
-                GROUP, self.group_id, "looks up offsets", ApiKey.OFFSET_FETCH, 9, request, _worst_fetched
+                GROUP, self.group_id, "fetches offsets", ApiKey.OFFSET_FETCH, 9, request, _worst_fetched
             )
-            self.judge(answered.code, "looks up offsets", frozenset({ErrorCode.NONE}))
+            self.judge(answered.code, "fetches offsets", frozenset({ErrorCode.NONE}))
             # A former coordinator that does not know it yet returns old offsets, as Kafka's would.
-            if was_rightful and self.world.coordinates(self.group_id, node_id):
+            if was_coordinator and self.world.coordinates(self.group_id, node_id):
                 break
             self._coordinators.pop((GROUP, self.group_id), None)
             yield self.pause_after(0)
@@ -163,9 +163,9 @@ class Processor(TransactionalProducer):
             yield from self.coordinate(
                 "adds offsets", ApiKey.ADD_OFFSETS_TO_TXN, 3, request, lambda reply: reply.error_code
             )
-        said = [TxnOffsetCommitRequestTopic(INPUT, [TxnOffsetCommitRequestPartition(partition, position)])]
+        topics = [TxnOffsetCommitRequestTopic(INPUT, [TxnOffsetCommitRequestPartition(partition, position)])]
         commit = TxnOffsetCommitRequest(
-            self.transactional_id, self.group_id, self.producer_id, self.producer_epoch, topics=said
+            self.transactional_id, self.group_id, self.producer_id, self.producer_epoch, topics=topics
         )
         answered = yield from self.coordinated(
             GROUP,
@@ -181,7 +181,9 @@ class Processor(TransactionalProducer):
             self._is_doubtful = True
             raise Abortable
         if answered.was_replaced:
-            self.world.violated(f"{self.name} commits offsets, although another took its place before it asked")
+            self.world.violated(
+                f"{self.name} commits offsets although another process had replaced it before the request"
+            )
 
 
 def _worst_fetched(reply: Any) -> int:

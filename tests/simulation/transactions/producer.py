@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster.consumers import GONE
+from cluster.consumers import UNKNOWN_TOPIC_ERRORS
 from cluster.ledger import name_of
 
 from moldau.base.errors import ErrorCode
@@ -35,7 +35,7 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE}) | GONE
+ABORTABLE = frozenset({ErrorCode.TRANSACTION_ABORTABLE}) | UNKNOWN_TOPIC_ERRORS
 COMMIT_SHARE = 0.75
 STALL_SHARE = 0.05
 TIMEOUTS_MS = (1_500, 3_000, 6_000)
@@ -159,7 +159,7 @@ class TransactionalProducer(TransactionalClient):
     def _judge(self, what: str, answered: Answered) -> None:
         if answered.code is ErrorCode.NONE:
             if answered.was_replaced and self.producer_id >= 0:
-                self.world.violated(f"{self.name} {what}, although another took its place before it asked")
+                self.world.violated(f"{self.name} {what} although another process had replaced it before the request")
             return
         if answered.code in ABORTABLE:
             raise Abortable
@@ -170,7 +170,7 @@ class TransactionalProducer(TransactionalClient):
         """Get a producer id and epoch, or a new epoch if it has one."""
         request = InitProducerIdRequest(self.transactional_id, self._timeout_ms, self.producer_id, self.producer_epoch)
         reply = yield from self.coordinate(
-            "is given an epoch", ApiKey.INIT_PRODUCER_ID, 5, request, lambda reply: reply.error_code
+            "gets an epoch", ApiKey.INIT_PRODUCER_ID, 5, request, lambda reply: reply.error_code
         )
         self._take_epoch(reply.producer_id, reply.producer_epoch)
 
@@ -194,7 +194,7 @@ class TransactionalProducer(TransactionalClient):
             v3_and_below_topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in by_topic.items()],
         )
         # Do not wait for topics that may never come back.
-        early = EARLY - GONE if any(self.world.may_go(topic) for topic in by_topic) else EARLY
+        early = EARLY - UNKNOWN_TOPIC_ERRORS if any(self.world.may_be_deleted(topic) for topic in by_topic) else EARLY
         yield from self.coordinate("adds partitions", ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, _worst_added, early)
         self._added.update(f"{topic}-{partition}" for topic, partition in new)
 
@@ -206,7 +206,7 @@ class TransactionalProducer(TransactionalClient):
         for (topic, partition), given in batches.items():
             values = [name_of(record) for batch in given for record in batch]
             written.values.setdefault(f"{topic}-{partition}", []).extend(values)
-            if self.world.may_go(topic):
+            if self.world.may_be_deleted(topic):
                 self._note_topic(written, (topic, partition))
             if self.is_v2:
                 self._added.add(f"{topic}-{partition}")

@@ -17,14 +17,14 @@ Successions = dict[str, list[int]]
 
 
 class StateLedger(CompactedLedger):
-    """Calls `followed` for each transactional id that gets another producer id."""
+    """Calls `on_new_producer_id` for each transactional id that gets another producer id."""
 
     def __init__(
-        self, name: str, complain: Complain, successions: Successions, followed: Callable[[str], None]
+        self, name: str, complain: Complain, successions: Successions, on_new_producer_id: Callable[[str], None]
     ) -> None:
         super().__init__(name, complain)
         self._successions = successions
-        self._followed = followed
+        self._on_new_producer_id = on_new_producer_id
 
     def _extend(self, header: BatchHeader, batch: memoryview) -> None:
         super()._extend(header, batch)
@@ -38,8 +38,8 @@ class StateLedger(CompactedLedger):
         """Check that a replaced producer id is never used again."""
         known = self._successions.setdefault(transactional_id, [])
         if known and producer_id != known[-1] and producer_id in known:
-            self._complain(f"{transactional_id} is producer {producer_id} again, {known[-1]} had taken its place")
+            self._complain(f"{transactional_id} is producer {producer_id} again, which {known[-1]} had replaced")
         if producer_id not in known:
             known.append(producer_id)
             if len(known) > 1:
-                self._followed(transactional_id)
+                self._on_new_producer_id(transactional_id)

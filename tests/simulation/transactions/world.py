@@ -18,7 +18,7 @@ from compaction.ledger import CompactedLedger
 from moldau.base.ids import Uuid
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.runtime.coordinators.topic import java_hash
-from transactions.hazards import Eraser, Hazards, undecided
+from transactions.hazards import Eraser, Hazards, unfinished_transaction
 from transactions.history import Fate, History
 from transactions.id_owner import Callback, IdOwner
 from transactions.ledger import FleetingLedger, TransactionalLedger
@@ -82,13 +82,13 @@ class TransactionsWorld(cluster_world.World):
     def new_ledger(self, topic: str, partition: int) -> Ledger:
         name = f"{topic}-{partition}"
         if topic == TRANSACTION_STATE_TOPIC:
-            return StateLedger(name, self.violated, self._successions, self._used_up)
+            return StateLedger(name, self.violated, self._successions, self._on_new_producer_id)
         if topic.startswith("__"):
             return CompactedLedger(name, self.violated)
         return (TransactionalLedger if topic in self.lasting_topics() else FleetingLedger)(name, self.violated)
 
-    def _used_up(self, transactional_id: str) -> None:
-        self.faults.count("an id runs out of epochs", transactional_id)
+    def _on_new_producer_id(self, transactional_id: str) -> None:
+        self.faults.count("a producer id runs out of epochs", transactional_id)
 
     def producer_ids_of(self, transactional_id: str) -> list[int]:
         """Return its producer ids, one after the other, as far as they are committed."""
@@ -108,10 +108,10 @@ class TransactionsWorld(cluster_world.World):
         return bool(topic.partitions[java_hash(group_id) % len(topic.partitions)].leader == node_id)
 
     def run(self) -> cluster_world.Report:
-        with self.hazards.late_epochs():
+        with self.hazards.few_epochs_left():
             return super().run()
 
-    def may_go(self, topic: str) -> bool:
+    def may_be_deleted(self, topic: str) -> bool:
         return topic in self.fleeting or topic in self.doomed
 
     # --- clients --------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class TransactionsWorld(cluster_world.World):
             self.doomed = ["doomed"]
             self.topics += self.doomed
         for name in self.topics:
-            count = 1 if self.may_go(name) else rng.randint(1, 3)
+            count = 1 if self.may_be_deleted(name) else rng.randint(1, 3)
             self.admin.create(name, count)
             if name == OUTPUT:
                 self.outputs = count
@@ -138,10 +138,10 @@ class TransactionsWorld(cluster_world.World):
         for name in [*accounts, OUTPUT, INPUT]:
             self.readers.append(CommittedReader(self, f"rc-{name}", name, Random(rng.random())))
         self.consumers.append(Consumer(self, f"ru-{accounts[0]}", accounts[0], Random(rng.random())))
-        self._endanger()
+        self._add_hazards()
         self.clients += [*self.producers, *self.readers, *self.consumers]
 
-    def _endanger(self) -> None:
+    def _add_hazards(self) -> None:
         rng = self.hazards.rng
         if self.hazards.deletes_topics:
             for name in (*self.fleeting, *self.doomed):
@@ -166,10 +166,10 @@ class TransactionsWorld(cluster_world.World):
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
-    def is_settled(self) -> str:
+    def why_not_settled(self) -> str:
         for name in self.topics:
             if name not in self.image.topics:
-                return f"{name} is not there"
+                return f"{name} does not exist"
         if not self.history.count(Fate.COMMITTED):
             return "no transaction was committed"
         return ""
@@ -177,13 +177,13 @@ class TransactionsWorld(cluster_world.World):
     def use(self) -> Callable[[], str]:
         before = {owner.transactional_id: self._committed_of(owner) for owner in self.id_owners}
 
-        def is_used() -> str:
+        def why_not_used() -> str:
             for owner in self.id_owners:
                 if self._committed_of(owner) <= before[owner.transactional_id]:
                     return f"{owner.transactional_id} commits nothing"
             return ""
 
-        return is_used
+        return why_not_used
 
     def _committed_of(self, owner: IdOwner) -> int:
         mine = f"{owner.transactional_id}."
@@ -196,11 +196,11 @@ class TransactionsWorld(cluster_world.World):
         for owner in self.id_owners:
             owner.stop()
 
-    def is_drained(self) -> str:
+    def why_not_drained(self) -> str:
         for owner in self.id_owners:
             if not owner.is_idle:
-                return f"{owner.transactional_id} has not come to an end"
-        if why := super().is_drained() or self._are_transactions_over():
+                return f"{owner.transactional_id} has an unfinished transaction"
+        if why := super().why_not_drained() or self._why_transactions_are_open():
             return why
         for reader in self.readers:
             for place in reader.places.values():
@@ -209,9 +209,9 @@ class TransactionsWorld(cluster_world.World):
                     return f"{reader.name} has read {place.partition} up to {place.position} of {end}"
         return ""
 
-    def _are_transactions_over(self) -> str:
+    def _why_transactions_are_open(self) -> str:
         for machine in self.machines.values():
-            if why := undecided(machine):
+            if why := unfinished_transaction(machine):
                 return why
             for each in machine.partitions():
                 hanging = each.log.producers.oldest_open_transaction
@@ -234,7 +234,7 @@ class TransactionsWorld(cluster_world.World):
                 place = (session.topic_id, session.partition)
                 if place in ledgers and session.given != session.part_of(committed[place]):
                     self.violated(
-                        f"{reader.name} was given of {ledgers[place].name} {_difference(session, committed[place])}"
+                        f"{reader.name} read from {ledgers[place].name} {_difference(session, committed[place])}"
                     )
         self.judge_processed()
 
@@ -280,7 +280,7 @@ def _difference(session: Session, committed: list[tuple[int, bytes]]) -> str:
     wanted = session.part_of(committed)
     for got, right in zip(session.given, wanted, strict=False):
         if got != right:
-            return f"{got} where {right} was to come"
+            return f"{got} where {right} should follow"
     return f"{len(session.given)} records from {session.begin} to {session.end}, {len(wanted)} are committed"
 
 

@@ -157,7 +157,7 @@ class Writing:
     def _is_lost(self, queue: Queue) -> bool:
         """Whether the topic was deleted, or seems so: it was not found for long, or has another id."""
         client, lane = self._client, queue.lane
-        if not client.world.may_go(queue.place[0]):
+        if not client.world.may_be_deleted(queue.place[0]):
             return False
         leader = client.routes.get(queue.place)
         is_another = leader is not None and lane.topic_id not in (None, leader.topic_id)
@@ -186,7 +186,7 @@ class Writing:
                 return
             if batch is queue.in_flight[0]:
                 client.world.violated(
-                    f"{client.name}: {batch.values[0]!r} is out of order, although all before it are there"
+                    f"{client.name}: {batch.values[0]!r} is out of order although all earlier records are acknowledged"
                 )
         elif code not in AGAIN:
             client.world.violated(f"{client.name}: {batch.values[0]!r} is refused with {code.name}")
@@ -200,7 +200,7 @@ class Writing:
         lane, topic = queue.lane, queue.place[0]
         assert lane.topic_id is not None
         ledger = self._client.world.audit.ledger(lane.topic_id, queue.place[1])
-        is_by_name = not self._client.is_v2 and self._client.world.may_go(topic)
+        is_by_name = not self._client.is_v2 and self._client.world.may_be_deleted(topic)
         return is_by_name or 0 < lane.end_offset <= ledger.start
 
     def _acknowledged(self, queue: Queue, batch: Batch, offset: int) -> None:
@@ -211,12 +211,14 @@ class Writing:
         topic, partition = queue.place
         client.world.trace(f"{client.name} {topic}-{partition} {batch.values[0].decode()} at {offset}")
         queue.lane.end_offset = offset + len(batch.values)
-        if client.is_v2 or not client.world.may_go(topic):
-            # Nobody can tell which topic had the name there.
+        if client.is_v2 or not client.world.may_be_deleted(topic):
+            # Otherwise it is unknown which topic had the name there.
             assert queue.lane.topic_id is not None
             client.world.audit.acknowledged(queue.lane.topic_id, partition, offset, batch.values)
         if not batch.was_sent_in_time:
-            client.world.violated(f"{client.name} has written {batch.values[0]!r}, although another took its place")
+            client.world.violated(
+                f"{client.name} has written {batch.values[0]!r} although another process had replaced it"
+            )
         self._fill(queue)
         if not any(each.in_flight or each.unsent for each in self._queues):
             self._over(ErrorCode.NONE)

@@ -17,13 +17,13 @@ from moldau.wire.records import NEXT_OFFSET, Record
 NO_JSON = 0.02
 AMOUNTS = 100
 STEP_MS = 2_000
-"""Amounts rise by ten in this time and begin anew: the records of a run have similar ones, and its index says so."""
+"""Amounts rise by ten in this time, up to 100 and from 0 again: the records of a run have similar amounts."""
 
 Fields = Mapping[str, Any]
 
 
 def json_record(rng: Random, elapsed_ms: int, now_ms: int, name: bytes) -> Record:
-    """A record with some JSON, a tombstone, or a value that is no JSON. A header says who has written it."""
+    """Return a record with JSON, a tombstone, or a value that is not JSON; a header names its producer and number."""
     key = f"key-{min(int(rng.expovariate(0.3)), KEYS)}".encode()
     amount = (elapsed_ms // STEP_MS * 10 + rng.randrange(10)) % AMOUNTS
     value: bytes | None = json.dumps({"id": name.decode(), "amount": amount, "kind": rng.choice("ab")}).encode()
@@ -46,7 +46,7 @@ class Case:
     hashes_keys: bool = False
 
     def shown(self, record: Record) -> Record | None:
-        """The record as the view must show it."""
+        """Return the record as the view must show it; None if it does not."""
         fields: Fields = {}
         value = record.value
         if value is not None:

@@ -1,6 +1,4 @@
-"""Clients of a cluster with views: writers of JSON, and an administrator who makes views, deletes them and makes them
-anew.
-"""
+"""Clients of a cluster with views: producers of JSON, and an administrator who creates, deletes and recreates views."""
 
 from __future__ import annotations
 
@@ -51,32 +49,32 @@ class SourceLedger(CompactedLedger):
 
 
 class ViewAdmin(AdminClient):
-    """Makes each view of the world. Now and then it deletes one; the next one of this name may show something else."""
+    """Creates each view of the world. Now and then it deletes one; the recreated view may have another definition."""
 
     def __init__(self, world: ViewsWorld, name: str, rng: Random) -> None:
         super().__init__(world, name, rng)
         self._views = world.views
         for view in self._views:
-            self._make(view)
-        self.later(GAP_MS, self._go_on)
+            self._create(view)
+        self.later(GAP_MS, self._act)
 
-    def _go_on(self) -> None:
-        self.later(1 + int(self.rng.expovariate(1) * GAP_MS), self._go_on)
+    def _act(self) -> None:
+        self.later(1 + int(self.rng.expovariate(1) * GAP_MS), self._act)
         image = self.world.newest_image()
         for view, source in self._views.items():
             topic = image.topics.get(view)
             if topic is None:
                 if source in image.topics:
-                    self._make(view)
+                    self._create(view)
             elif not topic.partitions and source in image.topics:
-                self.delete(topic)  # it was a view of another topic of this name
+                self.delete(topic)  # it was a view of an earlier topic of this name
         if not self.world.faults.is_over and self.rng.random() < DELETIONS:
             view = self.rng.choice(list(self._views))
             if view in image.topics:
                 self.world.faults.count("a view is deleted", view)
                 self.delete(image.topics[view])
 
-    def _make(self, view: str) -> None:
+    def _create(self, view: str) -> None:
         case = self.rng.choice(list(CASES))
         configs = {"from": self._views[view], **CASES[case].configs}
         entries = [CreatableTopicConfig(f"moldau.view.{key}", value) for key, value in configs.items()]
@@ -84,8 +82,8 @@ class ViewAdmin(AdminClient):
 
         def then(reply: Any) -> None:
             code = reply.code if isinstance(reply, KafkaError) else ErrorCode(reply.topics[0].error_code)
-            self.trace_result(f"makes the view {view}: {case}", code)
+            self.trace_result(f"creates the view {view}: {case}", code)
             if code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.POLICY_VIOLATION):
-                self.world.violated(f"{self.name} cannot make the view {view}: {code.name}")
+                self.world.violated(f"{self.name} creates the view {view}: {code.name}")
 
         self.ask(self.some_broker(), ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest([topic], PATIENCE_MS), then, "admin")

@@ -62,7 +62,7 @@ class ViewReader(Consumer):
 
     @property
     def _may_be_another(self) -> bool:
-        return True  # the view is made anew, maybe of a source that was made anew
+        return True  # the view may be recreated, and its source too
 
     def _ledger(self, place: Place) -> SourceLedger:
         return self._views.source_ledger(place.topic_id, place.partition)
@@ -135,7 +135,7 @@ class ViewReader(Consumer):
         if not has_valid_crc(batch):
             self.world.violated(f"{where} has a wrong CRC")
         if header.last_offset >= end:
-            self.world.violated(f"{where} reaches {header.last_offset}, {end} is the end for it")
+            self.world.violated(f"{where} reaches {header.last_offset}, the readable end is {end}")
         if header.next_offset <= place.position:
             return
         reading = self._pass(place)
@@ -152,7 +152,7 @@ class ViewReader(Consumer):
             return self._filter.passes(header, batch)
         return not header.is_control
 
-    # --- judging --------------------------------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------------------------
 
     def _ends(self, place: Place, reading: Pass) -> None:
         self.passes += 1
@@ -189,14 +189,16 @@ class ViewReader(Consumer):
             source = ledger.records.get(offset)
             expected = None if source is None else reading.case.shown(source)
             if expected != record:
-                self.world.violated(f"{self.name} is shown {record} of {ledger.name}, {expected} is right: {source}")
+                self.world.violated(
+                    f"{self.name} reads {record} of {ledger.name}, it should be {expected}: the source has {source}"
+                )
             if offset in hidden:
-                self.world.violated(f"{self.name} is shown {record} of {ledger.name}, which was aborted")
+                self.world.violated(f"{self.name} reads {record} of {ledger.name}, which was aborted")
         for offset in sorted((reading.left or set()) - reading.seen.keys() - hidden):
             source = ledger.records.get(offset)
             if source is not None and reading.case.shown(source) is not None:
                 self.world.violated(
-                    f"{self.name} is not shown {source} of {ledger.name}, from {reading.begin} to {reading.until}"
+                    f"{self.name} did not get {source} of {ledger.name}, read from {reading.begin} to {reading.until}"
                 )
 
 

@@ -1,5 +1,5 @@
-"""A cluster with views of topics in use: leaders move, logs are compacted, records and sources are deleted, and what
-evaluates views fails now and then.
+"""A cluster with views of topics in use: leaders move, logs are compacted, records and sources are deleted, and the
+evaluation of views fails now and then.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _engine() -> Engine:
     return Engine()
 
 
-class TroubledViews(ViewsInThread):
-    """Evaluates views in the node's thread; now and then the worker is killed, or the run is too much for it."""
+class FailingViews(ViewsInThread):
+    """Evaluates views in the node's thread; now and then the worker is killed, or the run is too large for it."""
 
     def __init__(self, world: ViewsWorld, run_in_thread: RunInThread) -> None:
         super().__init__(run_in_thread)
@@ -91,7 +91,9 @@ class TroubledViews(ViewsInThread):
         if not is_failing:
             return done
         is_divisible = first_batch(records).size_in_bytes < records.length
-        world.faults.count("a run of a view is too much" if is_divisible else "a view's worker is killed", view)
+        world.faults.count(
+            "a run of a view is too large to evaluate" if is_divisible else "a view's worker is killed", view
+        )
         failed = ViewFailed("on purpose", is_divisible=is_divisible, is_retriable=not is_divisible)
         return done.map(lambda _: failed)
 
@@ -125,7 +127,7 @@ class ViewsWorld(CompactionWorld):
         return SourceLedger(f"{topic}-{partition}", self.violated)
 
     def views_of(self, run_in_thread: RunInThread) -> EvaluatesViews:
-        return TroubledViews(self, run_in_thread)
+        return FailingViews(self, run_in_thread)
 
     def run(self) -> cluster_world.Report:
         with (
@@ -171,14 +173,14 @@ class ViewsWorld(CompactionWorld):
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
-    def is_drained(self) -> str:
-        if why := super().is_drained():
+    def why_not_drained(self) -> str:
+        if why := super().why_not_drained():
             return why
         for view, source in self.views.items():
             topic = self.image.topics.get(source)
             shown = self.image.topics.get(view)
             if topic is not None and (shown is None or self.known_views[shown.id].source_id != topic.id):
-                return f"{view} is not made anew"
+                return f"{view} is not recreated"
         for reader in self.view_readers:
             topic = self.image.topics.get(reader.topic)
             for index in range(0 if topic is None else len(topic.partitions)):
@@ -186,7 +188,7 @@ class ViewsWorld(CompactionWorld):
                 end = self.source_ledger(topic.id, index).end
                 read_up_to = reader.read_up_to.get((topic.id, index), 0)
                 if read_up_to < end:
-                    return f"{reader.name} has read {index} whole up to {read_up_to} of {end}"
+                    return f"{reader.name} has read all of {index} only up to {read_up_to} of {end}"
         return ""
 
     def judge(self) -> None:

@@ -1,4 +1,6 @@
-"""Answers that bring bad news: the pages say them, and none fails. The answers are changed on their way."""
+"""Errors in responses of the console's server: pages show them and do not fail. A proxy in the browser changes the
+responses.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from playwright.sync_api import Page, Route, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)
 
-OUTAGE = "the cluster does not answer: nobody is there"
+OUTAGE = "the cluster does not answer: connection refused"
 
 
 def change(page: Page, path: str, edit: Callable[[dict[str, Any]], Any]) -> None:
-    """Let answers of this path pass through a function that changes them."""
+    """Change the responses for this path with a function."""
 
     def handle(route: Route) -> None:
         answer = route.fetch()
@@ -32,7 +34,7 @@ def change(page: Page, path: str, edit: Callable[[dict[str, Any]], Any]) -> None
 
 
 @pytest.mark.parametrize("name", ["topics", "groups", "clients", "cluster", "overview"])
-def test_an_outage_is_said_on_every_page_and_taken_back(page: Page, address: str, shop: Shop, name: str) -> None:
+def test_an_outage_is_shown_on_every_page_until_it_ends(page: Page, address: str, shop: Shop, name: str) -> None:
     page.route("**/api/live/**", lambda route: route.abort())
     change(page, f"/api/{name}*", lambda data: data.update(read_error=OUTAGE))
     page.goto(f"{address}/{'' if name == 'overview' else name}")
@@ -46,7 +48,7 @@ def test_an_outage_is_said_on_every_page_and_taken_back(page: Page, address: str
     expect(alert).to_have_count(0)
 
 
-def test_an_outage_is_heard_from_the_stream(page: Page, address: str, shop: Shop) -> None:
+def test_an_outage_in_the_event_stream_is_shown(page: Page, address: str, shop: Shop) -> None:
     event = f'event: cluster\ndata: {{"read_error": "{OUTAGE}", "read_ms": 1, "brokers": [], "health": {{}},'
     rest = ' "partitions": [], "quorum": null, "reassignments": []}\n\n'
     page.route("**/api/live/cluster*", lambda route: route.fulfill(body=event + rest, content_type="text/event-stream"))
@@ -54,7 +56,7 @@ def test_an_outage_is_heard_from_the_stream(page: Page, address: str, shop: Shop
     expect(page.get_by_role("alert").filter(has_text=OUTAGE)).to_be_visible()
 
 
-def test_a_topic_whose_sizes_and_settings_the_user_may_not_see(page: Page, address: str, shop: Shop) -> None:
+def test_a_topic_page_without_permission_for_sizes_and_settings(page: Page, address: str, shop: Shop) -> None:
     def hide(data: dict[str, Any]) -> None:
         data["history"]["size_bytes"] = data["size_bytes"] = data["configs"] = None
         data["configs_error"] = "you may not see them"
@@ -70,7 +72,7 @@ def test_a_topic_whose_sizes_and_settings_the_user_may_not_see(page: Page, addre
     expect(page.get_by_role("alert")).to_contain_text("you may not see them")
 
 
-def test_a_broker_whose_settings_the_user_may_not_see(page: Page, address: str, shop: Shop) -> None:
+def test_a_broker_page_without_permission_for_settings(page: Page, address: str, shop: Shop) -> None:
     change(page, "/api/brokers/1", lambda data: data.update(configs=None, configs_error="you may not see them"))
     page.goto(f"{address}/brokers/1")
     expect(page.get_by_role("heading", name="Disks")).to_be_visible()
