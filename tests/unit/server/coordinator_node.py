@@ -56,7 +56,7 @@ class CoordinatorNode:
             Restricted(self._authorizer, Principal("User", "ann"), "10.0.0.1", self._note_refusal),
         )
 
-    def ask_in_vain(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
+    def ask_refused(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
         """Like `ask`, and check that the request writes nothing to the log of a coordinator."""
         before = self._written()
         response = self.ask(api, request, version)

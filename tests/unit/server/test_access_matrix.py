@@ -90,7 +90,7 @@ def codes(value: Any) -> Iterator[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("api", sorted(REQUIREMENTS), ids=lambda api: api.name)
-def test_who_lacks_a_permission_is_refused(api: ApiKey, kind: str) -> None:
+def test_an_api_refuses_exactly_the_principals_without_permission(api: ApiKey, kind: str) -> None:
     node = GuardedNode()
     node.node.create_topic(RESOURCE)
     if kind == "other name" and all(each.resource is ResourceType.CLUSTER for each in REQUIREMENTS[api]):
@@ -111,7 +111,7 @@ def test_who_lacks_a_permission_is_refused(api: ApiKey, kind: str) -> None:
         assert node.end_offset == before, "a refused request changed the metadata"
 
 
-def test_no_served_api_is_missing_from_the_table() -> None:
+def test_no_served_api_is_missing_from_the_requirements() -> None:
     node = GuardedNode()
     served = {api for side in (True, False) for api in node.router(of_controller=side).served()}
     assert served - NO_REQUIREMENTS == set(REQUIREMENTS)

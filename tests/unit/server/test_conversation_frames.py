@@ -30,7 +30,7 @@ STREAM = b"".join(map(frame, THREE))
 MIB = 1 << 20
 
 
-def test_two_splits_anywhere_make_no_difference() -> None:
+def test_requests_are_the_same_wherever_the_stream_is_split() -> None:
     for first in range(len(STREAM) + 1):
         for second in range(first, len(STREAM) + 1):
             talk = ScriptedConversation()
@@ -52,7 +52,7 @@ def test_frames_may_arrive_byte_by_byte() -> None:
 
 @given(st.data())
 @settings(max_examples=deep(150), deadline=None)
-def test_any_requests_split_in_any_way(data: st.DataObject) -> None:
+def test_random_requests_in_random_pieces_are_answered_in_order(data: st.DataObject) -> None:
     reply_times = data.draw(
         st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "reply times"
     )
@@ -143,7 +143,7 @@ def test_an_exhausted_budget_closes_only_the_connection_that_needs_more() -> Non
     assert rich.budget.free == 2000
 
 
-def test_half_a_frame_is_not_idle_but_needs_no_reply() -> None:
+def test_a_conversation_with_half_a_frame_is_not_idle_but_answered() -> None:
     talk = ScriptedConversation()
     assert talk.conversation.is_idle
     talk.feed(STREAM[:6])
@@ -214,7 +214,7 @@ def test_an_invalid_length_behind_held_back_requests_is_found_when_they_are_resu
     assert talk.budget.free == BUDGET_BYTES
 
 
-def test_other_connections_get_their_turn_between_many_requests_at_once() -> None:
+def test_the_number_of_requests_handled_in_one_turn_is_limited() -> None:
     talk = ScriptedConversation()
     bodies = [request(number, NOW) for number in range(3 * REQUESTS_PER_TURN_MAX - 1)]
     talk.conversation.feed(memoryview(bytearray(b"".join(map(frame, bodies)))))

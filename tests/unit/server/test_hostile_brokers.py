@@ -25,7 +25,7 @@ from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.wire.schema import Message
 
 
-def a_registration(broker: int, **fields: Any) -> registrations.BrokerRegistrationRequest:
+def registration_request(broker: int, **fields: Any) -> registrations.BrokerRegistrationRequest:
     request = registrations.BrokerRegistrationRequest(
         broker_id=broker,
         cluster_id=CLUSTER_ID,
@@ -45,7 +45,7 @@ def a_registration(broker: int, **fields: Any) -> registrations.BrokerRegistrati
 
 
 def register(cluster: AttackedCluster, broker: int, **fields: Any) -> ErrorCode:
-    answer = cluster.ask(a_registration(broker, **fields), ApiKey.BROKER_REGISTRATION, 4)
+    answer = cluster.ask(registration_request(broker, **fields), ApiKey.BROKER_REGISTRATION, 4)
     return ErrorCode(answer.error_code)
 
 
@@ -91,7 +91,7 @@ def test_impossible_registrations_are_refused(cluster: AttackedCluster, case: st
 
 
 @pytest.mark.parametrize("broker", [-1, -2, -(2**31)])
-def test_brokers_have_no_negative_ids(cluster: AttackedCluster, broker: int) -> None:
+def test_a_registration_with_a_negative_id_is_refused(cluster: AttackedCluster, broker: int) -> None:
     """As a leader id, -1 means that there is no leader."""
     assert register(cluster, broker) == ErrorCode.INVALID_REGISTRATION
 

@@ -22,7 +22,7 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 FETCHES = (4, 18)
 REPLICA_EPOCH_FROM = 15
 RANDOM_REQUESTS = deep(200)
-CLIENTS_OF_REPLICAS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)}
+REPLICA_APIS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)}
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_an_unknown_replica_is_refused(three_nodes: AttackedCluster, replica: in
     assert held_write.is_waiting
 
 
-def test_a_broker_that_is_no_replica_of_the_partition_is_refused(three_nodes: AttackedCluster) -> None:
+def test_a_broker_that_is_not_a_replica_of_the_partition_is_refused(three_nodes: AttackedCluster) -> None:
     topic_data = CreateTopicsRequest([CreatableTopic("narrow", 1, 1)], timeout_ms=5_000)
     three_nodes.ask(topic_data, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False)
     three_nodes.until(lambda: "narrow" in three_nodes.wait_for_leader().current.image.topics, "the topic exists")
@@ -161,7 +161,7 @@ def test_a_follower_that_fetches_from_an_earlier_offset_does_not_lower_the_high_
     assert partition(three_nodes, leader).high_watermark == 10
 
 
-@pytest.mark.parametrize("api", CLIENTS_OF_REPLICAS, ids=lambda api: api.name.lower())
+@pytest.mark.parametrize("api", REPLICA_APIS, ids=lambda api: api.name.lower())
 def test_random_requests_to_brokers_do_not_move_the_high_watermark(three_nodes: AttackedCluster, api: ApiKey) -> None:
     held_write = begin_unreplicated_write(three_nodes)
     leader, sent = leader_of(three_nodes), []

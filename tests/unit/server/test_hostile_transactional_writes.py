@@ -26,8 +26,8 @@ from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsReque
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
-STRANGERS = 200
-QUESTION_LATE_MS = 11_000
+INVENTED_PRODUCERS = 200
+VERIFICATION_LATE_MS = 11_000
 """A little more than twice the time that a coordinator waits for its log."""
 MARKERS_LATE_MS = 12_000
 """Longer than a broker waits for the commit of a marker, but too short for a dead follower to be noticed."""
@@ -66,7 +66,7 @@ FORGED = {
 
 @pytest.mark.parametrize("version", VERSIONS_WITH_TOPIC_NAMES)
 @pytest.mark.parametrize("forged", FORGED)
-def test_forged_batches_are_refused_and_open_nothing(one_node: TransactionalCluster, forged: str, version: int) -> None:
+def test_forged_batches_are_refused_and_not_appended(one_node: TransactionalCluster, forged: str, version: int) -> None:
     producer, other = one_node.init("tx"), one_node.init("other")
     assert other[0] == producer[0] + 1
     make, code = FORGED[forged]
@@ -81,9 +81,7 @@ def test_forged_batches_are_refused_and_open_nothing(one_node: TransactionalClus
 
 @pytest.mark.parametrize("version", VERSIONS_WITH_TOPIC_NAMES)
 @pytest.mark.parametrize("topic", [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC])
-def test_clients_cannot_write_to_the_topics_of_coordinators(
-    one_node: TransactionalCluster, topic: str, version: int
-) -> None:
+def test_clients_cannot_write_to_internal_topics(one_node: TransactionalCluster, topic: str, version: int) -> None:
     before = one_node.partition(topic).log.end_offset
     producer = one_node.init("tx")
     written = one_node.partition(topic).log.end_offset
@@ -96,7 +94,7 @@ def test_clients_cannot_write_to_the_topics_of_coordinators(
     assert before <= written
 
 
-def test_two_producers_in_one_request_write_nothing(one_node: TransactionalCluster) -> None:
+def test_a_produce_request_with_two_producers_is_refused(one_node: TransactionalCluster) -> None:
     first, second = one_node.init("tx"), one_node.init("other")
     request = produce_request("tx", ("victim", 0, batch(first)), ("victim", 1, batch(second)))
     sent = one_node.send(request, ApiKey.PRODUCE, 12, 1)
@@ -110,7 +108,7 @@ def test_two_producers_in_one_request_write_nothing(one_node: TransactionalClust
 
 def test_invented_producer_ids_leave_no_verification_state(one_node: TransactionalCluster) -> None:
     one_node.init("tx")
-    for made_up in range(10**6, 10**6 + STRANGERS):
+    for made_up in range(10**6, 10**6 + INVENTED_PRODUCERS):
         assert one_node.write("tx", (made_up, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert one_node.write("nobody", (made_up, 0), version=11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert guard_count(one_node) == 0
@@ -135,7 +133,7 @@ def test_a_write_with_another_clients_producer_id_does_not_block_that_producer(
     assert error_codes(sent) == [ErrorCode.NONE]
 
 
-def test_add_partitions_as_brokers_send_it_is_accepted_only_with_the_right_producer(
+def test_add_partitions_in_the_version_for_brokers_needs_the_right_producer(
     one_node: TransactionalCluster,
 ) -> None:
     """A client may send AddPartitionsToTxn of version 4 or later: partitions it adds end with the open transaction."""
@@ -264,7 +262,7 @@ def test_a_transaction_that_just_fits_into_its_record_can_be_ended() -> None:
     assert set(transactional.states(1).values()) == {"CompleteAbort"}
 
 
-def test_a_shard_that_cannot_commit_blocks_no_verification_at_others(
+def test_a_stuck_coordinator_shard_does_not_block_verification_at_others(
     one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker verifies many transactions with one request and sends the next one after the response."""
@@ -276,12 +274,12 @@ def test_a_shard_that_cannot_commit_blocks_no_verification_at_others(
         lambda self, name, decide: Promise() if name == "stuck" else submit(self, name, decide),
     )
     sent = [one_node.begin_write(name, producer) for name, producer in (("stuck", stuck), ("free", free))]
-    one_node.cluster.timers.advance(QUESTION_LATE_MS)
+    one_node.cluster.timers.advance(VERIFICATION_LATE_MS)
     assert [error_codes(each) for each in sent] == [[ErrorCode.NOT_ENOUGH_REPLICAS], [ErrorCode.NONE]]
     monkeypatch.undo()
 
 
-def test_a_handler_that_raises_on_a_nodes_request_to_itself_blocks_nothing(
+def test_markers_are_sent_again_after_the_nodes_own_handler_failed(
     one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else markers to this node would stay in flight for ever."""

@@ -34,7 +34,7 @@ from moldau.wire.schema import Message
 
 RANDOM_REQUESTS = deep(100)
 SILENCE_MS = 35_000
-TRANSACTIONAL = (
+TRANSACTIONAL_APIS = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ADD_OFFSETS_TO_TXN,
@@ -61,8 +61,10 @@ def one_node() -> Iterator[TransactionalCluster]:
     transactional.check_health()
 
 
-@pytest.mark.parametrize("api", TRANSACTIONAL, ids=lambda api: api.name.lower())
-def test_random_requests_are_answered_and_leave_nothing_open(transactional: TransactionalCluster, api: ApiKey) -> None:
+@pytest.mark.parametrize("api", TRANSACTIONAL_APIS, ids=lambda api: api.name.lower())
+def test_random_requests_are_answered_and_leave_no_open_transaction(
+    transactional: TransactionalCluster, api: ApiKey
+) -> None:
     producers = {name: transactional.init(name) for name in ("tx", "other", "third")}
     hostile = HostileTransactionalRequests(transactional, api, producers)
     versions = transactional.cluster.routers[9001].served()[api]
@@ -99,7 +101,7 @@ def offset_commit_bomb(producer: Producer, size: int) -> Message:
     )
 
 
-def markers_bomb(_: Producer, size: int) -> Message:
+def write_markers_bomb(_: Producer, size: int) -> Message:
     """Markers of producers that do not exist."""
     topics = [markers.WritableTxnMarkerTopic("victim", [0])]
     made_up = range(10**6, 10**6 + size // 34)
@@ -110,14 +112,14 @@ def find_coordinator_bomb(_: Producer, size: int) -> Message:
     return FindCoordinatorRequest(key_type=1, coordinator_keys=[f"{each:05x}" for each in range(size // 24)])
 
 
-def descriptions(_: Producer, size: int) -> Message:
+def describe_transactions_bomb(_: Producer, size: int) -> Message:
     return DescribeTransactionsRequest(["tx"] * (size // 12))
 
 
 BOMBS: dict[str, tuple[ApiKey, int, Callable[[Producer, int], Message]]] = {
     "the same added": (ApiKey.ADD_PARTITIONS_TO_TXN, 5, add_partitions_bomb),
     "offsets": (ApiKey.TXN_OFFSET_COMMIT, 5, offset_commit_bomb),
-    "markers": (ApiKey.WRITE_TXN_MARKERS, 2, markers_bomb),
+    "markers": (ApiKey.WRITE_TXN_MARKERS, 2, write_markers_bomb),
     "the same id": (
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
@@ -165,7 +167,7 @@ class SentBomb:
 
 
 @pytest.mark.parametrize("api", [ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.FIND_COORDINATOR], ids=lambda api: api.name)
-def test_too_many_ids_are_refused_unread(one_node: TransactionalCluster, api: ApiKey) -> None:
+def test_a_request_with_too_many_ids_closes_the_connection(one_node: TransactionalCluster, api: ApiKey) -> None:
     ids = [""] * (512 << 10)
     request: Message = DescribeTransactionsRequest(ids)
     if api is ApiKey.FIND_COORDINATOR:
@@ -173,7 +175,7 @@ def test_too_many_ids_are_refused_unread(one_node: TransactionalCluster, api: Ap
     assert is_closed(one_node.ask(request, api, {ApiKey.FIND_COORDINATOR: 4}.get(api, 0), 1))
 
 
-def test_an_id_that_is_too_long_is_refused_before_it_is_hashed(
+def test_a_transactional_id_that_is_too_long_is_refused_before_it_is_hashed(
     one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longest, too_long = "x" * 32_767, "x" * (8 << 20)
@@ -186,7 +188,7 @@ def test_an_id_that_is_too_long_is_refused_before_it_is_hashed(
     assert [type(each) for each in (sent.outcome, refused)] == [ConnectionClosed] * 2
 
 
-def test_ids_of_any_form_are_transactional_ids(transactional: TransactionalCluster) -> None:
+def test_transactional_ids_may_contain_any_characters(transactional: TransactionalCluster) -> None:
     for odd in ODD_IDS[1:]:
         producer = transactional.init(odd)
         assert transactional.write(odd, producer) == ErrorCode.NONE

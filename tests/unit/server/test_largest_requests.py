@@ -69,7 +69,7 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
     [(ApiKey.FETCH, 12, NoRights()), (ApiKey.DESCRIBE_QUORUM, 2, UNRESTRICTED)],
     ids=["refused Fetch", "DescribeQuorum"],
 )
-def test_no_turn_of_a_controller_exceeds_its_budget(
+def test_no_turn_of_the_largest_request_to_a_controller_exceeds_its_budget(
     cluster: AttackedCluster, api: ApiKey, version: int, access: Access
 ) -> None:
     router = cluster.routers[9101]
@@ -81,7 +81,7 @@ def test_no_turn_of_a_controller_exceeds_its_budget(
 
 
 @pytest.mark.parametrize("port", [9001, 9101], ids=["broker", "controller"])
-def test_a_client_cannot_ask_for_thousands_of_partitions_of_the_quorum(cluster: AttackedCluster, port: int) -> None:
+def test_describe_quorum_of_thousands_of_partitions_is_refused(cluster: AttackedCluster, port: int) -> None:
     partitions = [RequestPartitionData(index) for index in range(800)]
     request = DescribeQuorumRequest([RequestTopicData(str(number), partitions) for number in range(16)])
     frame = request_frame(ApiKey.DESCRIBE_QUORUM, 2, 7, "client", request)

@@ -56,7 +56,7 @@ def test_groups_are_listed_in_turns() -> None:
     assert len(replies[0].value().groups) == GROUPS
 
 
-def test_the_groups_of_a_shard_that_moves_away_meanwhile_are_left_out() -> None:
+def test_list_groups_leaves_out_a_shard_that_moves_away_meanwhile() -> None:
     node = CoordinatorNode()
     shards = coordinator_of(node).shards
     for number in range(3 * LISTED_A_TURN):
@@ -109,7 +109,7 @@ def test_a_heartbeat_with_a_new_pattern_waits_while_it_is_matched(node_with_topi
 
 
 @pytest.mark.needs_re2
-def test_a_group_whose_topics_change_while_a_pattern_is_matched_has_them(node_with_topics: CoordinatorNode) -> None:
+def test_a_topic_created_while_a_pattern_is_matched_is_assigned(node_with_topics: CoordinatorNode) -> None:
     node = node_with_topics
     reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     node.in_memory.timers.run_one_soon()
@@ -118,7 +118,7 @@ def test_a_group_whose_topics_change_while_a_pattern_is_matched_has_them(node_wi
 
 
 @pytest.mark.needs_re2
-def test_a_pattern_that_is_matched_while_the_node_stops_being_the_coordinator(
+def test_pattern_matching_ends_when_the_node_stops_being_the_coordinator(
     node_with_topics: CoordinatorNode,
 ) -> None:
     node = node_with_topics
@@ -131,7 +131,7 @@ def test_a_pattern_that_is_matched_while_the_node_stops_being_the_coordinator(
 
 
 @pytest.mark.needs_re2
-def test_several_members_with_a_pattern_match_it_once(
+def test_a_pattern_of_several_members_is_matched_once(
     node_with_topics: CoordinatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, matched = node_with_topics, []
@@ -170,7 +170,7 @@ def test_many_patterns_of_few_topics_are_matched_in_turns() -> None:
 
 
 @pytest.mark.needs_re2
-def test_a_classic_member_waits_for_the_patterns_of_the_others(node_with_topics: CoordinatorNode) -> None:
+def test_a_joining_classic_member_waits_for_the_patterns_of_the_group(node_with_topics: CoordinatorNode) -> None:
     node = node_with_topics
     begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     node.run_until_idle()

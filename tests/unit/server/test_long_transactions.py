@@ -61,7 +61,7 @@ def turns_and_response(node: CoordinatorNode, api: ApiKey, request: Message, ver
     return turns, replies[0].value()
 
 
-def fill(node: CoordinatorNode) -> None:
+def add_unused_transactional_ids(node: CoordinatorNode) -> None:
     """Let the coordinator have many transactional ids that are not used."""
     shards, now_ms = coordinator_of(node).shards, node.in_memory.clock.now_ms()
     for number in range(IDS):
@@ -71,7 +71,7 @@ def fill(node: CoordinatorNode) -> None:
 
 def test_transactional_ids_expire_in_turns() -> None:
     node = CoordinatorNode()
-    fill(node)
+    add_unused_transactional_ids(node)
     coordinator = coordinator_of(node)
     node.in_memory.clock.move(EIGHT_DAYS_MS)
     turns = [operations_of(coordinator.expire)]
@@ -157,7 +157,7 @@ def test_offsets_that_cannot_be_committed_are_refused_in_turns(name: str, code: 
     assert codes_of_commit(response) == {code}
 
 
-def test_the_time_of_a_refusal_that_came_later_counts() -> None:
+def test_the_time_of_a_late_refusal_is_charged() -> None:
     """For the quota `request_percentage`."""
     node = CoordinatorNode()
     reply = begin(node, ApiKey.TXN_OFFSET_COMMIT, long_commit(PUBLIC, 4_711, 0), 5)
@@ -193,9 +193,9 @@ def test_no_offset_is_committed_if_the_only_topic_is_deleted_meanwhile() -> None
 # --- ListTransactions -------------------------------------------------------------------------------------------
 
 
-def test_many_transactions_are_listed_in_turns() -> None:
+def test_list_transactions_lists_many_transactions_in_turns() -> None:
     node = CoordinatorNode()
-    fill(node)
+    add_unused_transactional_ids(node)
     request = ListTransactionsRequest(state_filters=["Empty", "Strange"])
     turns, response = turns_and_response(node, ApiKey.LIST_TRANSACTIONS, request, 1)
     assert max(turns) < LINES_A_TURN // 2
@@ -205,9 +205,9 @@ def test_many_transactions_are_listed_in_turns() -> None:
     assert sorted(names) == sorted(f"id-{number}" for number in range(IDS))
 
 
-def test_a_list_leaves_out_a_transactional_id_that_is_removed_meanwhile() -> None:
+def test_list_transactions_leaves_out_an_id_that_is_removed_meanwhile() -> None:
     node = CoordinatorNode()
-    fill(node)
+    add_unused_transactional_ids(node)
     reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(transactional_id_pattern="id-39.*"), 2)
     gone = f"id-{IDS - 1}"
     coordinator_of(node).shards.machine_of(gone).transactions.pop(gone)
@@ -217,7 +217,7 @@ def test_a_list_leaves_out_a_transactional_id_that_is_removed_meanwhile() -> Non
     assert len(names) == 110, "39, 390 to 399 and 3900 to 3998"
 
 
-def test_a_list_waits_until_what_it_has_read_is_committed() -> None:
+def test_list_transactions_waits_until_the_state_it_read_is_committed() -> None:
     node = CoordinatorNode()
     node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
     initialized = begin(node, ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("new", 60_000), 5)
@@ -228,16 +228,16 @@ def test_a_list_waits_until_what_it_has_read_is_committed() -> None:
     assert {each.transactional_id for each in reply.value().transaction_states} == {"tx", "new"}
 
 
-def test_a_list_fails_if_a_shard_is_dropped_meanwhile() -> None:
+def test_list_transactions_fails_if_a_shard_is_dropped_meanwhile() -> None:
     node = CoordinatorNode()
-    fill(node)
+    add_unused_transactional_ids(node)
     reply = begin(node, ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(), 1)
     coordinator_of(node).close()
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_list_leaves_out_a_shard_that_moves_to_another_node_meanwhile() -> None:
+def test_list_transactions_leaves_out_a_shard_that_moves_away_meanwhile() -> None:
     node = CoordinatorNode()
     node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
     begin(node, ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("new", 60_000), 5)

@@ -81,7 +81,7 @@ def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> Non
     assert handler.callers == [Caller("PLAINTEXT", "1.2.3.4:5", "me", version)]
 
 
-def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_client() -> None:
+def test_a_connection_may_change_its_client_id_and_version() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
     requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
@@ -97,7 +97,7 @@ def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_cli
         requests.answer(memoryview(frame)[4:13])
 
 
-def test_a_connection_remembers_only_so_many_versions() -> None:
+def test_a_connection_caches_a_bounded_number_of_versions() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
     requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
@@ -108,7 +108,7 @@ def test_a_connection_remembers_only_so_many_versions() -> None:
         assert len(requests._known) == 1
 
 
-def test_a_connection_remembers_no_long_client_id() -> None:
+def test_a_connection_does_not_cache_long_client_ids() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
     requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
@@ -172,7 +172,7 @@ def heartbeat_without_group() -> bytes:
         (bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:] + bytes(1000), "the limit is 100"),
     ],
 )
-def test_every_request_that_is_refused_is_a_failure_of_its_api(
+def test_a_refused_request_is_counted_as_a_failure_of_its_api(
     monkeypatch: pytest.MonkeyPatch, decoded_on_loop_bytes: int, frame: bytes, message: str
 ) -> None:
     monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", decoded_on_loop_bytes)
@@ -193,7 +193,7 @@ def test_every_request_that_is_refused_is_a_failure_of_its_api(
     assert LOOP_WATCH.api == "Heartbeat", "a long call is named after this request"
 
 
-def test_without_a_response_no_bytes_are_sent() -> None:
+def test_a_handler_without_a_response_sends_no_bytes() -> None:
     assert route(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, HEARTBEAT) is None
 
 
@@ -244,7 +244,7 @@ def test_extra_bytes_after_a_request_are_ignored_and_missing_bytes_are_an_error(
         (AssertionError("ours"), "failed here"),
     ],
 )
-def test_a_fault_of_a_handler_closes_only_its_connection(
+def test_an_exception_of_a_handler_closes_only_its_connection(
     fault: Exception, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(*_: object) -> None:
@@ -268,7 +268,7 @@ def test_a_reply_that_cannot_be_encoded_closes_only_its_connection(caplog: pytes
     assert len(caplog.records) == 2
 
 
-def test_a_late_reply_that_cannot_be_encoded_is_a_failure() -> None:
+def test_a_late_reply_that_cannot_be_encoded_is_counted_as_a_failure() -> None:
     router, later = Router(), Promise[HeartbeatResponse]()
     router.serve([heartbeats(lambda *_: later)])
     router.answer("", "", UNRESTRICTED, memoryview(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:])
@@ -276,7 +276,7 @@ def test_a_late_reply_that_cannot_be_encoded_is_a_failure() -> None:
     assert [counts.failures for counts in router.counts()] == [1]
 
 
-def test_a_client_that_causes_the_same_fault_again_and_again_does_not_fill_the_log(
+def test_a_handler_exception_that_repeats_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def answer(*_: object) -> None:
@@ -325,7 +325,7 @@ def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: i
     assert all(len(each.error_message or "") <= 1000 for each in body.topics)
 
 
-def test_a_handler_may_not_claim_versions_that_do_not_exist() -> None:
+def test_a_handler_with_versions_that_do_not_exist_is_rejected() -> None:
     for versions in [(-1, 4), (0, 5)]:
         with pytest.raises(AssertionError):
             Router().serve([heartbeats(echo, versions)])

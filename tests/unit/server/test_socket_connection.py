@@ -276,7 +276,7 @@ def test_an_invalid_length_closes_the_connection_with_a_reason(make_pair: MakeCo
     async def talk() -> None:
         with make_pair() as this:
             await this.send(b"\x7f\xff\xff\xff")
-            assert "2147483647" in await this.ended()
+            assert "2147483647" in await this.wait_for_close()
 
     run(talk())
 
@@ -325,7 +325,7 @@ def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earli
             promises[2].complete(Outgoing(b"third"))
             promises[1].complete(Outgoing())
             assert await this.receive(5) == b"first"
-            assert "could not be written" in await this.ended()
+            assert "could not be written" in await this.wait_for_close()
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
@@ -346,7 +346,7 @@ def test_replies_that_are_ready_are_sent_before_a_refusal_behind_them_closes_the
             promises[1].complete(Refusal("unreadable"))
             promises[0].complete(Outgoing(b"first"))
             assert await this.receive(5) == b"first"
-            assert await this.ended() == "unreadable"
+            assert await this.wait_for_close() == "unreadable"
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 

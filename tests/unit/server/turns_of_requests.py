@@ -30,7 +30,7 @@ class HeldThreads:
         self._works.append((work, done))
         return done
 
-    def next_done(self) -> Promise[StorageFault | None] | None:
+    def run_next(self) -> Promise[StorageFault | None] | None:
         """Run the next work; return the promise, which the loop completes; None if there is no work."""
         if not self._works:
             return None
@@ -55,7 +55,7 @@ def turns_of(
     reply = replies[0]
     assert reply is not None
     while isinstance(reply, Promise) and not reply.done:
-        done = threads.next_done()
+        done = threads.run_next()
         if done is not None:
             turns.append(operations_of(lambda: done.complete(None)))  # noqa: B023
         elif timers._soon:
