@@ -1,6 +1,6 @@
-"""Authorization of administrative and controller APIs: what a denied client reads is what Apache Kafka 4.3.1 answers.
+"""Authorization of administrative and controller APIs. Denied requests get the errors of Apache Kafka 4.3.1.
 
-Requests go from the frame to the response; what was denied must leave no record in the metadata log.
+Requests go through the router, from the frame to the response. A denied request must not write to the metadata log.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def test_duplicates_and_the_metadata_topic_are_refused_before_authorization(guar
 def test_a_duplicate_name_is_refused_even_if_one_of_the_two_is_a_denied_view(
     guarded: GuardedNode,
 ) -> None:
-    """Otherwise the other one would be created without the right to."""
+    """Otherwise the other one would be created without permission."""
     guarded.node.create_topic("secret")
     request = create("twice", "twice")
     request.topics[1].configs = [CreatableTopicConfig(VIEW_FROM, "secret")]
@@ -299,7 +299,7 @@ def test_the_shuffled_order_depends_only_on_the_random_seed(guarded: GuardedNode
 
 
 def test_a_broker_does_not_forward_a_deletion_that_it_cannot_authorize(guarded: GuardedNode) -> None:
-    """The image of a broker may be older than the controller's: what it cannot authorize, it does not forward."""
+    """The controller may know a topic that is not in the broker's metadata image yet."""
     authorize = authorize_functions(InMemoryNode().current, Random(1), has_authorizer=True)[ApiKey.DELETE_TOPICS]
     access = guarded.node.assembly.access(parse_principal(ALICE), HOST)
     topic_id = guarded.node.create_topic("new")
@@ -418,7 +418,7 @@ def test_describing_configs_needs_describe_configs(guarded: GuardedNode, of_cont
     assert ask(brokers).results[0].error_code == E.NONE
 
 
-# --- requests that need one permission of the cluster -------------------------------------------------------------
+# --- requests that need one permission on the cluster -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -548,12 +548,23 @@ def test_a_fetch_of_the_metadata_log_needs_cluster_action(guarded: GuardedNode, 
 
 
 def test_a_denied_heartbeat_does_not_tie_the_broker_to_its_connection(guarded: GuardedNode) -> None:
+    """Otherwise any client could shorten the session of a broker: send a heartbeat with its id and disconnect."""
     side = guarded.node.assembly.controller_side
     assert side is not None
-    response = guarded.ask(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest(1, 0), 1, of_controller=True)
-    assert (response.error_code, response.is_fenced, response.should_shut_down) == (31, True, False)
-    side.duties.connection_gone("10.0.0.1:5555")
-    assert not guarded.node.current.image.brokers[1].fenced
+    duties, epoch = side.duties, guarded.node.current.image.brokers[1].epoch
+    before_ms = duties._sessions.next_deadline_ms()
+
+    def beat_and_disconnect() -> Any:
+        response = guarded.ask(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest(1, epoch), 1, of_controller=True)
+        duties.connection_gone(f"{HOST}:5555")
+        return response
+
+    denied = beat_and_disconnect()
+    assert (denied.error_code, denied.is_fenced, denied.should_shut_down) == (31, True, False)
+    assert duties._sessions.next_deadline_ms() == before_ms
+    guarded.allow_cluster(Op.CLUSTER_ACTION)
+    assert beat_and_disconnect().error_code == E.NONE
+    assert duties._sessions.next_deadline_ms() != before_ms, "an accepted heartbeat ties the broker to its connection"
 
 
 # --- envelopes ----------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_a_client_that_does_not_read_is_not_read_from(make_pair: MakeConnectionP
                 for _ in range(5):
                     await asyncio.sleep(0)
                 asked.append(this.requests)
-            assert asked[-1] == asked[count // 2] < count // 2, "some wait for it, not all that it can send"
+            assert asked[-1] == asked[count // 2] < count // 2, "the connection stops reading requests"
             assert len(await this.receive(size * count)) == size * count
             assert this.requests == count
 
@@ -227,7 +227,7 @@ def test_only_records_that_were_looked_up_in_the_page_cache_are_sent(
                 assert await this.receive(len(wanted)) == wanted
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
-    assert sent <= looked_up
+    assert {*range(300_000), *range(350_000, 650_000)} <= sent <= looked_up
 
 
 def test_records_of_thousands_of_partitions_are_sent_in_turns(
