@@ -1,6 +1,6 @@
-"""Null or empty, -1 or 0, which operations: fields of ordinary answers as Apache Kafka 4.3.1 fills them.
+"""Default values in responses (null or empty, -1 or 0, authorized operations) are those of Apache Kafka 4.3.1.
 
-`tests/interop/test_answers_beside_apache.py` compares all of them with a running one.
+`tests/interop/test_answers_beside_apache.py` compares all of them with a running Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moldau.wire.schema import Message
 
 TOPIC, UNKNOWN = "orders", "nowhere"
 GROUP_OPERATIONS, TOPIC_OPERATIONS = 3400, 3576
-"""All that there are for a group and for a topic, as bits."""
+"""All operations on a group and on a topic, as bits."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The audit log: one line for each refusal, readable by a program, and never more than a disk can take."""
+"""The audit log: a line for each denied request, admin action and failed login; safe to parse, and limited in rate."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_denied_request_is_logged_in_one_line(caplog: pytest.LogCaptureFixture
     ]
     caplog.clear()
     node.ask(ApiKey.METADATA, MetadataRequest(None), 12)
-    assert audit_lines(caplog) == [], "a list of all topics only leaves topics out"
+    assert audit_lines(caplog) == [], "a request for all topics leaves out denied topics without a line"
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,7 @@ def test_a_denied_request_is_logged_in_one_line(caplog: pytest.LogCaptureFixture
         ("x" * 10_000, f"topic:{'x' * 294}..."),
         ("\0" * 10_000, "topic:" + r"\x00" * 73 + r"\x..."),
     ],
+    ids=["plain", "space", "quote", "line break", "escape sequence", "10000 characters", "10000 null bytes"],
 )
 def test_a_hostile_name_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture, name: str, shown: str) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
@@ -109,7 +110,7 @@ def test_denied_requests_above_the_rate_limit_are_counted_not_logged(caplog: pyt
     decisions = []
     for _ in range(1000):
         log.denied("User:ann", "h", READ_TOPIC, "t", lambda: decisions.append(1) or decide())
-    assert len(decisions) == audit.DENIED_LINES_PER_SECOND_MAX, "nothing is decided for a line that is left out"
+    assert len(decisions) == audit.DENIED_LINES_PER_SECOND_MAX, "no decision is made for a line that is left out"
     assert len(audit_lines(caplog)) == audit.DENIED_LINES_PER_SECOND_MAX
     clock.move(1000)
     log.denied("User:bob", "h", READ_TOPIC, "t", decide)
@@ -120,7 +121,7 @@ def test_denied_requests_above_the_rate_limit_are_counted_not_logged(caplog: pyt
 
 
 def admin_lines(node: RestrictedNode, caplog: pytest.LogCaptureFixture, api: ApiKey, request: Any, version: int) -> Any:
-    """Let root send a request; return the lines without who sent it, and check that all lines name root."""
+    """Send a request as root, check that all audit lines name root and the API, and return the rest of each line."""
     caplog.clear()
     node.completed(node.ask(api, request, version, "root"))
     start = f"admin principal=User:root host=10.0.0.1 client=test action={APIS[api].name} "
@@ -163,7 +164,7 @@ def test_creating_growing_and_deleting_topics_is_logged(node: RestrictedNode, ca
     delete = DeleteTopicsRequest(topic_names=["orders"])
     assert admin_lines(node, caplog, ApiKey.DELETE_TOPICS, delete, 5) == ['resource=topic:orders result=OK detail=""']
     only_checked = CreateTopicsRequest([CreatableTopic("other", 2, 1)], validate_only=True)
-    assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, only_checked, 7) == [], "nothing has changed"
+    assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, only_checked, 7) == [], "validate_only changes nothing"
 
 
 def test_secrets_are_not_logged(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,14 +216,14 @@ def test_commits_without_a_member_are_logged_once_a_minute_per_group(caplog: pyt
     )
     caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
 
-    class Commits:
+    class CommitsAtOnce:
         api = ApiKey.OFFSET_COMMIT
         versions = (2, 10)
 
         def answer(self, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
             return done
 
-    (handler,) = audit.audited([Commits()], audit.AuditLog(clock), FakeTimers(clock))
+    (handler,) = audit.audited([CommitsAtOnce()], audit.AuditLog(clock), FakeTimers(clock))
     # Without a generation a member id means nothing: the coordinator does not look at it.
     for group, generation, member_id in (("c", 3, "m"), ("a", -1, "m"), ("a", -1, ""), ("b", -1, ""), ("a", -1, "")):
         assert handler.answer(OffsetCommitRequest(group, generation, member_id, topics=[topic]), caller) is done
@@ -236,7 +237,7 @@ def test_commits_without_a_member_are_logged_once_a_minute_per_group(caplog: pyt
 
 
 class ScriptedCommits:
-    """Answers each OffsetCommit when the test says so, with the error that it says."""
+    """Answers each OffsetCommit when the test calls `complete`, with its error codes."""
 
     api = ApiKey.OFFSET_COMMIT
     versions = (2, 10)
@@ -267,7 +268,7 @@ def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCapt
         return [line.partition("result=")[2].partition(" ")[0] for line in audit_lines(caplog)]
 
     assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == ["UNKNOWN_MEMBER_ID"]
-    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == [], "those of a minute are one line, too"
+    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == [], "failed commits are also logged once a minute"
     assert commit(0, ErrorCode.UNKNOWN_MEMBER_ID) == []
     assert commit(0, 0) == ["OK"]
     assert commit(0, 0) == []
@@ -352,5 +353,5 @@ def test_every_forwarded_api_that_changes_metadata_is_audited() -> None:
 
 @pytest.mark.parametrize("api", ADMIN_ACTIONS, ids=lambda api: api.name)
 def test_an_empty_request_of_each_audited_api_can_be_described(api: ApiKey) -> None:
-    """Nothing is missing in a message that a function reads."""
+    """The functions that build the log lines read only fields that exist."""
     list(admin_actions(api, request_class(api)(), response_class(api)()))

@@ -41,7 +41,7 @@ TOPIC = "orders"
 PARTITIONS = 10
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 REPEATED = 24
-"""Of so many requests the cheapest counts: the time of some is measured, and some append to an index."""
+"""The cheapest of this many requests counts: some requests are also timed, and some append to an index."""
 CALLS_MAX = {
     "produce": 24,
     "fetch": 25,
@@ -61,7 +61,7 @@ worth its cost to everybody, raise CALLS_MAX here.
 
 
 class FakeLoop:
-    """The calls of an event loop that a connection needs; nothing is ever ready by itself."""
+    """The methods of an event loop that a connection needs; the test calls `on_readable`."""
 
     def time(self) -> float:
         return 0.0
@@ -143,7 +143,7 @@ class ConnectedNode:
 
 
 def calls_of(action: Callable[[], object]) -> Counter[str]:
-    """Return how often each of our functions is called, without those that tests replace."""
+    """Return how often each function of Moldau is called, except those of `moldau.testing`."""
     called: Counter[str] = Counter()
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:

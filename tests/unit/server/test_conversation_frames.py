@@ -130,17 +130,17 @@ def test_a_large_frame_arrives_whole_in_pieces_of_any_size(pieces: list[int], st
 
 
 def test_an_exhausted_budget_closes_only_the_connection_that_needs_more() -> None:
-    rich, late = ScriptedConversation(budget_bytes=2000), ScriptedConversation()
-    late.conversation._memory = rich.budget.of_users
-    rich.feed(frame(request(1, NOW, 1500))[:10])
-    late.feed(frame(request(2, NOW, 1500)))
-    assert len(late.requests) == 1, "a frame that arrives whole needs no budget"
+    first, second = ScriptedConversation(budget_bytes=2000), ScriptedConversation()
+    second.conversation._memory = first.budget.of_users
+    first.feed(frame(request(1, NOW, 1500))[:10])
+    second.feed(frame(request(2, NOW, 1500)))
+    assert len(second.requests) == 1, "a frame that arrives whole needs no budget"
     with pytest.raises(MalformedData, match="used up"):
-        late.feed(frame(request(3, NOW, 1500))[:300])
-    late.conversation.close()
-    rich.feed(frame(request(1, NOW, 1500))[10:])
-    assert len(rich.requests) == 1
-    assert rich.budget.free == 2000
+        second.feed(frame(request(3, NOW, 1500))[:300])
+    second.conversation.close()
+    first.feed(frame(request(1, NOW, 1500))[10:])
+    assert len(first.requests) == 1
+    assert first.budget.free == 2000
 
 
 def test_a_conversation_with_half_a_frame_is_not_idle_but_answered() -> None:
@@ -194,7 +194,7 @@ def test_requests_without_an_answer_are_never_held_back() -> None:
 
 
 def test_feeding_while_requests_are_held_back_is_an_error() -> None:
-    """Else requests would overtake each other."""
+    """Otherwise requests would overtake each other."""
     talk = ScriptedConversation()
     talk.feed(b"".join(frame(request(number, LATER)) for number in range(REQUESTS_IN_FLIGHT_MAX + 1)))
     with pytest.raises(AssertionError):
@@ -220,7 +220,7 @@ def test_the_number_of_requests_handled_in_one_turn_is_limited() -> None:
     talk.conversation.feed(memoryview(bytearray(b"".join(map(frame, bodies)))))
     turns = [len(talk.requests)]
     while talk.conversation.is_turn_over:
-        assert talk.budget.free < talk.budget_bytes, "what is held back is counted"
+        assert talk.budget.free < talk.budget_bytes, "requests that are held back use the budget"
         assert talk.conversation.resume()
         turns.append(len(talk.requests))
     assert turns == [REQUESTS_PER_TURN_MAX, 2 * REQUESTS_PER_TURN_MAX, 3 * REQUESTS_PER_TURN_MAX - 1]

@@ -1,4 +1,4 @@
-"""Replies are sent in the order of their requests, whenever they are ready; and how a conversation ends."""
+"""A conversation sends replies in the order of their requests, whenever they are ready; and what `close` does."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_late_replies_after_close_are_dropped() -> None:
     assert talk.budget.free == BUDGET_BYTES
 
 
-@pytest.mark.parametrize("tail", [b"", b"\0", b"\0\0\0\x20half"])
+@pytest.mark.parametrize(
+    "tail", [b"", b"\0", b"\0\0\0\x20half"], ids=["whole frames", "part of a length", "part of a frame"]
+)
 def test_a_close_while_bytes_are_parsed_ends_the_conversation(tail: bytes) -> None:
     """Sending the first reply can close the connection while the bytes after its request are still being parsed."""
     talk = ScriptedConversation()

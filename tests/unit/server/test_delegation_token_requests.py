@@ -1,4 +1,4 @@
-"""The requests about delegation tokens on a node with ACLs: who may do what, and the error of everybody else."""
+"""The delegation token APIs on a node with an authorizer: permissions, errors and expiration."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ SETTINGS = {
 
 
 class TokenNode:
+    """A node and the four token requests, sent as any principal."""
+
     def __init__(self, node: InMemoryNode) -> None:
         self.node = node
         node.start()
@@ -113,7 +115,7 @@ def test_a_token_is_created_described_renewed_and_expired(node: TokenNode) -> No
     assert node.renew(created.hmac).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
 
-@pytest.mark.parametrize("who", [ANONYMOUS, ANN_WITH_TOKEN], ids=["nobody", "the bearer of a token"])
+@pytest.mark.parametrize("who", [ANONYMOUS, ANN_WITH_TOKEN], ids=["anonymous", "authenticated with a token"])
 def test_anonymous_and_token_authenticated_clients_are_refused(node: TokenNode, who: Principal) -> None:
     hmac = node.create().hmac
     before = node.node.assembly.driver.end_offset
@@ -157,7 +159,7 @@ def test_a_client_sees_tokens_that_it_owns_renews_or_may_describe(node: TokenNod
     root = Principal("User", "root")
     assert [sorted(node.owners(who)) for who in (ANN, BOB, EVE, root)] == [["ann"], ["ann", "bob"], [], ["ann", "bob"]]
     assert node.owners(ANN, everybody=False) == []
-    assert sorted(node.owners(root, BOB)) == ["ann", "bob"], "of which bob is owner or renewer"
+    assert sorted(node.owners(root, BOB)) == ["ann", "bob"], "tokens whose owner or renewer is bob"
     assert node.owners(root, ANN) == ["ann"]
     assert node.owners(root, EVE) == []
     allow(node, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token_id, "User:eve")
@@ -173,12 +175,12 @@ def test_a_client_sees_tokens_that_it_owns_renews_or_may_describe(node: TokenNod
         (principal_bytes(ANN_WITH_TOKEN), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ann"),
         (None, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ANONYMOUS"),
     ],
-    ids=["a user", "the bearer of a token", "nobody"],
+    ids=["user", "authenticated with a token", "anonymous"],
 )
 def test_a_forwarded_request_has_the_principal_of_its_client(
     node: TokenNode, principal: bytes | None, code: ErrorCode, owner: str
 ) -> None:
-    """The broker that forwards is not the requester."""
+    """Not that of the broker that forwards it."""
     controller = node.node.assembly.controller_side
     assert controller is not None
     inner = request_frame(ApiKey.CREATE_DELEGATION_TOKEN, 3, 1, None, CreateDelegationTokenRequest(None, None, [], -1))
@@ -229,7 +231,7 @@ def test_describe_configs_hides_the_secret_key(node: TokenNode) -> None:
 
 
 def test_without_an_authorizer_every_client_may_create_tokens_for_every_owner() -> None:
-    """Everybody may then create tokens for everybody, as in Kafka."""
+    """As in Kafka."""
     node = TokenNode(InMemoryNode(static=SETTINGS))
     assert node.create(ANN, BOB).error_code == 0
     assert node.owners(EVE) == ["bob"]

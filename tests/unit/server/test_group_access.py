@@ -1,4 +1,4 @@
-"""What clients may do with groups: each API with and without the ACLs that it needs. The denials are Kafka's."""
+"""Authorization of the group APIs: each with and without the ACLs that it needs. Denied responses are Kafka's."""
 
 from __future__ import annotations
 
@@ -157,7 +157,9 @@ def test_sync_group_needs_read(node: CoordinatorNode) -> None:
         assert node.ask_refused(ApiKey.SYNC_GROUP, unnamed, version) == denied
     assert node.ask_refused(ApiKey.SYNC_GROUP, named, 5) == denied
     response = node.ask_refused(ApiKey.SYNC_GROUP, unnamed, 5)
-    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "in Kafka this is checked before the access"
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, (
+        "as in Kafka, this is checked before authorization"
+    )
     allow_group(node, AclOperation.READ)
     assert node.ask(ApiKey.SYNC_GROUP, named, 5).error_code == NONE
 
@@ -197,12 +199,6 @@ def codes(topics: Any) -> list[list[int]]:
     return [[each.error_code for each in topic.partitions] for topic in topics]
 
 
-def committed(node: CoordinatorNode) -> dict[str, list[int]]:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    topics = node.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
-    return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
-
-
 @pytest.mark.parametrize("version", [2, 9, 10])
 def test_offset_commit_needs_read_of_the_group(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.DESCRIBE)
@@ -210,10 +206,10 @@ def test_offset_commit_needs_read_of_the_group(node: CoordinatorNode, version: i
     request = commit_request(node, PUBLIC, MISSING)
     response = node.ask_refused(ApiKey.OFFSET_COMMIT, request, version)
     assert codes(response.topics) == [[GROUP_DENIED] * 2] * 2
-    assert (committed(node), group_states(node)) == ({}, {})
+    assert (node.committed_offsets(), group_states(node)) == ({}, {})
     allow_group(node, AclOperation.READ)
     assert codes(node.ask(ApiKey.OFFSET_COMMIT, request, version).topics)[0] == [NONE] * 2
-    assert committed(node) == {PUBLIC: [7, 7]}
+    assert node.committed_offsets() == {PUBLIC: [7, 7]}
 
 
 @pytest.mark.parametrize(("version", "unknown"), [(2, TOPIC_DENIED), (9, TOPIC_DENIED), (10, 100)])
@@ -224,7 +220,7 @@ def test_offset_commit_needs_read_of_each_topic(node: CoordinatorNode, version: 
     allow_topic(node, AclOperation.DESCRIBE, SECRET)
     response = node.ask(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, PUBLIC, MISSING), version)
     assert codes(response.topics) == [[TOPIC_DENIED] * 2, [NONE] * 2, [unknown] * 2]
-    assert committed(node) == {PUBLIC: [7, 7]}
+    assert node.committed_offsets() == {PUBLIC: [7, 7]}
 
 
 @pytest.mark.parametrize("version", [9, 10])
@@ -240,7 +236,7 @@ def test_the_member_is_not_checked_if_all_topics_are_denied(node: CoordinatorNod
 
 def commit_both(node: CoordinatorNode) -> None:
     node.ask_as_admin(ApiKey.OFFSET_COMMIT, commit_request(node, PUBLIC, SECRET), 9)
-    assert committed(node) == {PUBLIC: [7, 7], SECRET: [7, 7]}
+    assert node.committed_offsets() == {PUBLIC: [7, 7], SECRET: [7, 7]}
 
 
 @pytest.mark.parametrize("version", [8, 10])
@@ -335,7 +331,7 @@ def test_offset_delete_needs_delete_of_the_group_and_read_of_each_topic(node: Co
     assert (response.error_code, codes(response.topics)) == (NONE, [[TOPIC_DENIED] * 2] * 2)
     response = node.ask(ApiKey.OFFSET_DELETE, delete_request(SECRET, PUBLIC))
     assert (response.error_code, codes(response.topics)) == (NONE, [[TOPIC_DENIED] * 2, [NONE] * 2])
-    assert committed(node) == {SECRET: [7, 7]}
+    assert node.committed_offsets() == {SECRET: [7, 7]}
 
 
 def test_offset_delete_does_not_reveal_the_group_if_all_topics_are_denied(node: CoordinatorNode) -> None:
@@ -482,7 +478,7 @@ def test_a_pattern_matches_only_topics_that_the_member_may_describe(node: Coordi
 
 @pytest.mark.needs_re2
 def test_a_classic_member_resolves_patterns_with_its_own_access(node: CoordinatorNode) -> None:
-    """It joins a group of consumers after a topic was created."""
+    """It joins a consumer group after a topic was created."""
     admins = node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(regex=".*(public|secret).*"))
     assert assigned(node, admins) == {PUBLIC, SECRET}
     allow_group(node, AclOperation.READ)

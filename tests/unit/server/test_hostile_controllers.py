@@ -244,7 +244,7 @@ def test_a_quorum_fetch_beyond_the_log_is_refused(three_nodes: AttackedCluster, 
 
 
 def test_a_fetch_does_not_wait_longer_than_a_follower_would(cluster: AttackedCluster) -> None:
-    """Else clients that ask to wait for a month and disconnect would use up all places for waiting fetches."""
+    """Otherwise clients that ask to wait for a month and disconnect would use up all places for waiting fetches."""
     leader, epoch, committed = cluster.quorum_state
     role = cluster.wait_for_leader().driver.quorum.role
     assert isinstance(role, Leader)
@@ -268,7 +268,7 @@ def test_fetches_with_ever_new_replica_ids_do_not_grow_the_observers(cluster: At
     assert described.topics[0].partitions[0].error_code == ErrorCode.NONE
     cluster.timers.advance(300_000)
     cluster.send(fetch_request(epoch, 0, 99, last_fetched_epoch=0), ApiKey.FETCH, 17)
-    assert len(role.progress.observers) == 1, "silent observers are forgotten"
+    assert len(role.progress.observers) == 1, "observers that stopped fetching are forgotten"
 
 
 def describe_quorum_request() -> DescribeQuorumRequest:
@@ -401,7 +401,11 @@ def test_requests_that_are_too_long_for_a_controller_are_not_read(api: ApiKey) -
 # --- admin requests -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["9" * 5000, "٣", "-1", "1" * 11, "x" * 32_767, "\x00" * 32_767])
+@pytest.mark.parametrize(
+    "name",
+    ["9" * 5000, "٣", "-1", "1" * 11, "x" * 32_767, "\x00" * 32_767],
+    ids=["5000 digits", "Arabic digit", "negative", "11 digits", "32767 characters", "32767 null bytes"],
+)
 @pytest.mark.parametrize("kind", [2, 4])
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_configs_of_resources_with_impossible_names_are_refused(

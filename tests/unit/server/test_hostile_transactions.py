@@ -167,7 +167,7 @@ def test_a_transactional_id_that_is_too_long_is_refused_before_it_is_hashed(
     assert one_node.write(longest, producer) == ErrorCode.NONE
     monkeypatch.setattr(coordinator_topic, "_hash", lambda text: pytest.fail(f"{len(text)} characters were hashed"))
     sent = one_node.begin_write(too_long, (2**40, 0))
-    one_node.until(lambda: not sent.is_waiting, "it is refused")
+    one_node.until(lambda: not sent.is_waiting, "the write is refused")
     refused = one_node.ask(InitProducerIdRequest("x" * 32_768, 1000), ApiKey.INIT_PRODUCER_ID, 5, 1)
     assert [type(each) for each in (sent.outcome, refused)] == [ConnectionClosed] * 2
 

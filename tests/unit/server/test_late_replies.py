@@ -1,4 +1,4 @@
-"""Replies of several turns: what is done to them, and the time that is charged for them."""
+"""`map_long_reply`: the value of the mapped reply, and the time that is charged for it."""
 
 from __future__ import annotations
 

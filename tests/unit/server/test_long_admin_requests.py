@@ -1,4 +1,4 @@
-"""Requests to the controller that change thousands of things take many turns of the loop, and no long one."""
+"""Controller requests with thousands of elements are handled in many short turns of the event loop."""
 
 from __future__ import annotations
 

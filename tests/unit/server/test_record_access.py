@@ -1,4 +1,4 @@
-"""Access to topics: each API that names topics, denied and allowed. What is denied leaves no trace."""
+"""Authorization of the APIs that name topics, denied and allowed. A denied request changes nothing."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_fetch_needs_read_on_each_topic(node: RestrictedNode, epoch: int) -> Non
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_denied_topic_does_not_end_the_wait_for_others(node: RestrictedNode, epoch: int) -> None:
-    """A consumer of both would ask again at once, without end."""
+    """Otherwise a consumer of both would fetch again and again without a pause."""
     node.allow(READ, TOPIC, "open")
     waiting = node.ask(ApiKey.FETCH, fetch("secret", "open", epoch=epoch, wait_ms=500), 12)
     assert isinstance(waiting, Promise)
@@ -134,7 +134,7 @@ def test_a_denied_topic_does_not_end_the_wait_for_others(node: RestrictedNode, e
     node.timers.run_soon()
     assert waiting.done
     alone = node.ask(ApiKey.FETCH, fetch("secret", epoch=epoch, wait_ms=500), 12)
-    assert not isinstance(alone, Promise), "there is nothing to wait for"
+    assert not isinstance(alone, Promise), "a fetch of denied topics alone does not wait"
 
 
 def test_a_fetch_session_loses_access_when_a_permission_is_removed(node: RestrictedNode) -> None:
@@ -161,7 +161,7 @@ def test_fetch_as_a_follower_needs_cluster_action(node: RestrictedNode) -> None:
     assert response.responses[0].partitions[0].error_code != DENIED
 
 
-# --- what is asked about topics ---------------------------------------------------------------------------------------
+# --- offsets and producers --------------------------------------------------------------------------------------------
 
 
 def list_offsets(node: RestrictedNode) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""From a frame to its reply: which requests are served, which close the connection, and what a fault becomes."""
+"""The router: which requests are served, which close the connection, and how exceptions of handlers are reported."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from in_memory_node import InMemoryNode
 from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
-from moldau.base.promise import Promise, resolved
+from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server import routes
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.router import KNOWN_MAX, TIMED_EVERY, Caller, Router
+from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -30,11 +31,6 @@ from moldau.wire.messages.create_topics import (
 )
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
-
-
-def run_here(work: Callable[[], None]) -> Promise[StorageFault | None]:
-    work()
-    return resolved(None)
 
 
 class ScriptedHandler:
@@ -92,7 +88,7 @@ def test_a_connection_may_change_its_client_id_and_version() -> None:
         assert isinstance(reply, Outgoing)
         assert read_response(HeartbeatResponse, reply[4:], ApiKey.HEARTBEAT, version)[0] == number
     assert [(caller.client_id, caller.version) for caller in handler.callers] == sent
-    assert handler.callers[0] is handler.callers[1], "what repeats is decoded once"
+    assert handler.callers[0] is handler.callers[1], "a repeated header is decoded once"
     with pytest.raises(MalformedData, match="cut short"):
         requests.answer(memoryview(frame)[4:13])
 
@@ -171,6 +167,7 @@ def heartbeat_without_group() -> bytes:
         (heartbeat_without_group(), "group_id is null"),
         (bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:] + bytes(1000), "the limit is 100"),
     ],
+    ids=["cut short", "null group id", "too long"],
 )
 def test_a_refused_request_is_counted_as_a_failure_of_its_api(
     monkeypatch: pytest.MonkeyPatch, decoded_on_loop_bytes: int, frame: bytes, message: str
@@ -178,7 +175,7 @@ def test_a_refused_request_is_counted_as_a_failure_of_its_api(
     monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", decoded_on_loop_bytes)
     monkeypatch.setattr(ScriptedHandler, "request_bytes_max", 100, raising=False)
     monkeypatch.setattr(LOOP_WATCH, "api", "Metadata")
-    router = Router(run_in_thread=run_here)
+    router = Router(run_in_thread=at_once)
     router.serve([heartbeats(echo)])
     try:
         reply = router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame)))
@@ -190,7 +187,7 @@ def test_a_refused_request_is_counted_as_a_failure_of_its_api(
     assert message in refusal
     (counts,) = router.counts()
     assert (counts.requests, counts.failures) == (0, 1)
-    assert LOOP_WATCH.api == "Heartbeat", "a long call is named after this request"
+    assert LOOP_WATCH.api == "Heartbeat", "a slow call is attributed to this request"
 
 
 def test_a_handler_without_a_response_sends_no_bytes() -> None:
@@ -318,7 +315,7 @@ def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: i
     reply = router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(frame)[4:])
     other = node.allocate_producer_ids()
     node.flush()
-    assert other.done, "other requests are not blocked by it"
+    assert other.done, "other requests are not blocked"
     assert isinstance(reply, Promise)
     _, body = read_response(CreateTopicsResponse, reply.value()[4:], ApiKey.CREATE_TOPICS, version)
     assert [each.error_code for each in body.topics] == [0, 17, 40, 40]

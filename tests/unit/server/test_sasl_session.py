@@ -189,11 +189,15 @@ def test_scram_needs_two_steps() -> None:
     connection.handshake("SCRAM-SHA-256")
     first = connection.authenticate(client.first())
     assert first is not None
-    assert not connection.heartbeats.callers
     final = connection.authenticate(client.respond(first.auth_bytes) or b"")
     assert final is not None
     assert client.respond(final.auth_bytes) is None
     assert connection.heartbeat()
+    early = SaslConnection()
+    early.handshake("SCRAM-SHA-256")
+    assert early.authenticate(client.first()) is not None
+    assert not early.heartbeat(), "the first step alone does not authenticate"
+    assert early.heartbeats.callers == []
 
 
 def test_raw_tokens_are_accepted_after_handshake_version_0() -> None:

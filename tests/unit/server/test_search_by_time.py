@@ -1,4 +1,4 @@
-"""ListOffsets by time opens batches in a thread, one after the other."""
+"""ListOffsets by timestamp opens batches in a thread, one after the other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ask(node: InMemoryNode, threads: HeldThreads, timestamp: int) -> LongReply:
 def run_thread_work(node: InMemoryNode, threads: HeldThreads) -> int:
     count = 0
     while (done := threads.run_next()) is not None:
-        assert threads.run_next() is None, "one at a time"
+        assert threads.run_next() is None, "only one batch is opened at a time"
         count += 1
         done.complete(None)
         node.timers.run_soon()

@@ -1,4 +1,4 @@
-"""Produce: batches whose records take long to read are opened in a thread; order, errors and changes meanwhile."""
+"""Produce: a slow batch (many records to read) is opened in a thread; order, errors and changes in the meantime."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ TWO_HOURS_MS = 7_200_000
 
 
 class SlowNode:
+    """A node that opens slow batches in threads whose work the test runs."""
+
     def __init__(self) -> None:
         self.node = InMemoryNode().start()
         self.node.create_topic("compacted", 2, cleanup_policy="compact")
@@ -112,7 +114,7 @@ def test_a_config_changed_while_a_batch_is_opened_is_applied(slow: SlowNode) -> 
     assert results(reply) == [(0, 0)]
     piece = log.read(0, 1 << 20, MANY)
     assert piece is not None
-    assert piece.length < 5_000, "it is stored in the new codec"
+    assert piece.length < 5_000, "the batch is stored with the new codec"
 
 
 def test_a_topic_deleted_while_a_batch_is_opened_is_reported_as_unknown(slow: SlowNode) -> None:
@@ -191,7 +193,7 @@ def test_many_partitions_with_slow_batches_are_appended_in_order(slow: SlowNode)
         while slow.node.timers.run_one_soon():
             pass
         ends = [slow.node.partition("wide", index).log.end_offset for index in range(300)]
-        assert ends.index(0) == 100 * number, "up to the slow one"
+        assert ends.index(0) == 100 * number, "partitions after a slow batch wait"
         assert set(ends[100 * number :]) == {0}
         slow.open_next()
     slow.node.timers.run_soon()

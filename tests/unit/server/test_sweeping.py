@@ -91,7 +91,7 @@ def test_time_while_reading_is_paused_does_not_count() -> None:
     for turn in range(1, 10):
         assert closed_by(sweeper, turn * 10.0, muted) == []
     muted.reading_since = 95.0
-    assert closed_by(sweeper, 100.0, muted) == [], "measured anew"
+    assert closed_by(sweeper, 100.0, muted) == [], "the measurement starts again"
     assert closed_by(sweeper, 100.0 + REQUEST_GRACE_S - 1, muted) == []
     assert closed_by(sweeper, 100.0 + REQUEST_GRACE_S, muted) == [CLOSED_SLOW_REQUEST]
 
@@ -124,7 +124,7 @@ def test_a_reader_has_the_idle_time_before_its_rate_counts() -> None:
     fast = Connection(blocked_since=0.0, sent_since=LIMITS.response_bytes_per_s_min * int(IDLE_S))
     assert closed_by(sweeper, IDLE_S - 1, slow, fast) == [], "a consumer may be busy for minutes"
     assert closed_by(sweeper, IDLE_S, slow, fast) == [CLOSED_SLOW_READER]
-    assert (fast.blocked_since, fast.sent_since) == (IDLE_S, 0), "measured anew"
+    assert (fast.blocked_since, fast.sent_since) == (IDLE_S, 0), "the measurement starts again"
 
 
 def test_the_least_active_connections_are_evicted() -> None:

@@ -1,4 +1,4 @@
-"""controller_mutation_rate on a node: what counts, what the client gets, and that its connection pauses."""
+"""The quota controller_mutation_rate on a node: what counts, errors and throttle times, and the paused connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OK, EXCEEDED = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 @pytest.fixture
 def node() -> RestrictedNode:
-    """A node where root may create one partition per second, eleven at once."""
+    """A node on which root may create one partition per second, and up to eleven at once."""
     started = RestrictedNode()
     started.start()
     limit = RequestEntryData([RequestEntityData("user", "root")], [OpData("controller_mutation_rate", 1.0)])
@@ -66,7 +66,9 @@ def test_deletions_and_new_partitions_count_against_the_quota(node: RestrictedNo
     assert as_root(node, ApiKey.CREATE_PARTITIONS, grow, 3).results[0].error_code == OK
     delete = DeleteTopicsRequest(topic_names=["first"])
     response = as_root(node, ApiKey.DELETE_TOPICS, delete, 5)
-    assert response.responses[0].error_code == OK, "nine of the eleven tokens were used: the last deletion may overdraw"
+    assert response.responses[0].error_code == OK, (
+        "nine of the eleven tokens were used, and one request may exceed the rest"
+    )
     again = create(node, 7, other=1)
     assert again.topics[0].error_code == EXCEEDED
     assert again.throttle_time_ms == (4 + 5 + 9 - 11) * 1000

@@ -1,4 +1,4 @@
-"""Quotas in requests: what is counted, what the response says, and for how long the connection is muted."""
+"""Client quotas: what counts, the throttle time in the response, and the pause of the connection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from in_memory_node import InMemoryNode, batch
+from restricted_node import NoPermissions
 
 from moldau.base.promise import Promise
-from moldau.security.acls.access import Access, Needs, Unrestricted
+from moldau.security.acls.access import Access, Unrestricted
 from moldau.security.principals import Principal
 from moldau.server import late_replies, routes
 from moldau.server.handlers import replies
@@ -146,7 +147,7 @@ def long_metadata() -> MetadataRequest:
 
 
 def clock_with_steps(seconds: float) -> Callable[[], float]:
-    """A clock that goes on by so many seconds at each look."""
+    """Return a clock that advances by this many seconds each time it is read."""
     moments = count(0.0, seconds)
     return lambda: next(moments)
 
@@ -198,16 +199,7 @@ def test_a_long_reply_that_cannot_be_encoded_closes_the_connection_of_a_throttle
     route.frame = fail
     reply = node.send(ApiKey.METADATA, long_metadata(), 9)
     assert reply is not None
-    assert (len(reply), reply.pause_ms) == (0, 0), "a pause would keep it open"
-
-
-class NoRights(Unrestricted):
-    is_unrestricted = False  # type: ignore[misc, assignment]
-
-    def allows(self, needs: Needs, name: str = "") -> bool:
-        return False
-
-    allows_quietly = allows
+    assert (len(reply), reply.pause_ms) == (0, 0), "a pause would keep the connection open"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +215,7 @@ def test_only_nodes_are_exempt_from_request_quotas(
     assert broker is not None
     broker.throttling.now_s = clock_with_steps(5.0)
     allowed = node.send(api, request_, version)
-    denied = node.send(api, request_, version, access=NoRights(Principal("User", "ann")))
+    denied = node.send(api, request_, version, access=NoPermissions(Principal("User", "ann")))
     assert allowed is not None
     assert denied is not None
     assert (allowed.pause_ms, denied.pause_ms) == (0, 1000)

@@ -1,4 +1,4 @@
-"""TLS connections: handshakes of good and bad clients, and what OpenSSL demands of senders and readers."""
+"""TLS connections and listeners: handshakes of good and bad clients, and partial sends and receives of OpenSSL."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_request_larger_than_every_buffer_arrives(run: Run) -> None:
 def test_a_slow_reader_gets_all_records(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
-    """A send that the socket does not take is repeated as OpenSSL demands, while more replies are queued."""
+    """A send that the socket does not accept is repeated as OpenSSL demands, while more replies are queued."""
     content = Random(3).randbytes(3_000_000)
     (tmp_path / "segment").write_bytes(content)
     fetched: list[int] = []
@@ -240,7 +240,7 @@ def test_a_send_may_wait_for_bytes_of_the_client(run: Run) -> None:
             await until(lambda: len(wants) == 1)
             for _ in range(5):
                 await asyncio.sleep(0)
-            assert len(wants) == 1, "it waits for the client instead of trying again and again"
+            assert len(wants) == 1, "the connection waits for the client and does not retry in a loop"
             await this.send(frame(body))
             await this.send(frame(body))
             assert await this.receive(3 * len(reply_to(body))) == 3 * reply_to(body)
@@ -337,7 +337,7 @@ def test_handshakes_run_in_a_few_threads_and_never_in_the_loops_thread() -> None
 
 
 def test_a_connection_may_be_closed_while_its_handshake_is_in_a_thread(run: Run, vault: Vault) -> None:
-    """The socket is closed after the step, not under its feet: another connection could get its descriptor."""
+    """The socket is closed after the step: otherwise another connection could get its descriptor during the step."""
     entered, gate = threading.Event(), threading.Event()
     slow_handshake = slow_handshakes(entered, gate)
 
@@ -483,6 +483,7 @@ def test_a_client_with_a_certificate_has_the_mapped_name(run: Run, vault: Vault)
         ({}, "expired", "certificate verify failed: certificate has expired"),
         ({"principal_mapping_rules": "RULE:^O=(.*)$/$1/"}, "alice", "No rules apply to CN=alice,OU=tests,O=Moldau"),
     ],
+    ids=["no certificate", "unknown issuer", "expired", "no mapping rule"],
 )
 def test_a_client_without_a_principal_is_refused_with_one_log_line(
     run: Run,
@@ -520,7 +521,7 @@ def test_a_client_that_does_not_trust_the_node_is_logged_once(
 ) -> None:
     async def scenario() -> None:
         server = RunningListener(vault)
-        # asyncio's client would leave without the alert
+        # asyncio's client would disconnect without the alert
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.to_thread(handshake_without_trust, server.port)
         await until(lambda: server.failed_logins)

@@ -1,4 +1,4 @@
-"""What clients may do with transactions: each API with and without the ACLs that it needs. The denials are Kafka's."""
+"""Authorization of the transaction APIs: each with and without the ACLs that it needs. Denied responses are Kafka's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from moldau.wire.messages.describe_transactions import DescribeTransactionsReque
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
-from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -86,7 +85,7 @@ def test_a_transactional_producer_needs_write_of_its_id(node: CoordinatorNode, v
     for name in ("tx", ""):
         request = InitProducerIdRequest(name, 60_000)
         assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, request, version) == denied
-    # The access comes before the check of the other fields.
+    # Authorization comes before the check of the other fields.
     contradictory = InitProducerIdRequest("tx", 60_000, producer_id=5)
     assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, contradictory, version) == denied
     assert states(node) == {}
@@ -114,7 +113,7 @@ def test_an_idempotent_producer_needs_write_of_some_topic_or_idempotent_write(
     denied = InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_id=-1, producer_epoch=-1)
     assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, request) == denied
     refusal = (Needs(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER), "kafka-cluster")
-    assert node.refusals == [refusal], "for the audit log"
+    assert node.refusals == [refusal], "only this refusal is in the audit log"
     node.allow(operation, resource, name)
     response = node.ask(ApiKey.INIT_PRODUCER_ID, request)
     assert (response.error_code, response.producer_epoch) == (NONE, 0)
@@ -217,12 +216,6 @@ def codes(topics: Any) -> list[list[int]]:
     return [[each.error_code for each in topic.partitions] for topic in topics]
 
 
-def committed(node: CoordinatorNode) -> dict[str, list[int]]:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    topics = node.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
-    return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
-
-
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 def test_txn_offset_commit_needs_write_of_the_id_read_of_the_group_and_of_each_topic(
     node: CoordinatorNode, version: int
@@ -251,7 +244,7 @@ def test_txn_offset_commit_needs_write_of_the_id_read_of_the_group_and_of_each_t
     response = node.ask(ApiKey.TXN_OFFSET_COMMIT, request, version)
     assert codes(response.topics) == [[TOPIC_DENIED] * 2, [NONE] * 2, [TOPIC_DENIED] * 2]
     end = node.ask_as_admin(ApiKey.END_TXN, EndTxnRequest("tx", *producer, True), 5 if version == 5 else 4)
-    assert (end.error_code, committed(node)) == (NONE, {PUBLIC: [7, 7]})
+    assert (end.error_code, node.committed_offsets()) == (NONE, {PUBLIC: [7, 7]})
 
 
 def test_txn_offset_commit_of_an_unknown_member_still_reports_denied_topics(node: CoordinatorNode) -> None:
@@ -279,7 +272,9 @@ def test_end_txn_needs_write(node: CoordinatorNode, version: int) -> None:
     assert states(node) == {"tx": "Ongoing"}
     allow_transaction(node, AclOperation.WRITE)
     assert node.ask(ApiKey.END_TXN, request, version).error_code == NONE
-    assert states(node) == {"tx": "CompleteCommit"}, "the node writes the markers itself, whatever the client may do"
+    assert states(node) == {"tx": "CompleteCommit"}, (
+        "the node writes the markers itself, whatever the permissions of the client"
+    )
 
 
 @pytest.mark.parametrize("operation", [AclOperation.ALTER, AclOperation.CLUSTER_ACTION])

@@ -20,7 +20,7 @@ RETRY_MS, RETRY_MAX_MS = 20, 100
 
 
 class Coordinator(TransactionVerifier):
-    """Collects the questions; a test answers them."""
+    """Collects the verification requests; the test answers them."""
 
     def __init__(self) -> None:
         self.questions: list[Promise[Codes]] = []

@@ -1,4 +1,4 @@
-"""Transactions on a node in memory, from the first record to the marker, also across crashes."""
+"""Transactions on an in-memory node, from the first record to the marker, also across crashes."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ def test_an_open_transaction_survives_a_restart_and_can_be_ended(node: Transacti
     assert (restarted.last_stable_offset, restarted.record_values()) == (3, ["a", "b"])
 
 
-# --- internal topics that somebody changes ----------------------------------------------------------------------
+# --- changed internal topics ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -388,6 +388,7 @@ def test_an_open_transaction_survives_a_restart_and_can_be_ended(node: Transacti
         ("delete", "__transaction_state was deleted: transactions that are open may never end"),
         ("grow", "__transaction_state has 5 partitions instead of 2: transactions that are open may never end"),
     ],
+    ids=["delete", "grow"],
 )
 def test_transactions_lost_with_the_state_topic_hang_until_they_are_aborted_by_hand(
     node: TransactionalNode, caplog: pytest.LogCaptureFixture, change: str, warning: str

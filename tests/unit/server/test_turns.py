@@ -55,7 +55,7 @@ BIG = "big"
 
 @pytest.fixture(scope="module")
 def node() -> InMemoryNode:
-    """A node that seems to have many partitions: each is the same one, which takes no time to create."""
+    """A node that appears to have many partitions: they are all the same one, which takes no time to create."""
     node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
     node.create_topic(BIG)
     image, partition = node.current.image, node.partition(BIG)
@@ -99,7 +99,7 @@ def test_log_directories_of_many_named_partitions_are_described_in_turns(node: I
     _, response = read_response(DescribeLogDirsResponse, memoryview(bytes(reply))[4:], ApiKey.DESCRIBE_LOG_DIRS, 4)
     (directory,) = response.results
     named = [(topic.name, [each.partition_index for each in topic.partitions]) for topic in directory.topics]
-    assert named == [(BIG, [0])], "each partition once"
+    assert named == [(BIG, [0])], "a partition that is named twice is described once"
 
 
 def test_many_producers_of_a_partition_are_described_in_turns_and_once(node: InMemoryNode) -> None:
@@ -181,21 +181,21 @@ class FakeFetcher:
 def test_replica_fetchers_drop_deleted_topics_in_turns() -> None:
     node = InMemoryNode().start()
     node.create_topic(BIG)
-    side, fetching, count = node.assembly.broker_side, FakeFetcher(), 2_000
+    side, fetcher, count = node.assembly.broker_side, FakeFetcher(), 2_000
     assert side is not None
-    assignment = _Assignment(node.partition(BIG), cast(ReplicaFetcher, fetching))
+    assignment = _Assignment(node.partition(BIG), cast(ReplicaFetcher, fetcher))
     topics = [TopicImage(f"gone-{number}", bytes(16), ()) for number in range(1_000)]
     topics.append(TopicImage("gone", bytes(16), ()))
     for topic in topics:
         side._fetchers._assignments[topic.name] = {0: assignment}
     side._fetchers._assignments["gone"] = dict.fromkeys(range(count), assignment)
     side._fetchers.on_image(node.current.image, Changes(removed=topics))
-    counts = [fetching.removed]
+    counts = [fetcher.removed]
     while side._fetchers.remove_some():
-        counts.append(fetching.removed - sum(counts))
+        counts.append(fetcher.removed - sum(counts))
     assert max(counts) <= 500
-    assert min(counts) > PARTITIONS_A_TURN, "the logs are deleted behind it"
-    assert fetching.removed == 1_000 + count
+    assert min(counts) > PARTITIONS_A_TURN, "fetching of partitions must end sooner than their logs are deleted"
+    assert fetcher.removed == 1_000 + count
     assert not side._fetchers._assignments
 
 
@@ -286,13 +286,13 @@ def test_a_long_request_keeps_its_memory_until_it_is_handled() -> None:
         conversation.feed(memoryview(bytearray(read)))
     assert budget.free < 1_000
     conversation.close()
-    assert budget.free < 1_000, "the request is still handled"
+    assert budget.free < 1_000, "the request is still being handled"
     long.handled.complete(None)
     assert budget.free == 1_000
 
 
 def test_replies_that_wait_for_an_earlier_one_count_as_unsent() -> None:
-    """A client that asks for much behind a request that waits does not make the node keep it all."""
+    """Otherwise a client could fill the memory with replies behind one request that waits."""
     first: Promise[Outgoing] = Promise()
     replies = [first, *(LongReply() for _ in range(3))]
     limits = ConnectionLimits(unsent_bytes_max=1_000)

@@ -1,4 +1,4 @@
-"""A broker that cannot show views refuses to have one created, and says what to install."""
+"""A broker without the packages for views refuses to create one, with an error that names what to install."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_view_is_refused_and_the_other_topics_are_created() -> None:
 
 
 def test_duplicate_topic_names_are_all_forwarded_to_the_controller() -> None:
-    """It refuses them all. If it saw only one, it would create it."""
+    """It refuses all of them. If it saw only one, it would create it."""
     authorize = refusing_views(authorize_create_topics, lambda: "Install it.")
     request = CreateTopicsRequest([STORED, CreatableTopic("orders", -1, -1, configs=VIEW.configs)])
     assert finish(authorize(request, UNRESTRICTED)).request is request
