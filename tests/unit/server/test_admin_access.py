@@ -603,7 +603,7 @@ def test_describe_cluster_of_a_broker_shows_the_allowed_operations(
     for operation in allowed:
         guarded.allow_cluster(operation)
     response = guarded.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(True), 0)
-    assert (response.error_code, len(response.brokers)) == (0, 1), "brokers are listed for everybody"
+    assert (response.error_code, len(response.brokers)) == (0, 1), "brokers are listed for every client"
     assert response.cluster_authorized_operations == expected
     unasked = guarded.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(False), 0)
     assert unasked.cluster_authorized_operations == OPERATIONS_OMITTED

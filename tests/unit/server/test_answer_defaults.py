@@ -85,8 +85,8 @@ def test_an_unknown_resource_type_fails_all_of_describe_configs(node: GuardedNod
 
 
 def test_error_messages_for_scram_users(node: GuardedNode) -> None:
-    everybody = DescribeUserScramCredentialsRequest(None)
-    assert ask(node, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, everybody, 0).error_message == ""
+    all_users = DescribeUserScramCredentialsRequest(None)
+    assert ask(node, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, all_users, 0).error_message == ""
     some = DescribeUserScramCredentialsRequest([UserName("ann"), UserName("bob")])
     denied = ask(node, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, some, 0, ALICE)
     errors = [(each.user, each.error_code) for each in denied.results]

@@ -56,7 +56,7 @@ TOO_MANY = """\
 one {name} calls {calls} Python functions, {most} are allowed.
 Every client pays for each call, so look in the list for what is new. What is off must not be asked for each request:
 bind it when the connection begins or the config changes; see docs/decisions/029-calls-per-request.md. If the feature is
-worth its cost to everybody, raise CALLS_MAX here.
+worth its cost to every client, raise CALLS_MAX here.
 {called}"""
 
 

@@ -79,9 +79,9 @@ class TokenNode:
     def expire(self, hmac: bytes, who: Principal = ANN, period_ms: int = -1) -> Any:
         return self.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, ExpireDelegationTokenRequest(hmac, period_ms), who)
 
-    def describe(self, who: Principal = ANN, *owners: Principal, everybody: bool = True) -> Any:
+    def describe(self, who: Principal = ANN, *owners: Principal, all_owners: bool = True) -> Any:
         named = [DescribeDelegationTokenOwner(each.type, each.name) for each in owners]
-        request = DescribeDelegationTokenRequest(named or (None if everybody else []))
+        request = DescribeDelegationTokenRequest(named or (None if all_owners else []))
         return self.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, request, who)
 
     def owners(self, *arguments: Any, **named: Any) -> list[str]:
@@ -158,7 +158,7 @@ def test_a_client_sees_tokens_that_it_owns_renews_or_may_describe(node: TokenNod
     token_id = node.create(BOB).token_id
     root = Principal("User", "root")
     assert [sorted(node.owners(who)) for who in (ANN, BOB, EVE, root)] == [["ann"], ["ann", "bob"], [], ["ann", "bob"]]
-    assert node.owners(ANN, everybody=False) == []
+    assert node.owners(ANN, all_owners=False) == []
     assert sorted(node.owners(root, BOB)) == ["ann", "bob"], "tokens whose owner or renewer is bob"
     assert node.owners(root, ANN) == ["ann"]
     assert node.owners(root, EVE) == []

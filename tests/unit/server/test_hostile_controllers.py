@@ -65,7 +65,7 @@ LAST_EPOCH = 2**31 - 1
 
 
 def pending_count(cluster: AttackedCluster) -> int:
-    """Count the fetches, besides those of followers, and the controller requests that wait at the quorum's leader."""
+    """Count the fetches, except those of followers, and the controller requests that wait at the quorum's leader."""
     leader = cluster.wait_for_leader()
     role = leader.driver.quorum.role
     assert isinstance(role, Leader)

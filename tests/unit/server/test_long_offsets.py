@@ -156,7 +156,7 @@ def test_nothing_of_a_long_commit_is_written_before_all_is_checked() -> None:
 
 
 def with_unknown_member(request: OffsetCommitRequest) -> OffsetCommitRequest:
-    request.member_id, request.generation_id_or_member_epoch = "gone", 5
+    request.member_id, request.generation_id_or_member_epoch = "unknown", 5
     return request
 
 

@@ -198,11 +198,11 @@ def test_list_transactions_leaves_out_an_id_that_is_removed_meanwhile() -> None:
     node = CoordinatorNode()
     add_unused_transactional_ids(node)
     reply = node.begin(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(transactional_id_pattern="id-39.*"), 2)
-    gone = f"id-{IDS - 1}"
-    node.transactions.shards.machine_of(gone).transactions.pop(gone)
+    removed = f"id-{IDS - 1}"
+    node.transactions.shards.machine_of(removed).transactions.pop(removed)
     node.run_until_idle()
     names = {each.transactional_id for each in reply.value().transaction_states}
-    assert gone not in names
+    assert removed not in names
     assert len(names) == 110, "39, 390 to 399 and 3900 to 3998"
 
 

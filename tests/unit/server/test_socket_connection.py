@@ -233,7 +233,7 @@ def test_only_records_that_were_looked_up_in_the_page_cache_are_sent(
 def test_records_of_thousands_of_partitions_are_sent_in_turns(
     make_pair: MakeConnectionPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them takes two system calls: all in one turn held everybody else up for 200 ms."""
+    """Each of them takes two system calls: all in one turn blocked the event loop for 200 ms."""
 
     async def talk() -> None:
         partitions, size = 4_000, 100
@@ -429,7 +429,7 @@ def test_clients_that_do_not_read_use_bounded_memory_together(make_pair: MakeCon
     run(talk())
 
 
-def test_a_slow_reader_gives_its_memory_back_when_it_has_read(make_pair: MakeConnectionPair) -> None:
+def test_memory_of_a_slow_reader_is_freed_after_it_has_read(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         def large(view: memoryview) -> Reply:
             return Outgoing(bytes(8 << 20))
