@@ -1,7 +1,4 @@
-"""These tests use helper modules of the tests of `replica` and `wire`.
-
-An attacked cluster has to be healthy at the end of the test.
-"""
+"""The path to helper modules of the tests of `replica` and `wire`, and clusters that must be healthy after a test."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ for package in ("replica", "wire"):
 
 @pytest.fixture(params=[1, 3], ids=["one-node", "three-nodes"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[AttackedCluster]:
-    found = AttackedCluster(request.param)
-    yield found
-    found.check_health()
+    cluster = AttackedCluster(request.param)
+    yield cluster
+    cluster.check_health()
 
 
 @pytest.fixture
 def three_nodes() -> Iterator[AttackedCluster]:
-    found = AttackedCluster(3)
-    yield found
-    found.check_health()
+    cluster = AttackedCluster(3)
+    yield cluster
+    cluster.check_health()

@@ -26,7 +26,7 @@ FRAME_BYTES_MAX = 2 << 20
 Answer = Callable[[memoryview], Reply]
 
 
-def obedient(view: memoryview) -> Reply:
+def answer_at_once(view: memoryview) -> Reply:
     body = bytes(view)
     return None if body.startswith(NEVER.encode()) else Outgoing(reply_to(body))
 
@@ -81,7 +81,8 @@ class ConnectionPair:
     async def receive_some(self, size: int) -> bytes:
         return await asyncio.wait_for(self.loop.sock_recv(self.client, size), PATIENCE_S)
 
-    async def ended(self) -> str:
+    async def wait_for_close(self) -> str:
+        """Wait until the broker closes the connection, and return its reason."""
         assert await self.receive_some(1) == b""
         return self.close_reasons[0]
 
@@ -100,7 +101,9 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-class OwnTls:
+class FakeListenerTls:
+    """The TLS of a listener whose clients are all anonymous."""
+
     server = property(lambda self: contexts()[0])
 
     def principal(self, certificate: bytes | None) -> Principal:
@@ -114,33 +117,33 @@ class TlsConnectionPair(ConnectionPair):
         super().__init__(answer)
         self._from_server, self._to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = contexts()[1].wrap_bio(self._from_server, self._to_server, server_hostname="localhost")
-        self._is_shaken = False
+        self._is_handshake_done = False
 
     def _connection(self, broker_end: socket.socket) -> SocketConnection:
         scratch = memoryview(bytearray(self.scratch_bytes))
         handshakes = Handshakes(self.loop)
         limits = FRAME_BYTES_MAX, self.budget, self._on_closed
         secured = ServerHandshake(
-            OwnTls(), handshakes, lambda _: self._count_and_answer, lambda connection, answer: None
+            FakeListenerTls(), handshakes, lambda _: self._count_and_answer, lambda connection, answer: None
         )
         return TlsConnection(self.loop, broker_end, "test:1", scratch, secured, *limits)
 
-    async def shake_hands(self) -> None:
-        while not self._is_shaken:
+    async def handshake(self) -> None:
+        while not self._is_handshake_done:
             try:
                 self.tls.do_handshake()
-                self._is_shaken = True
+                self._is_handshake_done = True
             except ssl.SSLWantReadError:
                 await self._push()
                 await self._pull()
         await self._push()
-        # The broker's last step is in a thread: afterwards all happens in turns of the loop.
+        # The broker runs its last step in a thread; wait for it, so that the test continues with the loop alone.
         connection = self.connection
         assert isinstance(connection, TlsConnection)
         await until(lambda: connection._is_established or self.close_reasons)
 
     async def send(self, data: bytes) -> None:
-        await self.shake_hands()
+        await self.handshake()
         self.tls.write(data)
         await self._push()
 
@@ -171,7 +174,7 @@ MakeConnectionPair = Callable[..., AbstractContextManager[ConnectionPair]]
 
 
 @contextmanager
-def open_connection_pair(kind: type[ConnectionPair], answer: Answer = obedient) -> Iterator[ConnectionPair]:
+def open_connection_pair(kind: type[ConnectionPair], answer: Answer = answer_at_once) -> Iterator[ConnectionPair]:
     made = kind(answer)
     try:
         yield made

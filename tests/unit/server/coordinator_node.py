@@ -1,4 +1,4 @@
-"""A node in memory with two topics and a client that may do only what its ACLs allow; at first, nothing."""
+"""An in-memory node with both coordinators, two topics, and a client whose ACLs the test adds; at first it has none."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import Framing
 from moldau.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.wire.schema import Message
 
 SETTINGS = {
@@ -33,6 +34,7 @@ class CoordinatorNode:
         self.in_memory = InMemoryNode(static=SETTINGS).start()
         broker = self.in_memory.assembly.broker_side
         assert broker is not None
+        self.groups, self.transactions = broker.groups, broker.transactions
         self._handlers: dict[ApiKey, Handler] = {handler.api: handler for handler in broker.handlers}
         self._authorizer = Authorizer()
         self.refusals: list[tuple[Needs, str]] = []
@@ -56,15 +58,27 @@ class CoordinatorNode:
             Restricted(self._authorizer, Principal("User", "ann"), "10.0.0.1", self._note_refusal),
         )
 
-    def ask_in_vain(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
-        """Like `ask`, and check that the request writes nothing to the log of a coordinator."""
-        before = self._written()
+    def begin(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
+        """Send a request as an administrator; return the response or its promise, and run nothing else."""
+        handler = self._handlers[api]
+        actual_version = handler.versions[1] if version is None else version
+        return handler.answer(request, Caller("PLAINTEXT", "test:1", "test", actual_version))
+
+    def ask_refused(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
+        """Like `ask`, and check that the request writes nothing to any log."""
+        before = self.end_offsets()
         response = self.ask(api, request, version)
-        assert self._written() == before, "the denied request left something in the log"
+        assert self.end_offsets() == before, "the refused request wrote to a log"
         return response
 
     def ask_as_admin(self, api: ApiKey, request: Message, version: int | None = None) -> Any:
         return self._ask(api, request, version, UNRESTRICTED)
+
+    def committed_offsets(self) -> dict[str, list[int]]:
+        """Return the offsets that group `g` has committed, by topic."""
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
+        topics = self.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
+        return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
 
     def topics(self) -> set[str]:
         return set(self.in_memory.current.image.topics)
@@ -90,7 +104,8 @@ class CoordinatorNode:
                 self.in_memory.flush()
             self.in_memory.timers.advance(1)
 
-    def _written(self) -> list[int]:
+    def end_offsets(self) -> list[int]:
+        """Return the log end offsets of the coordinators' partitions, and then those of both topics."""
         return [
             self.in_memory.partition(topic, index).log.end_offset
             for topic in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PUBLIC, SECRET)

@@ -1,4 +1,4 @@
-"""A node in memory with an authorizer: requests go through its routers as those of a principal with few ACLs."""
+"""An in-memory node with an authorizer: requests go through its routers, by default as a user without ACLs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Hostile requests that decode: random messages in which many fields have plausible values.
 
-The first check refuses pure noise. So many fields get a value that is right or nearly right: the cluster id, an
-existing topic, an epoch that is one off. Two things stay out because only authentication can guard them: the epochs of
-live brokers, and what a voter says about its own log.
+Pure noise would be refused by the first check. So many fields get a value that is right or nearly right: the cluster
+id, an existing topic, an epoch that is off by one. Two values are left out, because only authentication can protect
+against them: the epochs of live brokers, and what a voter claims about its own log.
 """
 
 from __future__ import annotations

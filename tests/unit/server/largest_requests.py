@@ -1,4 +1,4 @@
-"""The largest requests that an API accepts: one of its arrays is full of the cheapest elements."""
+"""The largest requests that an API accepts: one of its arrays is filled with the smallest elements."""
 
 from __future__ import annotations
 

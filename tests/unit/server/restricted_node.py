@@ -1,13 +1,15 @@
-"""An in-memory node with an authorizer, and clients of it that are one principal each."""
+"""An in-memory node with an authorizer; its handlers are called as any user, without a router."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from in_memory_node import InMemoryNode
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.promise import Promise
+from moldau.security.acls.access import Needs, Unrestricted
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.principals import Principal
@@ -16,6 +18,21 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
 HOST = "10.0.0.1"
+
+
+class NoPermissions(Unrestricted):
+    """The access of a client without any permission."""
+
+    is_unrestricted = False  # type: ignore[misc, assignment]
+
+    def allows(self, needs: Needs, name: str = "") -> bool:
+        return False
+
+    allows_quietly = allows
+    allows_any = allows  # type: ignore[assignment]
+
+    def is_known_to_allow(self, needs: Needs, names: Iterable[str]) -> bool:
+        return False
 
 
 class RestrictedNode(InMemoryNode):
@@ -38,7 +55,7 @@ class RestrictedNode(InMemoryNode):
         )
 
     def ask(self, api: ApiKey, request: Message, version: int, user: str = "ann", listener: str = "PLAINTEXT") -> Any:
-        """Return the response to a request of that user; a promise, if it must wait."""
+        """Return the response to a request of this user, or a promise of it."""
         broker = self.assembly.broker_side
         assert broker is not None
         handler = next(handler for handler in broker.handlers if handler.api == api)
@@ -46,7 +63,7 @@ class RestrictedNode(InMemoryNode):
         return handler.answer(request, Caller(listener, f"{HOST}:5", "test", version, access))
 
     def completed(self, reply: Any) -> Any:
-        """Return the response, after everything has reached the disk."""
+        """Flush until the reply is complete, and return the response."""
         if isinstance(reply, Promise):
             for _ in range(100):
                 if reply.done:

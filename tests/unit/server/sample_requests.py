@@ -31,7 +31,7 @@ VERSIONS = {
     ApiKey.SYNC_GROUP: 3,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
 }
-"""Versions in which topics have names instead of ids, or which brokers do not keep for themselves."""
+"""Versions in which topics have names instead of ids, or that ordinary clients send; the default is the latest."""
 OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "ProduceRequest": {"acks": 1},
     "PartitionProduceData": {"records": batch()},

@@ -1,6 +1,6 @@
-"""Every API × every kind of principal, from the table of requirements: who lacks a permission is refused, nobody else.
+"""Every API and every kind of principal: a request is refused if, and only if, a permission in REQUIREMENTS is missing.
 
-The tests of single APIs say how each refusal looks; here a refusal is any error of authorization in the response.
+Here a refusal is any authorization error in the response. The tests of each API check its exact response.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILTERED = {
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
-"""These leave out what the client may not see, and refuse nothing."""
+"""These APIs leave out resources that the client may not describe, and refuse nothing."""
 KINDS = ("anonymous", "none", "other user", "other host", "other name", "denied", "literal", "prefixed", "all", "super")
 ALLOWED = {"literal", "prefixed", "all", "super"}
 
@@ -49,7 +49,7 @@ def principal(kind: str) -> str:
 
 
 def acls(kind: str, needs: Sequence[Needs]) -> Iterator[AclBinding]:
-    """Yield what the principal of this kind is allowed: all that the API needs, but not quite where it must fail."""
+    """Yield ACLs with all that the API needs; for a kind that must be refused, one part of each ACL is wrong."""
     if kind in ("anonymous", "none", "super"):
         return
     for each in needs:
@@ -90,7 +90,7 @@ def codes(value: Any) -> Iterator[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("api", sorted(REQUIREMENTS), ids=lambda api: api.name)
-def test_who_lacks_a_permission_is_refused(api: ApiKey, kind: str) -> None:
+def test_an_api_refuses_exactly_the_principals_without_permission(api: ApiKey, kind: str) -> None:
     node = GuardedNode()
     node.node.create_topic(RESOURCE)
     if kind == "other name" and all(each.resource is ResourceType.CLUSTER for each in REQUIREMENTS[api]):
@@ -111,7 +111,7 @@ def test_who_lacks_a_permission_is_refused(api: ApiKey, kind: str) -> None:
         assert node.end_offset == before, "a refused request changed the metadata"
 
 
-def test_no_served_api_is_missing_from_the_table() -> None:
+def test_no_served_api_is_missing_from_the_requirements() -> None:
     node = GuardedNode()
     served = {api for side in (True, False) for api in node.router(of_controller=side).served()}
     assert served - NO_REQUIREMENTS == set(REQUIREMENTS)

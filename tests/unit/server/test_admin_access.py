@@ -1,6 +1,6 @@
-"""Authorization of administrative and controller APIs: what a denied client reads is what Apache Kafka 4.3.1 answers.
+"""Authorization of administrative and controller APIs. Denied requests get the errors of Apache Kafka 4.3.1.
 
-Requests go from the frame to the response; what was denied must leave no record in the metadata log.
+Requests go through the router, from the frame to the response. A denied request must not write to the metadata log.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def create(*names: str) -> CreateTopicsRequest:
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_topics_that_may_not_be_created_are_denied_after_the_others(
+def test_denied_topics_are_listed_after_the_created_ones(
     guarded: GuardedNode, of_controller: bool, version: int
 ) -> None:
     guarded.allow_topic(Op.CREATE, "mine")
@@ -128,14 +128,14 @@ def test_topics_that_may_not_be_created_are_denied_after_the_others(
     assert guarded.topics == {"mine"}
 
 
-def test_a_wholly_denied_creation_leaves_no_trace(guarded: GuardedNode, of_controller: bool) -> None:
+def test_a_wholly_denied_creation_writes_no_metadata(guarded: GuardedNode, of_controller: bool) -> None:
     before = guarded.end_offset
     response = guarded.ask(ApiKey.CREATE_TOPICS, create("a", "b"), 7, of_controller=of_controller)
     assert [each.error_code for each in response.topics] == [E.TOPIC_AUTHORIZATION_FAILED] * 2
     assert (guarded.end_offset, guarded.topics) == (before, set())
 
 
-def test_a_denied_existing_name_does_not_show_that_it_exists(guarded: GuardedNode) -> None:
+def test_a_denied_creation_does_not_reveal_whether_the_topic_exists(guarded: GuardedNode) -> None:
     guarded.node.create_topic("theirs")
     results = guarded.ask(ApiKey.CREATE_TOPICS, create("theirs", "nobodys"), 7).topics
     assert [(each.error_code, each.error_message) for each in results] == [(29, "Authorization failed.")] * 2
@@ -173,10 +173,10 @@ def test_duplicates_and_the_metadata_topic_are_refused_before_authorization(guar
     assert guarded.topics == set()
 
 
-def test_a_name_that_is_there_twice_is_refused_though_one_is_a_view_of_a_topic_that_may_not_be_read(
+def test_a_duplicate_name_is_refused_even_if_one_of_the_two_is_a_denied_view(
     guarded: GuardedNode,
 ) -> None:
-    """Otherwise the other one would be created without the right to."""
+    """Otherwise the other one would be created without permission."""
     guarded.node.create_topic("secret")
     request = create("twice", "twice")
     request.topics[1].configs = [CreatableTopicConfig(VIEW_FROM, "secret")]
@@ -185,7 +185,7 @@ def test_a_name_that_is_there_twice_is_refused_though_one_is_a_view_of_a_topic_t
     assert guarded.topics == {"secret"}
 
 
-def test_timeout_and_validate_only_are_kept_when_topics_are_taken_out(guarded: GuardedNode) -> None:
+def test_validate_only_is_kept_when_denied_topics_are_removed(guarded: GuardedNode) -> None:
     guarded.allow_topic(Op.CREATE, "mine")
     request = create("mine", "theirs")
     request.validate_only = True
@@ -201,7 +201,7 @@ def delete_results(response: Any) -> dict[tuple[str | None, bytes], tuple[int, s
 
 
 @pytest.mark.parametrize("version", [1, 4, 5, 6])
-def test_deletion_by_name(guarded: GuardedNode, of_controller: bool, version: int) -> None:
+def test_deleting_topics_by_name_needs_delete(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     for name in ("hidden", "seen", "mine"):
         guarded.node.create_topic(name)
     for name in ("seen", "seen-missing"):
@@ -228,7 +228,7 @@ def test_deletion_by_name(guarded: GuardedNode, of_controller: bool, version: in
     assert guarded.topics == {"hidden", "seen"}
 
 
-def test_deletion_by_id(guarded: GuardedNode, of_controller: bool) -> None:
+def test_deleting_topics_by_id_needs_delete(guarded: GuardedNode, of_controller: bool) -> None:
     ids = {name: guarded.node.create_topic(name) for name in ("hidden", "seen", "mine")}
     unknown = bytes([1]) * 16
     guarded.allow_topic(Op.DESCRIBE, "seen")
@@ -244,7 +244,7 @@ def test_deletion_by_id(guarded: GuardedNode, of_controller: bool) -> None:
     assert guarded.topics == {"hidden", "seen"}
 
 
-def test_who_may_delete_but_is_denied_to_describe_deletes_by_id_only(guarded: GuardedNode) -> None:
+def test_a_client_denied_describe_can_delete_a_topic_only_by_id(guarded: GuardedNode) -> None:
     topic_id = guarded.node.create_topic("odd")
     guarded.allow_topic(Op.DELETE, "odd")
     guarded.allow(Op.DESCRIBE, On.TOPIC, "odd", permission=Permission.DENY)
@@ -254,7 +254,7 @@ def test_who_may_delete_but_is_denied_to_describe_deletes_by_id_only(guarded: Gu
     assert guarded.topics == set()
 
 
-def test_invalid_entries_are_refused_before_authorization(guarded: GuardedNode) -> None:
+def test_invalid_delete_topics_entries_are_refused_before_authorization(guarded: GuardedNode) -> None:
     topic_id = guarded.node.create_topic("theirs")
     entries = [
         DeleteTopicState("theirs", topic_id),
@@ -268,7 +268,7 @@ def test_invalid_entries_are_refused_before_authorization(guarded: GuardedNode) 
     assert guarded.topics == {"theirs"}
 
 
-def test_delete_on_the_cluster_allows_everything_in_order(guarded: GuardedNode) -> None:
+def test_delete_on_the_cluster_allows_every_topic_and_keeps_the_order(guarded: GuardedNode) -> None:
     guarded.allow_cluster(Op.ALL)
     guarded.node.create_topic("a")
     names = ["missing", "a", *map(str, range(20))]
@@ -277,7 +277,7 @@ def test_delete_on_the_cluster_allows_everything_in_order(guarded: GuardedNode) 
     assert guarded.topics == set()
 
 
-def test_results_are_shuffled_if_something_was_denied(guarded: GuardedNode) -> None:
+def test_delete_topics_results_are_shuffled_if_a_topic_was_denied(guarded: GuardedNode) -> None:
     names = [str(number) for number in range(50)]
     guarded.allow(Op.DELETE, On.TOPIC, "0")
     results = guarded.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=names), 5).responses
@@ -285,7 +285,7 @@ def test_results_are_shuffled_if_something_was_denied(guarded: GuardedNode) -> N
     assert (sorted(order), order == names, order[1:] + order[:1] == names) == (sorted(names), False, False)
 
 
-def test_the_order_depends_only_on_the_random_numbers_of_the_node(guarded: GuardedNode) -> None:
+def test_the_shuffled_order_depends_only_on_the_random_seed(guarded: GuardedNode) -> None:
     request = DeleteTopicsRequest(topic_names=[str(number) for number in range(50)])
     access = guarded.node.assembly.access(UNRESTRICTED.principal, "h")
     orders = []
@@ -298,8 +298,8 @@ def test_the_order_depends_only_on_the_random_numbers_of_the_node(guarded: Guard
     assert (orders[0] == orders[1], orders[0] == orders[2]) == (True, False)
 
 
-def test_a_topic_that_only_the_controller_knows_is_not_deleted_unseen(guarded: GuardedNode) -> None:
-    """The image of a broker may be older than the controller's: what it cannot authorize, it does not forward."""
+def test_a_broker_does_not_forward_a_deletion_that_it_cannot_authorize(guarded: GuardedNode) -> None:
+    """The controller may know a topic that is not in the broker's metadata image yet."""
     authorize = authorize_functions(InMemoryNode().current, Random(1), has_authorizer=True)[ApiKey.DELETE_TOPICS]
     access = guarded.node.assembly.access(parse_principal(ALICE), HOST)
     topic_id = guarded.node.create_topic("new")
@@ -318,7 +318,7 @@ def test_a_topic_that_only_the_controller_knows_is_not_deleted_unseen(guarded: G
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_partitions_need_alter_on_the_topic(guarded: GuardedNode, of_controller: bool, version: int) -> None:
+def test_create_partitions_needs_alter_on_the_topic(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     for name in ("mine", "theirs"):
         guarded.node.create_topic(name)
     guarded.allow_topic(Op.ALTER, "mine")
@@ -373,7 +373,9 @@ def alter_request(api: ApiKey, resources: list[tuple[int, str]]) -> Message:
 
 @pytest.mark.parametrize("api", [ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS], ids=lambda api: api.name)
 @pytest.mark.parametrize("version", [0, 1])
-def test_configs_need_alter_configs(guarded: GuardedNode, of_controller: bool, api: ApiKey, version: int) -> None:
+def test_altering_configs_needs_alter_configs(
+    guarded: GuardedNode, of_controller: bool, api: ApiKey, version: int
+) -> None:
     for name in ("mine", "theirs"):
         guarded.node.create_topic(name)
     guarded.allow_topic(Op.ALTER_CONFIGS, "mine")
@@ -387,7 +389,7 @@ def test_configs_need_alter_configs(guarded: GuardedNode, of_controller: bool, a
 
 
 @pytest.mark.parametrize("api", [ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS], ids=lambda api: api.name)
-def test_configs_of_brokers_need_alter_configs_on_the_cluster(guarded: GuardedNode, api: ApiKey) -> None:
+def test_altering_broker_configs_needs_alter_configs_on_the_cluster(guarded: GuardedNode, api: ApiKey) -> None:
     guarded.allow_cluster(Op.ALTER_CONFIGS)
     (altered,) = guarded.ask(api, alter_request(api, [(BROKER, "")]), 1).responses
     assert altered.error_code == E.NONE
@@ -416,11 +418,11 @@ def test_describing_configs_needs_describe_configs(guarded: GuardedNode, of_cont
     assert ask(brokers).results[0].error_code == E.NONE
 
 
-# --- requests that need one permission of the cluster -------------------------------------------------------------
+# --- requests that need one permission on the cluster -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_elections_are_denied_with_each_partition(guarded: GuardedNode, of_controller: bool, version: int) -> None:
+def test_a_denied_election_reports_every_partition(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     request = ElectLeadersRequest(0, [TopicPartitions("a", [0, 7]), TopicPartitions("b", [1])])
     response = guarded.ask(ApiKey.ELECT_LEADERS, request, version, of_controller=of_controller)
     assert response.error_code == (E.CLUSTER_AUTHORIZATION_FAILED if version >= 1 else 0)
@@ -435,7 +437,7 @@ def test_elections_are_denied_with_each_partition(guarded: GuardedNode, of_contr
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_reassignments_are_denied_with_each_partition(guarded: GuardedNode, of_controller: bool, version: int) -> None:
+def test_a_denied_reassignment_reports_every_partition(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     topics = [ReassignableTopic("a", [ReassignablePartition(0, [1]), ReassignablePartition(5, None)])]
     request = AlterPartitionReassignmentsRequest(topics=topics)
     response = guarded.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, version, of_controller=of_controller)
@@ -444,14 +446,14 @@ def test_reassignments_are_denied_with_each_partition(guarded: GuardedNode, of_c
     assert (response.responses[0].name, found) == ("a", [(0, 31, CLUSTER_TEXT), (5, 31, CLUSTER_TEXT)])
 
 
-def test_the_list_of_reassignments_is_denied_with_empty_replicas(guarded: GuardedNode, of_controller: bool) -> None:
+def test_a_denied_list_of_reassignments_has_empty_replicas(guarded: GuardedNode, of_controller: bool) -> None:
     request = ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsTopics("a", [0, 5])])
     response = guarded.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, 0, of_controller=of_controller)
     assert (response.error_code, response.error_message, response.topics[0].name) == (31, CLUSTER_TEXT, "a")
     assert [(each.partition_index, list(each.replicas)) for each in response.topics[0].partitions] == [(0, []), (5, [])]
 
 
-ONE_CODE: list[tuple[ApiKey, int, Message, Op, bool]] = [
+CLUSTER_ADMIN_REQUESTS: list[tuple[ApiKey, int, Message, Op, bool]] = [
     (ApiKey.UPDATE_FEATURES, 0, UpdateFeaturesRequest(), Op.ALTER, True),
     (ApiKey.UPDATE_FEATURES, 2, UpdateFeaturesRequest(), Op.ALTER, True),
     (ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(77), Op.ALTER, True),
@@ -464,9 +466,11 @@ ONE_CODE: list[tuple[ApiKey, int, Message, Op, bool]] = [
 
 
 @pytest.mark.parametrize(
-    ("api", "version", "request_", "operation", "has_message"), ONE_CODE, ids=[f"{e[0].name}-{e[1]}" for e in ONE_CODE]
+    ("api", "version", "request_", "operation", "has_message"),
+    CLUSTER_ADMIN_REQUESTS,
+    ids=[f"{e[0].name}-{e[1]}" for e in CLUSTER_ADMIN_REQUESTS],
 )
-def test_administrators_need_a_permission_of_the_cluster(
+def test_cluster_admin_requests_need_a_permission_on_the_cluster(
     guarded: GuardedNode,
     of_controller: bool,
     api: ApiKey,
@@ -487,7 +491,7 @@ def test_administrators_need_a_permission_of_the_cluster(
     assert allowed.error_code != E.CLUSTER_AUTHORIZATION_FAILED
 
 
-def of_nodes() -> list[tuple[ApiKey, int]]:
+def apis_between_nodes() -> list[tuple[ApiKey, int]]:
     quorum = {ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.FETCH_SNAPSHOT}
     versions = {api: QUORUM_VERSIONS[api] for api in (*sorted(quorum), ApiKey.UPDATE_RAFT_VOTER)}
     versions |= {
@@ -510,8 +514,8 @@ def node_request(api: ApiKey) -> Message:
     return made.get(api) or request_class(api)()
 
 
-@pytest.mark.parametrize(("api", "version"), of_nodes(), ids=lambda value: getattr(value, "name", str(value)))
-def test_requests_of_nodes_need_cluster_action(guarded: GuardedNode, api: ApiKey, version: int) -> None:
+@pytest.mark.parametrize(("api", "version"), apis_between_nodes(), ids=lambda value: getattr(value, "name", str(value)))
+def test_requests_between_nodes_need_cluster_action(guarded: GuardedNode, api: ApiKey, version: int) -> None:
     guarded.allow_cluster(Op.ALTER)
     before = guarded.end_offset
     response = guarded.ask(api, node_request(api), version, of_controller=True)
@@ -543,19 +547,30 @@ def test_a_fetch_of_the_metadata_log_needs_cluster_action(guarded: GuardedNode, 
     assert guarded.ask(ApiKey.FETCH, request, version, of_controller=True).error_code != 31
 
 
-def test_a_denied_heartbeat_does_not_count(guarded: GuardedNode) -> None:
+def test_a_denied_heartbeat_does_not_tie_the_broker_to_its_connection(guarded: GuardedNode) -> None:
+    """Otherwise any client could shorten the session of a broker: send a heartbeat with its id and disconnect."""
     side = guarded.node.assembly.controller_side
     assert side is not None
-    response = guarded.ask(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest(1, 0), 1, of_controller=True)
-    assert (response.error_code, response.is_fenced, response.should_shut_down) == (31, True, False)
-    side.duties.connection_gone("10.0.0.1:5555")
-    assert not guarded.node.current.image.brokers[1].fenced
+    duties, epoch = side.duties, guarded.node.current.image.brokers[1].epoch
+    before_ms = duties._sessions.next_deadline_ms()
+
+    def beat_and_disconnect() -> Any:
+        response = guarded.ask(ApiKey.BROKER_HEARTBEAT, BrokerHeartbeatRequest(1, epoch), 1, of_controller=True)
+        duties.connection_gone(f"{HOST}:5555")
+        return response
+
+    denied = beat_and_disconnect()
+    assert (denied.error_code, denied.is_fenced, denied.should_shut_down) == (31, True, False)
+    assert duties._sessions.next_deadline_ms() == before_ms
+    guarded.allow_cluster(Op.CLUSTER_ACTION)
+    assert beat_and_disconnect().error_code == E.NONE
+    assert duties._sessions.next_deadline_ms() != before_ms, "an accepted heartbeat ties the broker to its connection"
 
 
 # --- envelopes ----------------------------------------------------------------------------------------------------
 
 
-def test_an_envelope_is_trusted_if_its_sender_may_do_cluster_actions(guarded: GuardedNode) -> None:
+def test_an_envelope_needs_cluster_action(guarded: GuardedNode) -> None:
     inner = bytes(request_frame(ApiKey.CREATE_TOPICS, 7, 3, "client", create("forwarded")))[4:]
     before = guarded.end_offset
     denied = guarded.ask(ApiKey.ENVELOPE, EnvelopeRequest(inner, None), 0, of_controller=True)
@@ -588,7 +603,7 @@ def test_describe_cluster_of_a_broker_shows_the_allowed_operations(
     for operation in allowed:
         guarded.allow_cluster(operation)
     response = guarded.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(True), 0)
-    assert (response.error_code, len(response.brokers)) == (0, 1), "brokers are listed for everybody"
+    assert (response.error_code, len(response.brokers)) == (0, 1), "brokers are listed for every client"
     assert response.cluster_authorized_operations == expected
     unasked = guarded.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(False), 0)
     assert unasked.cluster_authorized_operations == OPERATIONS_OMITTED
@@ -606,7 +621,7 @@ def test_describe_cluster_of_a_controller_needs_alter(guarded: GuardedNode) -> N
     assert response.cluster_authorized_operations == bits([Op.ALTER, Op.DESCRIBE])
 
 
-def test_who_is_unrestricted_has_all_operations_that_exist() -> None:
+def test_an_unrestricted_client_has_all_operations() -> None:
     for access in (UNRESTRICTED, Unrestricted()):
         assert allowed_bits(access, On.CLUSTER) == CLUSTER_OPERATIONS
         assert allowed_bits(access, On.TOPIC, "t") == TOPIC_OPERATIONS
@@ -614,7 +629,7 @@ def test_who_is_unrestricted_has_all_operations_that_exist() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 5])
-def test_log_directories_need_describe_on_the_cluster(guarded: GuardedNode, version: int) -> None:
+def test_describe_log_dirs_needs_describe_on_the_cluster(guarded: GuardedNode, version: int) -> None:
     request = DescribeLogDirsRequest(None)
     response = guarded.ask(ApiKey.DESCRIBE_LOG_DIRS, request, version)
     assert list(response.results) == []
@@ -659,7 +674,7 @@ def an_acl_filter(**fields: object) -> DeleteAclsFilter:
     return made
 
 
-def description(**fields: object) -> DescribeAclsRequest:
+def describe_acls_request(**fields: object) -> DescribeAclsRequest:
     made = DescribeAclsRequest(On.TOPIC, None, ANY, None, None, ANY, ANY)
     for field, value in fields.items():
         setattr(made, field, value)
@@ -679,7 +694,7 @@ def test_acls_are_created_described_enforced_and_deleted(
         *[(0, "")] * 3,
         (E.INVALID_REQUEST, "Invalid empty resource name"),
     ]
-    described = ask(ApiKey.DESCRIBE_ACLS, description())
+    described = ask(ApiKey.DESCRIBE_ACLS, describe_acls_request())
     assert (described.error_code, described.error_message) == (0, "")
     assert [(each.resource_type, each.resource_name, each.pattern_type) for each in described.resources] == [
         (2, "a", 3),
@@ -694,11 +709,11 @@ def test_acls_are_created_described_enforced_and_deleted(
     assert (deleted.error_code, deleted.error_message) == (0, None)
     assert [each.resource_name for each in deleted.matching_acls] == ["b"]
     assert guarded.ask(ApiKey.CREATE_TOPICS, create("b"), 7).topics[0].error_code == 29
-    assert [each.resource_name for each in ask(ApiKey.DESCRIBE_ACLS, description()).resources] == ["a"]
+    assert [each.resource_name for each in ask(ApiKey.DESCRIBE_ACLS, describe_acls_request()).resources] == ["a"]
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_acls_need_permissions_of_the_cluster(guarded: GuardedNode, of_controller: bool, version: int) -> None:
+def test_acl_requests_need_permissions_on_the_cluster(guarded: GuardedNode, of_controller: bool, version: int) -> None:
     def ask(api: ApiKey, request: Message) -> Any:
         return guarded.ask(api, request, version, of_controller=of_controller)
 
@@ -708,11 +723,11 @@ def test_acls_need_permissions_of_the_cluster(guarded: GuardedNode, of_controlle
     deleted = ask(ApiKey.DELETE_ACLS, DeleteAclsRequest([an_acl_filter()] * 2)).filter_results
     assert [(each.error_code, each.error_message) for each in deleted] == [(31, CLUSTER_TEXT)] * 2
     assert [list(each.matching_acls) for each in deleted] == [[], []]
-    described = ask(ApiKey.DESCRIBE_ACLS, description())
+    described = ask(ApiKey.DESCRIBE_ACLS, describe_acls_request())
     assert (described.error_code, described.error_message) == (31, CLUSTER_TEXT)
     assert (list(described.resources), guarded.end_offset) == ([], before)
     guarded.allow_cluster(Op.DESCRIBE)
-    assert ask(ApiKey.DESCRIBE_ACLS, description()).error_code == E.NONE
+    assert ask(ApiKey.DESCRIBE_ACLS, describe_acls_request()).error_code == E.NONE
     assert ask(ApiKey.CREATE_ACLS, CreateAclsRequest([an_acl("a")])).results[0].error_code == 31
     guarded.allow_cluster(Op.ALTER)
     assert ask(ApiKey.CREATE_ACLS, CreateAclsRequest([an_acl("a")])).results[0].error_code == E.NONE
@@ -735,21 +750,21 @@ def test_acls_are_forwarded_and_reach_every_node() -> None:
     cluster.until(lambda: not any(each.allows(TOPIC_READ, "from-all") for each in accesses), "the deletion is applied")
 
 
-def test_unknown_codes_find_nothing(guarded: GuardedNode) -> None:
+def test_describe_acls_with_unknown_codes_finds_nothing(guarded: GuardedNode) -> None:
     guarded.allow_topic(Op.READ, "a")
     for field in ("resource_type_filter", "pattern_type_filter", "operation", "permission_type"):
-        response = guarded.ask(ApiKey.DESCRIBE_ACLS, description(**{field: 99}), 3, SUPER_USER)
+        response = guarded.ask(ApiKey.DESCRIBE_ACLS, describe_acls_request(**{field: 99}), 3, SUPER_USER)
         assert (response.error_code, list(response.resources)) == (0, [])
 
 
 @pytest.mark.parametrize("who", [ALICE, SUPER_USER])
-def test_code_0_closes_the_connection(guarded: GuardedNode, of_controller: bool, who: str) -> None:
+def test_an_acl_request_with_code_0_closes_the_connection(guarded: GuardedNode, of_controller: bool, who: str) -> None:
     creating = ("resource_type", "resource_pattern_type", "operation", "permission_type")
     filtering = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
     requests: list[tuple[ApiKey, Message]] = [
         *((ApiKey.CREATE_ACLS, CreateAclsRequest([an_acl("a"), an_acl("b", **{field: 0})])) for field in creating),
         *((ApiKey.DELETE_ACLS, DeleteAclsRequest([an_acl_filter(**{field: 0})])) for field in filtering),
-        *((ApiKey.DESCRIBE_ACLS, description(**{field: 0})) for field in filtering),
+        *((ApiKey.DESCRIBE_ACLS, describe_acls_request(**{field: 0})) for field in filtering),
     ]
     for api, request in requests:
         with pytest.raises(MalformedData, match="code 0"):
@@ -768,7 +783,7 @@ def test_acl_apis_are_disabled_without_an_authorizer(guarded: GuardedNode, of_co
     for result in [*created, *deleted]:
         assert (result.error_code, result.error_message) == (E.SECURITY_DISABLED, "No Authorizer is configured.")
     assert (len(created), len(deleted)) == (2, 1)
-    described = ask(ApiKey.DESCRIBE_ACLS, description())
+    described = ask(ApiKey.DESCRIBE_ACLS, describe_acls_request())
     message = "No Authorizer is configured on the broker"
     assert (described.error_code, described.error_message) == (E.SECURITY_DISABLED, message)
     assert not guarded.node.current.image.acls

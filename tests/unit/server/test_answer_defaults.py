@@ -1,6 +1,6 @@
-"""Null or empty, -1 or 0, which operations: fields of ordinary answers as Apache Kafka 4.3.1 fills them.
+"""Default values in responses (null or empty, -1 or 0, authorized operations) are those of Apache Kafka 4.3.1.
 
-`tests/interop/test_answers_beside_apache.py` compares all of them with a running one.
+`tests/interop/test_answers_beside_apache.py` compares all of them with a running Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moldau.wire.schema import Message
 
 TOPIC, UNKNOWN = "orders", "nowhere"
 GROUP_OPERATIONS, TOPIC_OPERATIONS = 3400, 3576
-"""All that there are for a group and for a topic, as bits."""
+"""All operations on a group and on a topic, as bits."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_metadata_has_the_operations_of_a_missing_topic(node: GuardedNode, name:
     assert topic(ALICE, True).topic_authorized_operations == OPERATIONS_OMITTED
 
 
-def test_a_dead_group_has_operations_in_versions_in_which_it_is_no_error(node: GuardedNode) -> None:
+def test_a_dead_group_has_authorized_operations_before_version_6(node: GuardedNode) -> None:
     ask(node, ApiKey.FIND_COORDINATOR, FindCoordinatorRequest("g", 0), 3)
     node.node.timers.run_soon()  # until all partitions of the coordinator's topic are laid out
     for version, operations in ((3, GROUP_OPERATIONS), (5, GROUP_OPERATIONS), (6, OPERATIONS_OMITTED)):
@@ -61,14 +61,14 @@ def test_a_dead_group_has_operations_in_versions_in_which_it_is_no_error(node: G
         assert (group.group_state, group.authorized_operations) == ("Dead", operations)
 
 
-def test_messages_of_find_coordinator(node: GuardedNode) -> None:
+def test_error_messages_of_find_coordinator(node: GuardedNode) -> None:
     assert ask(node, ApiKey.FIND_COORDINATOR, FindCoordinatorRequest("g", 0), 3).error_message == "NONE"
     assert ask(node, ApiKey.FIND_COORDINATOR, FindCoordinatorRequest("g", 9), 3).error_message
     several = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     assert ask(node, ApiKey.FIND_COORDINATOR, several, 6).coordinators[0].error_message == ""
 
 
-def test_messages_about_missing_topics(node: GuardedNode) -> None:
+def test_error_messages_for_missing_topics(node: GuardedNode) -> None:
     create = CreatePartitionsRequest([CreatePartitionsTopic(UNKNOWN, 3, None)])
     assert ask(node, ApiKey.CREATE_PARTITIONS, create, 3).results[0].error_message is None
     asked = describe_producers.DescribeProducersRequest([describe_producers.TopicRequest(UNKNOWN, [0])])
@@ -77,29 +77,29 @@ def test_messages_about_missing_topics(node: GuardedNode) -> None:
     assert ask(node, ApiKey.DESCRIBE_CONFIGS, configs, 4).results[0].error_message == ""
 
 
-def test_an_unknown_kind_of_resource_refuses_the_whole_request(node: GuardedNode) -> None:
+def test_an_unknown_resource_type_fails_all_of_describe_configs(node: GuardedNode) -> None:
     resources = [describe_configs.DescribeConfigsResource(kind, TOPIC, None) for kind in (2, 99)]
     request = describe_configs.DescribeConfigsRequest(resources)
     results = ask(node, ApiKey.DESCRIBE_CONFIGS, request, 4).results
     assert [(each.error_code, each.configs) for each in results] == [(ErrorCode.INVALID_REQUEST, [])] * 2
 
 
-def test_messages_about_scram_users(node: GuardedNode) -> None:
-    everybody = DescribeUserScramCredentialsRequest(None)
-    assert ask(node, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, everybody, 0).error_message == ""
+def test_error_messages_for_scram_users(node: GuardedNode) -> None:
+    all_users = DescribeUserScramCredentialsRequest(None)
+    assert ask(node, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, all_users, 0).error_message == ""
     some = DescribeUserScramCredentialsRequest([UserName("ann"), UserName("bob")])
     denied = ask(node, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, some, 0, ALICE)
     errors = [(each.user, each.error_code) for each in denied.results]
     assert errors == [("", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 2
 
 
-def test_a_feature_that_nobody_knows_is_refused_at_level_0_too(node: GuardedNode) -> None:
+def test_an_unknown_feature_is_refused_even_at_level_0(node: GuardedNode) -> None:
     for name, code in (("nothing", ErrorCode.INVALID_UPDATE_VERSION), ("share.version", ErrorCode.NONE)):
         request = UpdateFeaturesRequest(1000, [FeatureUpdateKey(name, 0)], validate_only=True)
         assert ask(node, ApiKey.UPDATE_FEATURES, request, 2).error_code == code
 
 
-def test_a_fetch_that_fails_at_the_log_has_no_list_of_aborted_transactions(node: GuardedNode) -> None:
+def test_a_fetch_out_of_range_has_null_aborted_transactions(node: GuardedNode) -> None:
     topics = [FetchTopic(topic=name, partitions=[FetchPartition(0, fetch_offset=99)]) for name in (TOPIC, UNKNOWN)]
     request = FetchRequest(replica_id=-1, max_bytes=1000, session_epoch=-1, topics=topics)
     there, missing = (each.partitions[0] for each in ask(node, ApiKey.FETCH, request, 12).responses)
@@ -107,7 +107,7 @@ def test_a_fetch_that_fails_at_the_log_has_no_list_of_aborted_transactions(node:
     assert (missing.error_code, missing.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
-def test_an_old_version_without_a_kind_of_offset_says_so_for_missing_topics_too(node: GuardedNode) -> None:
+def test_list_offsets_v6_refuses_max_timestamp_even_for_missing_topics(node: GuardedNode) -> None:
     for name in (TOPIC, UNKNOWN):
         asked = list_offsets.ListOffsetsTopic(name, [list_offsets.ListOffsetsPartition(0, timestamp=-3)])
         request = list_offsets.ListOffsetsRequest(-1, topics=[asked])
@@ -115,7 +115,7 @@ def test_an_old_version_without_a_kind_of_offset_says_so_for_missing_topics_too(
         assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_an_invalid_config_of_a_missing_topic_is_an_invalid_config(node: GuardedNode) -> None:
+def test_an_invalid_config_is_reported_before_a_missing_topic(node: GuardedNode) -> None:
     def code(value: str) -> int:
         config = incremental_alter_configs.AlterableConfig("retention.ms", 0, value)
         resource = incremental_alter_configs.AlterConfigsResource(2, UNKNOWN, [config])

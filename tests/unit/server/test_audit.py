@@ -1,4 +1,4 @@
-"""The audit log: one line for each refusal, readable by a program, and never more than a disk can take."""
+"""The audit log: a line for each denied request, admin action and failed login; safe to parse, and limited in rate."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ def decide() -> Decision:
     return Decision(False, "no ACL allows it")
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+def audit_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
 
 
-def test_a_denied_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_denied_request_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     node = RestrictedNode()
     node.start()
     node.create_topic("secret")
     caplog.set_level(logging.INFO, "moldau.audit")
     node.ask(ApiKey.METADATA, MetadataRequest([MetadataRequestTopic(name="secret")]), 12)
-    assert lines(caplog) == [
+    assert audit_lines(caplog) == [
         "denied principal=User:ann host=10.0.0.1 operation=describe resource=topic:secret"
         ' rule="no ACL covers the resource"'
     ]
     caplog.clear()
     node.ask(ApiKey.METADATA, MetadataRequest(None), 12)
-    assert lines(caplog) == [], "a list of all topics only leaves topics out"
+    assert audit_lines(caplog) == [], "a request for all topics leaves out denied topics without a line"
 
 
 @pytest.mark.parametrize(
@@ -94,38 +94,39 @@ def test_a_denied_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
         ("x" * 10_000, f"topic:{'x' * 294}..."),
         ("\0" * 10_000, "topic:" + r"\x00" * 73 + r"\x..."),
     ],
+    ids=["plain", "space", "quote", "line break", "escape sequence", "10000 characters", "10000 null bytes"],
 )
-def test_a_hostile_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture, name: str, shown: str) -> None:
+def test_a_hostile_name_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture, name: str, shown: str) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     audit.AuditLog(FakeClock()).denied("User:ann", "h", READ_TOPIC, name, decide)
-    (line,) = lines(caplog)
+    (line,) = audit_lines(caplog)
     assert line == f'denied principal=User:ann host=h operation=read resource={shown} rule="no ACL allows it"'
 
 
-def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_denied_requests_above_the_rate_limit_are_counted_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     clock = FakeClock()
     log = audit.AuditLog(clock)
     decisions = []
     for _ in range(1000):
         log.denied("User:ann", "h", READ_TOPIC, "t", lambda: decisions.append(1) or decide())
-    assert len(decisions) == audit.DENIED_LINES_PER_SECOND_MAX, "nothing is decided for a line that is left out"
-    assert len(lines(caplog)) == audit.DENIED_LINES_PER_SECOND_MAX
+    assert len(decisions) == audit.DENIED_LINES_PER_SECOND_MAX, "no decision is made for a line that is left out"
+    assert len(audit_lines(caplog)) == audit.DENIED_LINES_PER_SECOND_MAX
     clock.move(1000)
     log.denied("User:bob", "h", READ_TOPIC, "t", decide)
-    assert lines(caplog)[-2:] == [
+    assert audit_lines(caplog)[-2:] == [
         f"{1000 - audit.DENIED_LINES_PER_SECOND_MAX} more lines of denied requests were left out",
         'denied principal=User:bob host=h operation=read resource=topic:t rule="no ACL allows it"',
     ]
 
 
 def admin_lines(node: RestrictedNode, caplog: pytest.LogCaptureFixture, api: ApiKey, request: Any, version: int) -> Any:
-    """Let root send a request; return the lines without who sent it, and check that all lines name root."""
+    """Send a request as root, check that all audit lines name root and the API, and return the rest of each line."""
     caplog.clear()
     node.completed(node.ask(api, request, version, "root"))
     start = f"admin principal=User:root host=10.0.0.1 client=test action={APIS[api].name} "
-    assert all(line.startswith(start) for line in lines(caplog)), lines(caplog)
-    return [line.removeprefix(start) for line in lines(caplog)]
+    assert all(line.startswith(start) for line in audit_lines(caplog)), audit_lines(caplog)
+    return [line.removeprefix(start) for line in audit_lines(caplog)]
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def node(caplog: pytest.LogCaptureFixture) -> RestrictedNode:
     return started
 
 
-def test_the_line_of_a_new_view_names_its_source() -> None:
+def test_the_log_line_of_a_new_view_names_its_source_topic() -> None:
     view = CreatableTopic("big", -1, -1, configs=[CreatableTopicConfig("moldau.view.from", "orders")])
     request = CreateTopicsRequest([view, CreatableTopic("plain", 2, 1)])
     results = [
@@ -150,9 +151,7 @@ def test_the_line_of_a_new_view_names_its_source() -> None:
     assert [each.detail for each in actions] == ["view of orders"]
 
 
-def test_topics_that_are_created_grown_and_deleted_are_lines(
-    node: RestrictedNode, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_creating_growing_and_deleting_topics_is_logged(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
     create = CreateTopicsRequest([CreatableTopic("orders", 2, 1), CreatableTopic("bad name", 1, 1)])
     assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, create, 7) == [
         'resource=topic:orders result=OK detail="partitions=2 replicas=1"',
@@ -165,10 +164,10 @@ def test_topics_that_are_created_grown_and_deleted_are_lines(
     delete = DeleteTopicsRequest(topic_names=["orders"])
     assert admin_lines(node, caplog, ApiKey.DELETE_TOPICS, delete, 5) == ['resource=topic:orders result=OK detail=""']
     only_checked = CreateTopicsRequest([CreatableTopic("other", 2, 1)], validate_only=True)
-    assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, only_checked, 7) == [], "nothing has changed"
+    assert admin_lines(node, caplog, ApiKey.CREATE_TOPICS, only_checked, 7) == [], "validate_only changes nothing"
 
 
-def test_secrets_are_in_no_line(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_not_logged(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
     configs = [AlterableConfig("ssl.key.password", 0, "hunter2"), AlterableConfig("log.retention.ms", 1, None)]
     alter = IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResource.BROKER, "1", configs)])
     assert admin_lines(node, caplog, ApiKey.INCREMENTAL_ALTER_CONFIGS, alter, 1) == [
@@ -182,7 +181,7 @@ def test_secrets_are_in_no_line(node: RestrictedNode, caplog: pytest.LogCaptureF
     assert "hunter2" not in caplog.text
 
 
-def test_acls_and_quotas_are_lines(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_of_acls_and_quotas_are_logged(node: RestrictedNode, caplog: pytest.LogCaptureFixture) -> None:
     creation = AclCreation(ResourceType.TOPIC, "orders", 3, "User:ann", "*", AclOperation.READ, 3)
     rule = 'detail="User:ann from * may READ TOPIC:LITERAL:orders"'
     assert admin_lines(node, caplog, ApiKey.CREATE_ACLS, CreateAclsRequest([creation]), 3) == [
@@ -200,7 +199,7 @@ def test_acls_and_quotas_are_lines(node: RestrictedNode, caplog: pytest.LogCaptu
     ]
 
 
-def test_a_reset_of_offsets_is_a_line_but_not_the_commits_of_members() -> None:
+def test_an_offset_reset_is_administrative_and_a_members_commit_is_not() -> None:
     reset = OffsetCommitRequest("g", -1, "")
     member, simple_consumer_of_a_group = OffsetCommitRequest("g", 3, "m"), OffsetCommitRequest("g", 3, "")
     assert is_administrative(ApiKey.OFFSET_COMMIT, reset)
@@ -208,7 +207,7 @@ def test_a_reset_of_offsets_is_a_line_but_not_the_commits_of_members() -> None:
     assert not is_administrative(ApiKey.OFFSET_COMMIT, simple_consumer_of_a_group)
 
 
-def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_commits_without_a_member_are_logged_once_a_minute_per_group(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     clock = FakeClock()
     topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 7)])
@@ -217,28 +216,28 @@ def test_commits_without_a_member_are_one_line_a_minute(caplog: pytest.LogCaptur
     )
     caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
 
-    class Commits:
+    class CommitsAtOnce:
         api = ApiKey.OFFSET_COMMIT
         versions = (2, 10)
 
         def answer(self, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
             return done
 
-    (handler,) = audit.audited([Commits()], audit.AuditLog(clock), FakeTimers(clock))
+    (handler,) = audit.audited([CommitsAtOnce()], audit.AuditLog(clock), FakeTimers(clock))
     # Without a generation a member id means nothing: the coordinator does not look at it.
     for group, generation, member_id in (("c", 3, "m"), ("a", -1, "m"), ("a", -1, ""), ("b", -1, ""), ("a", -1, "")):
         assert handler.answer(OffsetCommitRequest(group, generation, member_id, topics=[topic]), caller) is done
-    assert [line.partition("action=")[2] for line in lines(caplog)] == [
+    assert [line.partition("action=")[2] for line in audit_lines(caplog)] == [
         'OffsetCommit resource=group:a result=OK detail="t-0=7"',
         'OffsetCommit resource=group:b result=OK detail="t-0=7"',
     ]
     clock.move(audit.COMMIT_EVERY_MS)
     handler.answer(OffsetCommitRequest("a", -1, "", topics=[topic]), caller)
-    assert len(lines(caplog)) == 3
+    assert len(audit_lines(caplog)) == 3
 
 
 class ScriptedCommits:
-    """Answers each OffsetCommit when the test says so, with the error that it says."""
+    """Answers each OffsetCommit when the test calls `complete`, with its error codes."""
 
     api = ApiKey.OFFSET_COMMIT
     versions = (2, 10)
@@ -266,17 +265,17 @@ def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCapt
         caplog.clear()
         handler.answer(OffsetCommitRequest("a", -1, ""), caller)
         commits.complete(*error_codes)
-        return [line.partition("result=")[2].partition(" ")[0] for line in lines(caplog)]
+        return [line.partition("result=")[2].partition(" ")[0] for line in audit_lines(caplog)]
 
     assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == ["UNKNOWN_MEMBER_ID"]
-    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == [], "those of a minute are one line, too"
+    assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == [], "failed commits are also logged once a minute"
     assert commit(0, ErrorCode.UNKNOWN_MEMBER_ID) == []
     assert commit(0, 0) == ["OK"]
     assert commit(0, 0) == []
     assert commit(ErrorCode.UNKNOWN_MEMBER_ID) == []
 
 
-def test_commits_that_are_answered_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_commits_answered_together_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     commits = ScriptedCommits()
     (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
@@ -284,10 +283,10 @@ def test_commits_that_are_answered_together_are_one_line(caplog: pytest.LogCaptu
         handler.answer(OffsetCommitRequest("a", -1, ""), Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9))
     for _ in range(3):
         commits.complete(0)
-    assert len(lines(caplog)) == 1
+    assert len(audit_lines(caplog)) == 1
 
 
-def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_denied_requests_does_not_hide_admin_actions(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     counters = Counters()
     log = audit.AuditLog(FakeClock(), counters)
@@ -296,7 +295,7 @@ def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest
     result = DeleteGroupsResponse(results=[DeletableGroupResult("g", ErrorCode.NON_EMPTY_GROUP)])
     caller = Caller("", "10.0.0.1:5", None, 2)
     finish(log.answered(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(["g"]), result, caller))
-    assert lines(caplog)[-1] == (
+    assert audit_lines(caplog)[-1] == (
         'admin principal=User:ANONYMOUS host=10.0.0.1 client="" action=DeleteGroups resource=group:g'
         ' result=NON_EMPTY_GROUP detail=""'
     )
@@ -304,7 +303,7 @@ def test_a_flood_of_refusals_does_not_hide_what_administrators_do(caplog: pytest
     assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.DENIED_LINES_PER_SECOND_MAX
 
 
-def test_administrative_requests_that_are_refused_do_not_hide_those_that_are_not(
+def test_refused_admin_requests_do_not_hide_successful_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
@@ -315,17 +314,17 @@ def test_administrative_requests_that_are_refused_do_not_hide_those_that_are_not
         request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
         response = CreateTopicsResponse(topics=[CreatableTopicResult(name=name, error_code=code) for name in names])
         finish(audited.answered(ApiKey.CREATE_TOPICS, request, response, caller))
-    assert len(lines(caplog)) == audit.FAILED_LINES_PER_SECOND_MAX + 1
-    assert "resource=topic:t0 result=OK" in lines(caplog)[-1]
+    assert len(audit_lines(caplog)) == audit.FAILED_LINES_PER_SECOND_MAX + 1
+    assert "resource=topic:t0 result=OK" in audit_lines(caplog)[-1]
 
 
-def test_a_failed_login_has_a_line_with_the_name_that_was_tried(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_login_is_logged_with_the_attempted_user_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     log = audit.AuditLog(FakeClock())
     reason = "authentication failed: Invalid username or password"
     log.login_failed(audit.FailedLogin("EXTERNAL", "10.0.0.9", "PLAIN", "ann", reason))
     log.login_failed(audit.FailedLogin("EXTERNAL", "10.0.0.9", "PLAIN", "a\nadmin x=" + "y" * 70_000, reason))
-    first, second = lines(caplog)
+    first, second = audit_lines(caplog)
     assert first == (
         "login listener=EXTERNAL host=10.0.0.9 mechanism=PLAIN user=ann result=FAILED"
         ' reason="Invalid username or password"'
@@ -335,18 +334,18 @@ def test_a_failed_login_has_a_line_with_the_name_that_was_tried(caplog: pytest.L
     assert len(second) < 500
 
 
-def test_a_flood_of_failed_logins_hides_no_refusal_of_a_user(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_failed_logins_does_not_hide_denied_requests(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     counters = Counters()
     log = audit.AuditLog(FakeClock(), counters)
     for _ in range(1000):
         log.login_failed(audit.FailedLogin("EXTERNAL", "10.0.0.9", "PLAIN", "ann", "x"))
     log.denied("User:ann", "h", READ_TOPIC, "t", decide)
-    assert lines(caplog)[-1].startswith("denied principal=User:ann")
+    assert audit_lines(caplog)[-1].startswith("denied principal=User:ann")
     assert counters[AUDIT_LINES_DROPPED] == 1000 - audit.LOGIN_LINES_PER_SECOND_MAX
 
 
-def test_every_api_that_changes_something_for_others_is_audited() -> None:
+def test_every_forwarded_api_that_changes_metadata_is_audited() -> None:
     """Requests that the controller decides are audited, except those that only read."""
     reading = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
     assert FORWARDED.keys() - reading <= ADMIN_ACTIONS.keys()
@@ -354,5 +353,5 @@ def test_every_api_that_changes_something_for_others_is_audited() -> None:
 
 @pytest.mark.parametrize("api", ADMIN_ACTIONS, ids=lambda api: api.name)
 def test_an_empty_request_of_each_audited_api_can_be_described(api: ApiKey) -> None:
-    """Nothing is missing in a message that a function reads."""
+    """The functions that build the log lines read only fields that exist."""
     list(admin_actions(api, request_class(api)(), response_class(api)()))

@@ -41,7 +41,7 @@ TOPIC = "orders"
 PARTITIONS = 10
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 REPEATED = 24
-"""Of so many requests the cheapest counts: the time of some is measured, and some append to an index."""
+"""The cheapest of this many requests counts: some requests are also timed, and some append to an index."""
 CALLS_MAX = {
     "produce": 24,
     "fetch": 25,
@@ -56,12 +56,12 @@ TOO_MANY = """\
 one {name} calls {calls} Python functions, {most} are allowed.
 Every client pays for each call, so look in the list for what is new. What is off must not be asked for each request:
 bind it when the connection begins or the config changes; see docs/decisions/029-calls-per-request.md. If the feature is
-worth its cost to everybody, raise CALLS_MAX here.
+worth its cost to every client, raise CALLS_MAX here.
 {called}"""
 
 
-class Loop:
-    """The calls of an event loop that a connection needs; nothing is ever ready by itself."""
+class FakeLoop:
+    """The methods of an event loop that a connection needs; the test calls `on_readable`."""
 
     def time(self) -> float:
         return 0.0
@@ -73,7 +73,7 @@ class Loop:
         pass
 
 
-class Socket:
+class FakeSocket:
     def __init__(self) -> None:
         self.arriving = b""
         self.sent = bytearray()
@@ -98,7 +98,7 @@ class ConnectedNode:
         self.node.create_topic(TOPIC, PARTITIONS)
         broker = self.node.assembly.broker_side
         assert broker is not None
-        self.loop, self.socket = Loop(), Socket()
+        self.loop, self.socket = FakeLoop(), FakeSocket()
         monkeypatch.setattr(socket_connection, "send_file", lambda out, file, position, count: count)
         monkeypatch.setattr(MemoryFile, "fileno", lambda file: 98)
         SocketConnection(
@@ -143,7 +143,7 @@ class ConnectedNode:
 
 
 def calls_of(action: Callable[[], object]) -> Counter[str]:
-    """Return how often each of our functions is called, without those that tests replace."""
+    """Return how often each function of Moldau is called, except those of `moldau.testing`."""
     called: Counter[str] = Counter()
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
@@ -167,7 +167,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> ConnectedNode:
     return ConnectedNode(monkeypatch)
 
 
-def check(name: str, called: Counter[str]) -> None:
+def check_calls(name: str, called: Counter[str]) -> None:
     lines = "\n".join(f"{count:4} {function}" for function, count in called.items())
     assert called.total() <= CALLS_MAX[name], TOO_MANY.format(
         name=name, calls=called.total(), most=CALLS_MAX[name], called=lines
@@ -179,14 +179,14 @@ def produce_request() -> ProduceRequest:
     return ProduceRequest(None, -1, 30_000, [TopicProduceData(ZERO_UUID, TOPIC, data)])
 
 
-def test_produce(connected: ConnectedNode) -> None:
+def test_calls_of_a_produce_request(connected: ConnectedNode) -> None:
     called = connected.fewest_calls(ApiKey.PRODUCE, produce_request(), 7)
     result = connected.read(ApiKey.PRODUCE, 7).responses[0].partition_responses[0]
     assert (result.error_code, result.base_offset) == (0, 10 * (REPEATED - 1))
-    check("produce", called)
+    check_calls("produce", called)
 
 
-def test_fetch(connected: ConnectedNode) -> None:
+def test_calls_of_a_fetch_request(connected: ConnectedNode) -> None:
     for _ in range(3):
         connected.ask(ApiKey.PRODUCE, produce_request(), 7)
     partition = FetchPartition(0, fetch_offset=10, partition_max_bytes=1 << 20)
@@ -196,38 +196,38 @@ def test_fetch(connected: ConnectedNode) -> None:
     request.topics[0].partitions = [partition]
     called = connected.fewest_calls(ApiKey.FETCH, request, 11)
     assert "server/socket_connection.py SocketConnection._send_file" in called, "records were sent"
-    check("fetch", called)
+    check_calls("fetch", called)
 
 
-def test_classic_heartbeat(connected: ConnectedNode) -> None:
-    member_id = classic_member(connected)
+def test_calls_of_a_classic_heartbeat(connected: ConnectedNode) -> None:
+    member_id = join_classic_group(connected)
     called = connected.fewest_calls(ApiKey.HEARTBEAT, HeartbeatRequest("g", 1, member_id), 3)
     assert connected.read(ApiKey.HEARTBEAT, 3).error_code == 0
-    check("heartbeat", called)
+    check_calls("heartbeat", called)
 
 
-def test_consumer_heartbeat(connected: ConnectedNode) -> None:
+def test_calls_of_a_consumer_group_heartbeat(connected: ConnectedNode) -> None:
     joining = ConsumerGroupHeartbeatRequest("g", "m", 0, None, None, 60_000, [TOPIC], topic_partitions=[])
     joined = connected.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, joining, 1)
     assert joined.error_code == 0, joined.error_message
     beat = ConsumerGroupHeartbeatRequest("g", "m", joined.member_epoch, rebalance_timeout_ms=-1)
     called = connected.fewest_calls(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat, 1)
     assert connected.read(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1).error_code == 0
-    check("consumer heartbeat", called)
+    check_calls("consumer heartbeat", called)
 
 
 @pytest.mark.parametrize(("offsets", "name"), [(1, "commit of one offset"), (10, "commit of ten offsets")])
-def test_commit(connected: ConnectedNode, offsets: int, name: str) -> None:
+def test_calls_of_an_offset_commit(connected: ConnectedNode, offsets: int, name: str) -> None:
     partitions = [OffsetCommitRequestPartition(index, 5) for index in range(offsets)]
-    request = OffsetCommitRequest("g", 1, classic_member(connected))
+    request = OffsetCommitRequest("g", 1, join_classic_group(connected))
     request.topics = [OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)]
     called = connected.fewest_calls(ApiKey.OFFSET_COMMIT, request, 7)
     results = connected.read(ApiKey.OFFSET_COMMIT, 7).topics[0].partitions
     assert [result.error_code for result in results] == [0] * offsets
-    check(name, called)
+    check_calls(name, called)
 
 
-def classic_member(connected: ConnectedNode) -> str:
+def join_classic_group(connected: ConnectedNode) -> str:
     """Let the only member of a group join, and return its id."""
     join = JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range")])
     join.member_id = connected.ask(ApiKey.JOIN_GROUP, join, 4).member_id

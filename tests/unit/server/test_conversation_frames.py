@@ -30,7 +30,7 @@ STREAM = b"".join(map(frame, THREE))
 MIB = 1 << 20
 
 
-def test_two_splits_anywhere_make_no_difference() -> None:
+def test_requests_are_the_same_wherever_the_stream_is_split() -> None:
     for first in range(len(STREAM) + 1):
         for second in range(first, len(STREAM) + 1):
             talk = ScriptedConversation()
@@ -52,7 +52,7 @@ def test_frames_may_arrive_byte_by_byte() -> None:
 
 @given(st.data())
 @settings(max_examples=deep(150), deadline=None)
-def test_any_requests_split_in_any_way(data: st.DataObject) -> None:
+def test_random_requests_in_random_pieces_are_answered_in_order(data: st.DataObject) -> None:
     reply_times = data.draw(
         st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "reply times"
     )
@@ -130,20 +130,20 @@ def test_a_large_frame_arrives_whole_in_pieces_of_any_size(pieces: list[int], st
 
 
 def test_an_exhausted_budget_closes_only_the_connection_that_needs_more() -> None:
-    rich, late = ScriptedConversation(budget_bytes=2000), ScriptedConversation()
-    late.conversation._memory = rich.budget.of_users
-    rich.feed(frame(request(1, NOW, 1500))[:10])
-    late.feed(frame(request(2, NOW, 1500)))
-    assert len(late.requests) == 1, "a frame that arrives whole needs no budget"
+    first, second = ScriptedConversation(budget_bytes=2000), ScriptedConversation()
+    second.conversation._memory = first.budget.of_users
+    first.feed(frame(request(1, NOW, 1500))[:10])
+    second.feed(frame(request(2, NOW, 1500)))
+    assert len(second.requests) == 1, "a frame that arrives whole needs no budget"
     with pytest.raises(MalformedData, match="used up"):
-        late.feed(frame(request(3, NOW, 1500))[:300])
-    late.conversation.close()
-    rich.feed(frame(request(1, NOW, 1500))[10:])
-    assert len(rich.requests) == 1
-    assert rich.budget.free == 2000
+        second.feed(frame(request(3, NOW, 1500))[:300])
+    second.conversation.close()
+    first.feed(frame(request(1, NOW, 1500))[10:])
+    assert len(first.requests) == 1
+    assert first.budget.free == 2000
 
 
-def test_half_a_frame_is_not_idle_but_needs_no_reply() -> None:
+def test_a_conversation_with_half_a_frame_is_not_idle_but_answered() -> None:
     talk = ScriptedConversation()
     assert talk.conversation.is_idle
     talk.feed(STREAM[:6])
@@ -194,7 +194,7 @@ def test_requests_without_an_answer_are_never_held_back() -> None:
 
 
 def test_feeding_while_requests_are_held_back_is_an_error() -> None:
-    """Else requests would overtake each other."""
+    """Otherwise requests would overtake each other."""
     talk = ScriptedConversation()
     talk.feed(b"".join(frame(request(number, LATER)) for number in range(REQUESTS_IN_FLIGHT_MAX + 1)))
     with pytest.raises(AssertionError):
@@ -214,13 +214,13 @@ def test_an_invalid_length_behind_held_back_requests_is_found_when_they_are_resu
     assert talk.budget.free == BUDGET_BYTES
 
 
-def test_other_connections_get_their_turn_between_many_requests_at_once() -> None:
+def test_the_number_of_requests_handled_in_one_turn_is_limited() -> None:
     talk = ScriptedConversation()
     bodies = [request(number, NOW) for number in range(3 * REQUESTS_PER_TURN_MAX - 1)]
     talk.conversation.feed(memoryview(bytearray(b"".join(map(frame, bodies)))))
     turns = [len(talk.requests)]
     while talk.conversation.is_turn_over:
-        assert talk.budget.free < talk.budget_bytes, "what is held back is counted"
+        assert talk.budget.free < talk.budget_bytes, "requests that are held back use the budget"
         assert talk.conversation.resume()
         turns.append(len(talk.requests))
     assert turns == [REQUESTS_PER_TURN_MAX, 2 * REQUESTS_PER_TURN_MAX, 3 * REQUESTS_PER_TURN_MAX - 1]

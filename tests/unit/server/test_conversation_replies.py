@@ -1,4 +1,4 @@
-"""Replies are sent in the order of their requests, whenever they are ready; and how a conversation ends."""
+"""A conversation sends replies in the order of their requests, whenever they are ready; and what `close` does."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_order_of_completion_gives_the_same_order_of_replies() -> None:
         assert talk.replies == expected_replies(bodies)
 
 
-def test_only_the_head_of_the_queue_wakes() -> None:
+def test_only_the_first_unanswered_request_wakes_the_connection() -> None:
     talk, _ = conversation_of(LATER, LATER, NOW)
     talk.settle(1)
     assert talk.wakes == 0
@@ -58,7 +58,7 @@ def test_only_the_head_of_the_queue_wakes() -> None:
     assert len(talk.collect()) == 3
 
 
-def test_an_already_completed_promise_wakes_too() -> None:
+def test_a_promise_that_is_already_complete_wakes_the_connection() -> None:
     promise: Promise[Outgoing] = Promise()
     promise.complete(Outgoing(b"done"))
     wakes: list[int] = []
@@ -68,7 +68,7 @@ def test_an_already_completed_promise_wakes_too() -> None:
     assert conversation.next_reply() is promise.value()
 
 
-def test_late_replies_after_the_end_are_dropped() -> None:
+def test_late_replies_after_close_are_dropped() -> None:
     talk, _ = conversation_of(LATER, LATER)
     talk.feed(b"\0\0")
     talk.conversation.close()
@@ -80,8 +80,10 @@ def test_late_replies_after_the_end_are_dropped() -> None:
     assert talk.budget.free == BUDGET_BYTES
 
 
-@pytest.mark.parametrize("tail", [b"", b"\0", b"\0\0\0\x20half"])
-def test_a_close_while_bytes_are_read_leaves_nothing_behind(tail: bytes) -> None:
+@pytest.mark.parametrize(
+    "tail", [b"", b"\0", b"\0\0\0\x20half"], ids=["whole frames", "part of a length", "part of a frame"]
+)
+def test_a_close_while_bytes_are_parsed_ends_the_conversation(tail: bytes) -> None:
     """Sending the first reply can close the connection while the bytes after its request are still being parsed."""
     talk = ScriptedConversation()
     talk.on_wake = talk.conversation.close

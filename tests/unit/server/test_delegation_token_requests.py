@@ -1,4 +1,4 @@
-"""The requests about delegation tokens on a node with ACLs: who may do what, and the error of everybody else."""
+"""The delegation token APIs on a node with an authorizer: permissions, errors and expiration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequ
 
 KEY = "t0p-s3cret"
 ANN, BOB, EVE = (Principal("User", name) for name in ("ann", "bob", "eve"))
-BEARER = ANN._replace(by_token=True)
+ANN_WITH_TOKEN = ANN._replace(by_token=True)
 CHECK_MS, EXPIRY_MS = 10_000, 60_000
 SETTINGS = {
     "delegation.token.secret.key": KEY,
@@ -49,6 +49,8 @@ SETTINGS = {
 
 
 class TokenNode:
+    """A node and the four token requests, sent as any principal."""
+
     def __init__(self, node: InMemoryNode) -> None:
         self.node = node
         node.start()
@@ -77,9 +79,9 @@ class TokenNode:
     def expire(self, hmac: bytes, who: Principal = ANN, period_ms: int = -1) -> Any:
         return self.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, ExpireDelegationTokenRequest(hmac, period_ms), who)
 
-    def describe(self, who: Principal = ANN, *owners: Principal, everybody: bool = True) -> Any:
+    def describe(self, who: Principal = ANN, *owners: Principal, all_owners: bool = True) -> Any:
         named = [DescribeDelegationTokenOwner(each.type, each.name) for each in owners]
-        request = DescribeDelegationTokenRequest(named or (None if everybody else []))
+        request = DescribeDelegationTokenRequest(named or (None if all_owners else []))
         return self.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, request, who)
 
     def owners(self, *arguments: Any, **named: Any) -> list[str]:
@@ -96,7 +98,7 @@ def node() -> TokenNode:
     return TokenNode(RestrictedNode(**SETTINGS))
 
 
-def test_the_life_of_a_token(node: TokenNode) -> None:
+def test_a_token_is_created_described_renewed_and_expired(node: TokenNode) -> None:
     created = node.create(ANN, None, BOB)
     assert created.error_code == 0
     (shown,) = node.describe().tokens
@@ -113,8 +115,8 @@ def test_the_life_of_a_token(node: TokenNode) -> None:
     assert node.renew(created.hmac).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
 
-@pytest.mark.parametrize("who", [ANONYMOUS, BEARER], ids=["nobody", "the bearer of a token"])
-def test_who_has_no_password_is_refused(node: TokenNode, who: Principal) -> None:
+@pytest.mark.parametrize("who", [ANONYMOUS, ANN_WITH_TOKEN], ids=["anonymous", "authenticated with a token"])
+def test_anonymous_and_token_authenticated_clients_are_refused(node: TokenNode, who: Principal) -> None:
     hmac = node.create().hmac
     before = node.node.assembly.driver.end_offset
     answers = [node.create(who), node.renew(hmac, who), node.expire(hmac, who), node.describe(who)]
@@ -123,7 +125,7 @@ def test_who_has_no_password_is_refused(node: TokenNode, who: Principal) -> None
     assert node.node.assembly.driver.end_offset == before
 
 
-def test_without_a_key_there_are_no_tokens() -> None:
+def test_without_a_secret_key_token_requests_are_disabled() -> None:
     node = TokenNode(RestrictedNode())
     answers = [node.create(), node.renew(b"x"), node.expire(b"x"), node.describe()]
     assert {each.error_code for each in answers} == {ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
@@ -143,7 +145,7 @@ def test_a_token_for_another_owner_needs_create_tokens(node: TokenNode) -> None:
     assert node.renew(created.hmac, ANN).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
 
-def test_only_users_own_and_renew_tokens(node: TokenNode) -> None:
+def test_owners_and_renewers_must_have_the_principal_type_user(node: TokenNode) -> None:
     group = Principal("Group", "admins")
     assert node.create(ANN, None, group).error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
     allow(node, AclOperation.CREATE_TOKENS, ResourceType.USER, "Group:admins")
@@ -151,13 +153,13 @@ def test_only_users_own_and_renew_tokens(node: TokenNode) -> None:
     assert node.create(BOB, group).error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 
-def test_who_sees_which_tokens(node: TokenNode) -> None:
+def test_a_client_sees_tokens_that_it_owns_renews_or_may_describe(node: TokenNode) -> None:
     node.create(ANN, None, BOB)
     token_id = node.create(BOB).token_id
     root = Principal("User", "root")
     assert [sorted(node.owners(who)) for who in (ANN, BOB, EVE, root)] == [["ann"], ["ann", "bob"], [], ["ann", "bob"]]
-    assert node.owners(ANN, everybody=False) == []
-    assert sorted(node.owners(root, BOB)) == ["ann", "bob"], "of which bob is owner or renewer"
+    assert node.owners(ANN, all_owners=False) == []
+    assert sorted(node.owners(root, BOB)) == ["ann", "bob"], "tokens whose owner or renewer is bob"
     assert node.owners(root, ANN) == ["ann"]
     assert node.owners(root, EVE) == []
     allow(node, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token_id, "User:eve")
@@ -170,15 +172,15 @@ def test_who_sees_which_tokens(node: TokenNode) -> None:
     ("principal", "code", "owner"),
     [
         (principal_bytes(ANN), ErrorCode.NONE, "ann"),
-        (principal_bytes(BEARER), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ann"),
+        (principal_bytes(ANN_WITH_TOKEN), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ann"),
         (None, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "ANONYMOUS"),
     ],
-    ids=["a user", "the bearer of a token", "nobody"],
+    ids=["user", "authenticated with a token", "anonymous"],
 )
-def test_a_forwarded_request_is_its_clients(
+def test_a_forwarded_request_has_the_principal_of_its_client(
     node: TokenNode, principal: bytes | None, code: ErrorCode, owner: str
 ) -> None:
-    """The broker that forwards is not the requester."""
+    """Not that of the broker that forwards it."""
     controller = node.node.assembly.controller_side
     assert controller is not None
     inner = request_frame(ApiKey.CREATE_DELEGATION_TOKEN, 3, 1, None, CreateDelegationTokenRequest(None, None, [], -1))
@@ -219,7 +221,7 @@ def test_the_controller_removes_expired_tokens(node: TokenNode) -> None:
     assert left() == set()
 
 
-def test_the_key_cannot_be_described(node: TokenNode) -> None:
+def test_describe_configs_hides_the_secret_key(node: TokenNode) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)], True, True)
     response = node.ask(ApiKey.DESCRIBE_CONFIGS, request, Principal("User", "root"))
     (result,) = response.results
@@ -228,8 +230,8 @@ def test_the_key_cannot_be_described(node: TokenNode) -> None:
     assert KEY not in repr(response)
 
 
-def test_tokens_without_an_authorizer() -> None:
-    """Everybody may then create tokens for everybody, as in Kafka."""
+def test_without_an_authorizer_every_client_may_create_tokens_for_every_owner() -> None:
+    """As in Kafka."""
     node = TokenNode(InMemoryNode(static=SETTINGS))
     assert node.create(ANN, BOB).error_code == 0
     assert node.owners(EVE) == ["bob"]

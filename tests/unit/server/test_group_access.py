@@ -1,4 +1,4 @@
-"""What clients may do with groups: each API with and without the ACLs that it needs. The denials are Kafka's."""
+"""Authorization of the group APIs: each with and without the ACLs that it needs. Denied responses are Kafka's."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_coordinator_is_found_only_for_keys_that_the_client_may_describe(
     assert node.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest("mine", key_type), 3).node_id == 1
 
 
-def test_coordinators_of_share_groups_are_for_nodes_of_the_cluster(node: CoordinatorNode) -> None:
+def test_finding_a_share_coordinator_needs_cluster_action(node: CoordinatorNode) -> None:
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=["a", "b"])
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     expected = [Coordinator(key, -1, "", -1, code, "Cluster authorization failed.") for key in ("a", "b")]
@@ -130,7 +130,7 @@ def group_states(node: CoordinatorNode) -> dict[str, str]:
 @pytest.mark.parametrize(("version", "protocol_name"), [(0, ""), (3, ""), (6, ""), (7, None), (9, None)])
 def test_join_group_needs_read(node: CoordinatorNode, version: int, protocol_name: str | None) -> None:
     allow_group(node, AclOperation.DESCRIBE)
-    denied = node.ask_in_vain(ApiKey.JOIN_GROUP, join_request("m"), version)
+    denied = node.ask_refused(ApiKey.JOIN_GROUP, join_request("m"), version)
     assert denied == JoinGroupResponse(
         error_code=GROUP_DENIED,
         generation_id=-1,
@@ -154,10 +154,12 @@ def test_sync_group_needs_read(node: CoordinatorNode) -> None:
     unnamed = SyncGroupRequest("g", joined.generation_id, joined.member_id)
     denied = SyncGroupResponse(error_code=GROUP_DENIED, protocol_type=None, protocol_name=None, assignment=b"")
     for version in (0, 4):
-        assert node.ask_in_vain(ApiKey.SYNC_GROUP, unnamed, version) == denied
-    assert node.ask_in_vain(ApiKey.SYNC_GROUP, named, 5) == denied
-    response = node.ask_in_vain(ApiKey.SYNC_GROUP, unnamed, 5)
-    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "in Kafka this is checked before the access"
+        assert node.ask_refused(ApiKey.SYNC_GROUP, unnamed, version) == denied
+    assert node.ask_refused(ApiKey.SYNC_GROUP, named, 5) == denied
+    response = node.ask_refused(ApiKey.SYNC_GROUP, unnamed, 5)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, (
+        "as in Kafka, this is checked before authorization"
+    )
     allow_group(node, AclOperation.READ)
     assert node.ask(ApiKey.SYNC_GROUP, named, 5).error_code == NONE
 
@@ -166,7 +168,7 @@ def test_heartbeat_needs_read(node: CoordinatorNode) -> None:
     joined = join(node)
     allow_group(node, AclOperation.DESCRIBE)
     request = HeartbeatRequest("g", joined.generation_id, joined.member_id)
-    assert node.ask_in_vain(ApiKey.HEARTBEAT, request).error_code == GROUP_DENIED
+    assert node.ask_refused(ApiKey.HEARTBEAT, request).error_code == GROUP_DENIED
     allow_group(node, AclOperation.READ)
     assert node.ask(ApiKey.HEARTBEAT, request).error_code == NONE
 
@@ -177,7 +179,7 @@ def test_leave_group_needs_read(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.DESCRIBE)
     request = LeaveGroupRequest("g", [MemberIdentity(joined.member_id)], joined.member_id)
     denied = LeaveGroupResponse(error_code=GROUP_DENIED, members=[])
-    assert node.ask_in_vain(ApiKey.LEAVE_GROUP, request, version) == denied
+    assert node.ask_refused(ApiKey.LEAVE_GROUP, request, version) == denied
     assert group_states(node) == {"g": "Stable"}
     allow_group(node, AclOperation.READ)
     assert node.ask(ApiKey.LEAVE_GROUP, request, version).error_code == NONE
@@ -197,23 +199,17 @@ def codes(topics: Any) -> list[list[int]]:
     return [[each.error_code for each in topic.partitions] for topic in topics]
 
 
-def committed(node: CoordinatorNode) -> dict[str, list[int]]:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    topics = node.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
-    return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
-
-
 @pytest.mark.parametrize("version", [2, 9, 10])
 def test_offset_commit_needs_read_of_the_group(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.DESCRIBE)
     allow_topic(node, AclOperation.READ)
     request = commit_request(node, PUBLIC, MISSING)
-    response = node.ask_in_vain(ApiKey.OFFSET_COMMIT, request, version)
+    response = node.ask_refused(ApiKey.OFFSET_COMMIT, request, version)
     assert codes(response.topics) == [[GROUP_DENIED] * 2] * 2
-    assert (committed(node), group_states(node)) == ({}, {})
+    assert (node.committed_offsets(), group_states(node)) == ({}, {})
     allow_group(node, AclOperation.READ)
     assert codes(node.ask(ApiKey.OFFSET_COMMIT, request, version).topics)[0] == [NONE] * 2
-    assert committed(node) == {PUBLIC: [7, 7]}
+    assert node.committed_offsets() == {PUBLIC: [7, 7]}
 
 
 @pytest.mark.parametrize(("version", "unknown"), [(2, TOPIC_DENIED), (9, TOPIC_DENIED), (10, 100)])
@@ -224,23 +220,23 @@ def test_offset_commit_needs_read_of_each_topic(node: CoordinatorNode, version: 
     allow_topic(node, AclOperation.DESCRIBE, SECRET)
     response = node.ask(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, PUBLIC, MISSING), version)
     assert codes(response.topics) == [[TOPIC_DENIED] * 2, [NONE] * 2, [unknown] * 2]
-    assert committed(node) == {PUBLIC: [7, 7]}
+    assert node.committed_offsets() == {PUBLIC: [7, 7]}
 
 
 @pytest.mark.parametrize("version", [9, 10])
 def test_the_member_is_not_checked_if_all_topics_are_denied(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.READ)
     fields = {"generation_id_or_member_epoch": 5, "member_id": "nobody"}
-    response = node.ask_in_vain(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, **fields), version)
+    response = node.ask_refused(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, **fields), version)
     assert codes(response.topics) == [[TOPIC_DENIED] * 2]
     allow_topic(node, AclOperation.READ)
-    response = node.ask_in_vain(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, PUBLIC, **fields), version)
+    response = node.ask_refused(ApiKey.OFFSET_COMMIT, commit_request(node, SECRET, PUBLIC, **fields), version)
     assert codes(response.topics) == [[TOPIC_DENIED] * 2, [ErrorCode.GROUP_ID_NOT_FOUND] * 2]
 
 
 def commit_both(node: CoordinatorNode) -> None:
     node.ask_as_admin(ApiKey.OFFSET_COMMIT, commit_request(node, PUBLIC, SECRET), 9)
-    assert committed(node) == {PUBLIC: [7, 7], SECRET: [7, 7]}
+    assert node.committed_offsets() == {PUBLIC: [7, 7], SECRET: [7, 7]}
 
 
 @pytest.mark.parametrize("version", [8, 10])
@@ -251,7 +247,7 @@ def test_offset_fetch_needs_describe_of_each_group(node: CoordinatorNode, versio
     for names in ([PUBLIC], None):
         topics = None if names is None else [OffsetFetchRequestTopics(node.ids[PUBLIC], PUBLIC, [0])]
         groups = [OffsetFetchRequestGroup(group_id, topics=topics) for group_id in ("g", "mine")]
-        denied, mine = node.ask_in_vain(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=groups), version).groups
+        denied, mine = node.ask_refused(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=groups), version).groups
         assert denied == OffsetFetchResponseGroup("g", [], GROUP_DENIED)
         assert (mine.group_id, mine.error_code) == ("mine", NONE)
 
@@ -261,7 +257,7 @@ def test_offset_fetch_of_one_group_needs_describe(node: CoordinatorNode, version
     commit_both(node)
     allow_topic(node, AclOperation.DESCRIBE)
     request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(PUBLIC, [0, 1])])
-    response = node.ask_in_vain(ApiKey.OFFSET_FETCH, request, version)
+    response = node.ask_refused(ApiKey.OFFSET_FETCH, request, version)
     if version == 1:
         assert fetched(response.topics) == {PUBLIC: [(-1, -1, "", GROUP_DENIED)] * 2}
     else:
@@ -328,22 +324,22 @@ def test_offset_delete_needs_delete_of_the_group_and_read_of_each_topic(node: Co
     allow_topic(node, AclOperation.READ)
     allow_topic(node, AclOperation.DESCRIBE, SECRET)
     allow_group(node, AclOperation.READ)
-    denied = node.ask_in_vain(ApiKey.OFFSET_DELETE, delete_request(PUBLIC))
+    denied = node.ask_refused(ApiKey.OFFSET_DELETE, delete_request(PUBLIC))
     assert denied == OffsetDeleteResponse(error_code=GROUP_DENIED, topics=[])
     allow_group(node, AclOperation.DELETE)
-    response = node.ask_in_vain(ApiKey.OFFSET_DELETE, delete_request(SECRET, MISSING))
+    response = node.ask_refused(ApiKey.OFFSET_DELETE, delete_request(SECRET, MISSING))
     assert (response.error_code, codes(response.topics)) == (NONE, [[TOPIC_DENIED] * 2] * 2)
     response = node.ask(ApiKey.OFFSET_DELETE, delete_request(SECRET, PUBLIC))
     assert (response.error_code, codes(response.topics)) == (NONE, [[TOPIC_DENIED] * 2, [NONE] * 2])
-    assert committed(node) == {SECRET: [7, 7]}
+    assert node.committed_offsets() == {SECRET: [7, 7]}
 
 
-def test_offset_delete_does_not_tell_about_the_group_if_all_topics_are_denied(node: CoordinatorNode) -> None:
+def test_offset_delete_does_not_reveal_the_group_if_all_topics_are_denied(node: CoordinatorNode) -> None:
     allow_group(node, AclOperation.DELETE, "nowhere")
-    response = node.ask_in_vain(ApiKey.OFFSET_DELETE, delete_request(SECRET, group_id="nowhere"))
+    response = node.ask_refused(ApiKey.OFFSET_DELETE, delete_request(SECRET, group_id="nowhere"))
     assert (response.error_code, codes(response.topics)) == (NONE, [[TOPIC_DENIED] * 2])
     allow_topic(node, AclOperation.READ)
-    response = node.ask_in_vain(ApiKey.OFFSET_DELETE, delete_request(SECRET, PUBLIC, group_id="nowhere"))
+    response = node.ask_refused(ApiKey.OFFSET_DELETE, delete_request(SECRET, PUBLIC, group_id="nowhere"))
     assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
 
 
@@ -358,7 +354,7 @@ def commit_groups(node: CoordinatorNode, *group_ids: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_list_groups_lists_what_the_client_may_describe(node: CoordinatorNode, version: int) -> None:
+def test_list_groups_returns_groups_that_the_client_may_describe(node: CoordinatorNode, version: int) -> None:
     commit_groups(node, "a", "b", "c")
 
     def listed() -> list[str]:
@@ -447,7 +443,7 @@ def test_each_of_many_subscribed_topics_must_be_allowed(node: CoordinatorNode, c
 def test_consumer_group_heartbeat_needs_read_of_the_group(node: CoordinatorNode, version: int) -> None:
     allow_group(node, AclOperation.DESCRIBE)
     allow_topic(node, AclOperation.DESCRIBE)
-    denied = node.ask_in_vain(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC), version)
+    denied = node.ask_refused(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC), version)
     assert denied == ConsumerGroupHeartbeatResponse(0, GROUP_DENIED, None, None, 0, 0, None)
     assert group_states(node) == {}
     allow_group(node, AclOperation.READ)
@@ -455,7 +451,7 @@ def test_consumer_group_heartbeat_needs_read_of_the_group(node: CoordinatorNode,
     assert assigned(node, response) == {PUBLIC}
     node.withdraw(AclOperation.READ, ResourceType.GROUP, "g")
     leave = ConsumerGroupHeartbeatRequest("g", "m", -1)
-    assert node.ask_in_vain(ApiKey.CONSUMER_GROUP_HEARTBEAT, leave, version).error_code == GROUP_DENIED
+    assert node.ask_refused(ApiKey.CONSUMER_GROUP_HEARTBEAT, leave, version).error_code == GROUP_DENIED
     assert group_states(node) == {"g": "Stable"}
 
 
@@ -463,7 +459,7 @@ def test_consumer_group_heartbeat_needs_describe_of_all_topics(node: Coordinator
     allow_group(node, AclOperation.READ)
     allow_topic(node, AclOperation.DESCRIBE)
     for name in (SECRET, MISSING):
-        denied = node.ask_in_vain(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC, name))
+        denied = node.ask_refused(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(PUBLIC, name))
         assert denied == ConsumerGroupHeartbeatResponse(0, TOPIC_DENIED, None, None, 0, 0, None)
     assert group_states(node) == {}
     assert node.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request()).error_code == NONE
@@ -482,7 +478,7 @@ def test_a_pattern_matches_only_topics_that_the_member_may_describe(node: Coordi
 
 @pytest.mark.needs_re2
 def test_a_classic_member_resolves_patterns_with_its_own_access(node: CoordinatorNode) -> None:
-    """It joins a group of consumers after a topic was created."""
+    """It joins a consumer group after a topic was created."""
     admins = node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat_request(regex=".*(public|secret).*"))
     assert assigned(node, admins) == {PUBLIC, SECRET}
     allow_group(node, AclOperation.READ)
@@ -530,5 +526,5 @@ def test_a_topic_that_a_member_only_subscribes_to_does_not_hide_the_group(node: 
 def test_a_topic_id_of_zero_is_unknown_and_not_forbidden(node: CoordinatorNode) -> None:
     allow_group(node, AclOperation.READ)
     topic = OffsetCommitRequestTopic(ZERO_UUID, "", [OffsetCommitRequestPartition(0, 1)])
-    response = node.ask_in_vain(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[topic]), 10)
+    response = node.ask_refused(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[topic]), 10)
     assert codes(response.topics) == [[ErrorCode.UNKNOWN_TOPIC_ID]]

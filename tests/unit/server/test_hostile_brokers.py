@@ -1,4 +1,4 @@
-"""Clients that only claim to be a broker: registrations, heartbeats and in-sync sets that must be refused."""
+"""Clients that claim to be a broker: their registrations, heartbeats and in-sync replica sets are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.wire.schema import Message
 
 
-def a_registration(broker: int, **fields: Any) -> registrations.BrokerRegistrationRequest:
+def registration_request(broker: int, **fields: Any) -> registrations.BrokerRegistrationRequest:
     request = registrations.BrokerRegistrationRequest(
         broker_id=broker,
         cluster_id=CLUSTER_ID,
@@ -45,7 +45,7 @@ def a_registration(broker: int, **fields: Any) -> registrations.BrokerRegistrati
 
 
 def register(cluster: AttackedCluster, broker: int, **fields: Any) -> ErrorCode:
-    answer = cluster.ask(a_registration(broker, **fields), ApiKey.BROKER_REGISTRATION, 4)
+    answer = cluster.ask(registration_request(broker, **fields), ApiKey.BROKER_REGISTRATION, 4)
     return ErrorCode(answer.error_code)
 
 
@@ -91,7 +91,7 @@ def test_impossible_registrations_are_refused(cluster: AttackedCluster, case: st
 
 
 @pytest.mark.parametrize("broker", [-1, -2, -(2**31)])
-def test_brokers_have_no_negative_ids(cluster: AttackedCluster, broker: int) -> None:
+def test_a_registration_with_a_negative_id_is_refused(cluster: AttackedCluster, broker: int) -> None:
     """As a leader id, -1 means that there is no leader."""
     assert register(cluster, broker) == ErrorCode.INVALID_REGISTRATION
 
@@ -117,7 +117,11 @@ def test_registrations_beyond_the_limit_are_refused_and_the_cluster_stays_health
     cluster.check_health()
 
 
-@pytest.mark.parametrize("epoch_of", [lambda epoch: -1, lambda epoch: epoch - 1, lambda epoch: epoch + 1])
+@pytest.mark.parametrize(
+    "epoch_of",
+    [lambda epoch: -1, lambda epoch: epoch - 1, lambda epoch: epoch + 1],
+    ids=["none", "previous", "next"],
+)
 def test_requests_with_a_wrong_broker_epoch_are_refused(
     three_nodes: AttackedCluster, epoch_of: Callable[[int], int]
 ) -> None:
@@ -139,10 +143,10 @@ def test_requests_with_a_wrong_broker_epoch_are_refused(
 # --- in-sync sets -------------------------------------------------------------------------------------------------
 
 ISRS: dict[str, tuple[list[int], ErrorCode]] = {
-    "nobody": ([], ErrorCode.INVALID_REQUEST),
+    "empty": ([], ErrorCode.INVALID_REQUEST),
     "without the leader": ([], ErrorCode.INVALID_REQUEST),
-    "a stranger": ([STRANGER], ErrorCode.INVALID_REQUEST),
-    "somebody twice": ([1, 1, 2, 3], ErrorCode.INVALID_REQUEST),
+    "an unknown broker": ([STRANGER], ErrorCode.INVALID_REQUEST),
+    "a replica twice": ([1, 1, 2, 3], ErrorCode.INVALID_REQUEST),
     "impossible ids": ([-1, 2**31 - 1], ErrorCode.INVALID_REQUEST),
 }
 
@@ -156,7 +160,7 @@ def test_impossible_in_sync_sets_are_refused(three_nodes: AttackedCluster, case:
     members, code = ISRS[case]
     if case == "without the leader":
         members = [replica for replica in state.replicas if replica != state.leader]
-    elif members and case != "somebody twice":
+    elif members and case != "a replica twice":
         members = [state.leader, *members]
     partition = RequestPartitionData(0, state.leader_epoch, partition_epoch=state.partition_epoch)
     partition.new_isr = members

@@ -65,7 +65,7 @@ LAST_EPOCH = 2**31 - 1
 
 
 def pending_count(cluster: AttackedCluster) -> int:
-    """Count the fetches, besides those of followers, and the controller requests that wait at the quorum's leader."""
+    """Count the fetches, except those of followers, and the controller requests that wait at the quorum's leader."""
     leader = cluster.wait_for_leader()
     role = leader.driver.quorum.role
     assert isinstance(role, Leader)
@@ -118,7 +118,7 @@ def test_nodes_with_an_authorizer_survive_random_acls(api: ApiKey, to_controller
     cluster.check_health()
 
 
-def test_every_api_of_the_controllers_is_attacked_here() -> None:
+def test_every_api_of_the_controllers_is_covered_here() -> None:
     served = AttackedCluster(1).nodes[1].controller_side
     assert served is not None
     assert served.router.served() == dict(sorted(SERVED.items()))
@@ -151,12 +151,12 @@ def test_empty_arrays_and_arrays_of_empty_elements_are_answered(cluster: Attacke
 # --- the quorum ---------------------------------------------------------------------------------------------------
 
 
-def a_vote(candidate: int, epoch: int, voter: int = -1) -> votes.VoteRequest:
+def vote_request(candidate: int, epoch: int, voter: int = -1) -> votes.VoteRequest:
     wanted = votes.RequestPartitionData(0, epoch, candidate, last_offset_epoch=epoch - 1, last_offset=1 << 40)
     return votes.VoteRequest(CLUSTER_ID, voter, [votes.RequestTopicData(METADATA_TOPIC, [wanted])])
 
 
-def a_beginning(leader: int, epoch: int, host: str = "198.51.100.7") -> begins.BeginQuorumEpochRequest:
+def begin_epoch_request(leader: int, epoch: int, host: str = "198.51.100.7") -> begins.BeginQuorumEpochRequest:
     partition = begins.RequestPartitionData(0, leader_id=leader, leader_epoch=epoch)
     endpoint = begins.LeaderEndpoint("CONTROLLER", host, 666)
     return begins.BeginQuorumEpochRequest(
@@ -164,22 +164,24 @@ def a_beginning(leader: int, epoch: int, host: str = "198.51.100.7") -> begins.B
     )
 
 
-def an_end(leader: int, epoch: int) -> ends.EndQuorumEpochRequest:
+def end_epoch_request(leader: int, epoch: int) -> ends.EndQuorumEpochRequest:
     partition = ends.RequestPartitionData(0, leader, epoch)
     endpoint = ends.LeaderEndpoint("CONTROLLER", "198.51.100.7", 666)
     return ends.EndQuorumEpochRequest(CLUSTER_ID, [ends.RequestTopicData(METADATA_TOPIC, [partition])], [endpoint])
 
 
 EPOCH_NAMING: dict[str, tuple[ApiKey, Callable[[int, int], Message]]] = {
-    "vote": (ApiKey.VOTE, a_vote),
-    "begin": (ApiKey.BEGIN_QUORUM_EPOCH, a_beginning),
-    "end": (ApiKey.END_QUORUM_EPOCH, an_end),
+    "vote": (ApiKey.VOTE, vote_request),
+    "begin": (ApiKey.BEGIN_QUORUM_EPOCH, begin_epoch_request),
+    "end": (ApiKey.END_QUORUM_EPOCH, end_epoch_request),
 }
 
 
 @pytest.mark.parametrize("kind", EPOCH_NAMING)
 @pytest.mark.parametrize("epoch", [LAST_EPOCH, LAST_EPOCH - 1, (1 << 30) + 1])
-def test_no_request_uses_up_the_epochs(three_nodes: AttackedCluster, kind: str, epoch: int) -> None:
+def test_quorum_requests_with_an_epoch_near_the_last_are_refused(
+    three_nodes: AttackedCluster, kind: str, epoch: int
+) -> None:
     """After the last possible epoch no election is possible: the cluster could never have a leader again."""
     api, request = EPOCH_NAMING[kind]
     quorum_state = three_nodes.quorum_state
@@ -191,7 +193,9 @@ def test_no_request_uses_up_the_epochs(three_nodes: AttackedCluster, kind: str, 
 
 
 @pytest.mark.parametrize("kind", EPOCH_NAMING)
-def test_a_node_that_is_no_configured_voter_neither_leads_nor_is_elected(cluster: AttackedCluster, kind: str) -> None:
+def test_a_node_that_is_not_a_configured_voter_neither_leads_nor_is_elected(
+    cluster: AttackedCluster, kind: str
+) -> None:
     api, request = EPOCH_NAMING[kind]
     quorum_state = cluster.quorum_state
     for node in cluster.nodes:
@@ -205,7 +209,7 @@ def test_nodes_connect_to_voters_only_at_the_configured_addresses(three_nodes: A
     """An attacker who could redirect followers to its own host could feed them its own metadata log."""
     _, epoch, _ = three_nodes.quorum_state
     for node in three_nodes.nodes:
-        three_nodes.ask(a_beginning(node % 3 + 1, epoch + 1), ApiKey.BEGIN_QUORUM_EPOCH, 1, node)
+        three_nodes.ask(begin_epoch_request(node % 3 + 1, epoch + 1), ApiKey.BEGIN_QUORUM_EPOCH, 1, node)
     three_nodes.timers.advance(2_000)
     assert {host for host, _ in three_nodes.network.contacted_addresses} == {"127.0.0.1"}
     assert three_nodes.quorum_state[1] > epoch, (
@@ -217,35 +221,35 @@ def test_after_votes_with_forged_epochs_a_leader_is_elected_again(three_nodes: A
     for _ in range(20):
         _, epoch, committed = three_nodes.quorum_state
         for node in three_nodes.nodes:
-            three_nodes.ask(a_vote(node % 3 + 1, epoch + 3), ApiKey.VOTE, 2, node)
+            three_nodes.ask(vote_request(node % 3 + 1, epoch + 3), ApiKey.VOTE, 2, node)
         three_nodes.timers.advance(3_000)
         assert three_nodes.quorum_state[1] > epoch
         assert three_nodes.quorum_state[2] >= committed
 
 
-def a_fetch(epoch: int, offset: int, replica: int, **wanted: int) -> fetches.FetchRequest:
+def fetch_request(epoch: int, offset: int, replica: int, **wanted: int) -> fetches.FetchRequest:
     partition = fetches.FetchPartition(0, epoch, offset, **{"last_fetched_epoch": epoch, **wanted})
     topic = fetches.FetchTopic(METADATA_TOPIC_UUID, METADATA_TOPIC, [partition])
     return fetches.FetchRequest(CLUSTER_ID, fetches.ReplicaState(replica), max_wait_ms=LAST_EPOCH, topics=[topic])
 
 
 @pytest.mark.parametrize("offset", [-(2**63), -1, 1 << 40, 2**63 - 1])
-def test_offsets_beyond_the_log_move_nothing(three_nodes: AttackedCluster, offset: int) -> None:
+def test_a_quorum_fetch_beyond_the_log_is_refused(three_nodes: AttackedCluster, offset: int) -> None:
     quorum_state = three_nodes.quorum_state
     for replica in (-1, STRANGER, *three_nodes.nodes):
-        answer = three_nodes.ask(a_fetch(quorum_state[1], offset, replica), ApiKey.FETCH, 17)
+        answer = three_nodes.ask(fetch_request(quorum_state[1], offset, replica), ApiKey.FETCH, 17)
         partition = answer.responses[0].partitions[0]
         assert partition.error_code == ErrorCode.INVALID_REQUEST or partition.diverging_epoch is not None
     assert three_nodes.quorum_state == quorum_state
 
 
 def test_a_fetch_does_not_wait_longer_than_a_follower_would(cluster: AttackedCluster) -> None:
-    """Else clients that ask to wait for a month and disconnect would use up all places for waiting fetches."""
+    """Otherwise clients that ask to wait for a month and disconnect would use up all places for waiting fetches."""
     leader, epoch, committed = cluster.quorum_state
     role = cluster.wait_for_leader().driver.quorum.role
     assert isinstance(role, Leader)
     end_offset = cluster.wait_for_leader().driver.end_offset
-    sent = [cluster.send(a_fetch(epoch, end_offset, STRANGER), ApiKey.FETCH, 17) for _ in range(300)]
+    sent = [cluster.send(fetch_request(epoch, end_offset, STRANGER), ApiKey.FETCH, 17) for _ in range(300)]
     assert len(role.parked) >= 300
     cluster.timers.advance(1_001)
     assert not [each for each in sent if each.is_waiting]
@@ -256,18 +260,18 @@ def test_a_fetch_does_not_wait_longer_than_a_follower_would(cluster: AttackedClu
 def test_fetches_with_ever_new_replica_ids_do_not_grow_the_observers(cluster: AttackedCluster) -> None:
     _, epoch, _ = cluster.quorum_state
     for replica in range(100, 100 + OBSERVERS_MAX + 500):
-        cluster.send(a_fetch(epoch, 0, replica, last_fetched_epoch=0), ApiKey.FETCH, 17)
+        cluster.send(fetch_request(epoch, 0, replica, last_fetched_epoch=0), ApiKey.FETCH, 17)
     role = cluster.wait_for_leader().driver.quorum.role
     assert isinstance(role, Leader)
     assert len(role.progress.observers) == OBSERVERS_MAX
-    described = cluster.ask(_describe(), ApiKey.DESCRIBE_QUORUM, 2)
+    described = cluster.ask(describe_quorum_request(), ApiKey.DESCRIBE_QUORUM, 2)
     assert described.topics[0].partitions[0].error_code == ErrorCode.NONE
     cluster.timers.advance(300_000)
-    cluster.send(a_fetch(epoch, 0, 99, last_fetched_epoch=0), ApiKey.FETCH, 17)
-    assert len(role.progress.observers) == 1, "silent observers are forgotten"
+    cluster.send(fetch_request(epoch, 0, 99, last_fetched_epoch=0), ApiKey.FETCH, 17)
+    assert len(role.progress.observers) == 1, "observers that stopped fetching are forgotten"
 
 
-def _describe() -> DescribeQuorumRequest:
+def describe_quorum_request() -> DescribeQuorumRequest:
     made = DescribeQuorumRequest()
     topic = least_element(fields_of(DescribeQuorumRequest)[0], 0)
     topic.topic_name = METADATA_TOPIC
@@ -397,7 +401,11 @@ def test_requests_that_are_too_long_for_a_controller_are_not_read(api: ApiKey) -
 # --- admin requests -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["9" * 5000, "٣", "-1", "1" * 11, "x" * 32_767, "\x00" * 32_767])
+@pytest.mark.parametrize(
+    "name",
+    ["9" * 5000, "٣", "-1", "1" * 11, "x" * 32_767, "\x00" * 32_767],
+    ids=["5000 digits", "Arabic digit", "negative", "11 digits", "32767 characters", "32767 null bytes"],
+)
 @pytest.mark.parametrize("kind", [2, 4])
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_configs_of_resources_with_impossible_names_are_refused(

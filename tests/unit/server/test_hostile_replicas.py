@@ -1,5 +1,5 @@
-"""Clients that claim to be replicas (CVE-2018-1288): a follower's fetch moves the high watermark, so nobody else's may,
-and even a follower's fetch must not go beyond its leader's log end offset.
+"""Clients that claim to be replicas (CVE-2018-1288). Only fetches of real followers may move the high watermark, and
+only up to the log end offset of the leader.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-FETCHES = (4, 18)
+FETCH_VERSIONS = (4, 18)
 REPLICA_EPOCH_FROM = 15
 RANDOM_REQUESTS = deep(200)
-CLIENTS_OF_REPLICAS = {ApiKey.FETCH: FETCHES, ApiKey.LIST_OFFSETS: (1, 10), ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4)}
+REPLICA_APIS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
 
 
 @pytest.fixture
@@ -31,16 +31,16 @@ def three_nodes() -> Iterator[AttackedCluster]:
     cluster = AttackedCluster(3)
     for _ in range(10):
         cluster.write("victim")
-    cluster.until(lambda: high_watermarks(cluster) == [10] * 3, "all replicas have committed it")
+    cluster.until(lambda: high_watermarks(cluster) == [10] * 3, "all replicas have the new high watermark")
     yield cluster
     cluster.heal()
     check_replication(cluster)
 
 
 def check_replication(cluster: AttackedCluster) -> None:
-    """Check that replication goes on: a new record is soon committed on all replicas."""
+    """Check that replication continues: a new record is soon committed on all replicas."""
     offset = cluster.write("victim")
-    cluster.until(lambda: high_watermarks(cluster) == [offset + 1] * 3, "all replicas have committed it")
+    cluster.until(lambda: high_watermarks(cluster) == [offset + 1] * 3, "all replicas have the new high watermark")
     assert not cluster.faults
 
 
@@ -88,7 +88,7 @@ def error_of(response: Any) -> ErrorCode:
 
 
 def begin_unreplicated_write(cluster: AttackedCluster) -> SentRequest:
-    """Write a record that only the leader has: its followers cannot reach it."""
+    """Write a record that only the leader has, because its followers cannot reach it."""
     cluster.cut_off(leader_of(cluster))
     cluster.timers.advance(50)
     sent = cluster.begin_write("victim")
@@ -98,7 +98,7 @@ def begin_unreplicated_write(cluster: AttackedCluster) -> SentRequest:
     return sent
 
 
-@pytest.mark.parametrize("version", range(FETCHES[0], FETCHES[1] + 1))
+@pytest.mark.parametrize("version", range(FETCH_VERSIONS[0], FETCH_VERSIONS[1] + 1))
 def test_a_fetch_with_a_wrong_replica_epoch_does_not_move_the_high_watermark(
     three_nodes: AttackedCluster, version: int
 ) -> None:
@@ -122,7 +122,7 @@ def test_an_unknown_replica_is_refused(three_nodes: AttackedCluster, replica: in
     assert held_write.is_waiting
 
 
-def test_a_broker_that_is_no_replica_of_the_partition_is_refused(three_nodes: AttackedCluster) -> None:
+def test_a_broker_that_is_not_a_replica_of_the_partition_is_refused(three_nodes: AttackedCluster) -> None:
     topic_data = CreateTopicsRequest([CreatableTopic("narrow", 1, 1)], timeout_ms=5_000)
     three_nodes.ask(topic_data, ApiKey.CREATE_TOPICS, 7, node=1, to_controller=False)
     three_nodes.until(lambda: "narrow" in three_nodes.wait_for_leader().current.image.topics, "the topic exists")
@@ -161,7 +161,7 @@ def test_a_follower_that_fetches_from_an_earlier_offset_does_not_lower_the_high_
     assert partition(three_nodes, leader).high_watermark == 10
 
 
-@pytest.mark.parametrize("api", CLIENTS_OF_REPLICAS, ids=lambda api: api.name.lower())
+@pytest.mark.parametrize("api", REPLICA_APIS, ids=lambda api: api.name.lower())
 def test_random_requests_to_brokers_do_not_move_the_high_watermark(three_nodes: AttackedCluster, api: ApiKey) -> None:
     held_write = begin_unreplicated_write(three_nodes)
     leader, sent = leader_of(three_nodes), []

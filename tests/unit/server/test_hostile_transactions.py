@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from attacked_cluster import ConnectionClosed, SentRequest
 from depth import deep
-from operations import operations_of
 from transactional_cluster import ODD_IDS, HostileTransactionalRequests, Producer, TransactionalCluster, is_closed
+from turns_of_requests import turns_of
 
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
-from moldau.base.promise import Promise
 from moldau.runtime.coordinators import topic as coordinator_topic
 from moldau.runtime.coordinators.topic import _cached_hash
-from moldau.security.acls.access import UNRESTRICTED
+from moldau.server.routes import ELEMENTS_MAX
 from moldau.wire.apis import ApiKey
+from moldau.wire.codec import Outgoing
 from moldau.wire.frames import request_frame
 from moldau.wire.messages import add_partitions_to_txn as adding
 from moldau.wire.messages import txn_offset_commit as offsets
@@ -34,7 +34,7 @@ from moldau.wire.schema import Message
 
 RANDOM_REQUESTS = deep(100)
 SILENCE_MS = 35_000
-TRANSACTIONAL = (
+TRANSACTIONAL_APIS = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ADD_OFFSETS_TO_TXN,
@@ -61,8 +61,10 @@ def one_node() -> Iterator[TransactionalCluster]:
     transactional.check_health()
 
 
-@pytest.mark.parametrize("api", TRANSACTIONAL, ids=lambda api: api.name.lower())
-def test_random_requests_are_answered_and_leave_nothing_open(transactional: TransactionalCluster, api: ApiKey) -> None:
+@pytest.mark.parametrize("api", TRANSACTIONAL_APIS, ids=lambda api: api.name.lower())
+def test_random_requests_are_answered_and_leave_no_open_transaction(
+    transactional: TransactionalCluster, api: ApiKey
+) -> None:
     producers = {name: transactional.init(name) for name in ("tx", "other", "third")}
     hostile = HostileTransactionalRequests(transactional, api, producers)
     versions = transactional.cluster.routers[9001].served()[api]
@@ -83,89 +85,73 @@ def test_random_requests_are_answered_and_leave_nothing_open(transactional: Tran
 
 # --- the longest requests -----------------------------------------------------------------------------------------
 
-LONGEST_BYTES = TRANSACTION_REQUEST_BYTES_MAX - 200
 
-
-def add_partitions_bomb(producer: Producer, size: int) -> Message:
+def add_partitions_bomb(producer: Producer, count: int) -> Message:
     topics = [adding.AddPartitionsToTxnTopic("victim", [0])]
     one = adding.AddPartitionsToTxnTransaction("tx", *producer, False, topics)
-    return adding.AddPartitionsToTxnRequest([one] * (size // 31))
+    return adding.AddPartitionsToTxnRequest([one] * count)
 
 
-def offset_commit_bomb(producer: Producer, size: int) -> Message:
-    parts = [offsets.TxnOffsetCommitRequestPartition(0, 1, -1, "")] * (size // 19)
+def offset_commit_bomb(producer: Producer, count: int) -> Message:
+    parts = [offsets.TxnOffsetCommitRequestPartition(0, 1, -1, "")] * count
     return offsets.TxnOffsetCommitRequest(
         "tx", "g", *producer, topics=[offsets.TxnOffsetCommitRequestTopic("victim", parts)]
     )
 
 
-def markers_bomb(_: Producer, size: int) -> Message:
+def write_markers_bomb(_: Producer, count: int) -> Message:
     """Markers of producers that do not exist."""
     topics = [markers.WritableTxnMarkerTopic("victim", [0])]
-    made_up = range(10**6, 10**6 + size // 34)
+    made_up = range(10**6, 10**6 + count)
     return markers.WriteTxnMarkersRequest([markers.WritableTxnMarker(each, 0, True, topics, 0, 0) for each in made_up])
 
 
-def find_coordinator_bomb(_: Producer, size: int) -> Message:
-    return FindCoordinatorRequest(key_type=1, coordinator_keys=[f"{each:05x}" for each in range(size // 24)])
+def find_coordinator_bomb(_: Producer, count: int) -> Message:
+    return FindCoordinatorRequest(key_type=1, coordinator_keys=[f"{each:05x}" for each in range(count)])
 
 
-def descriptions(_: Producer, size: int) -> Message:
-    return DescribeTransactionsRequest(["tx"] * (size // 12))
+def add_offsets_bomb(producer: Producer, count: int) -> Message:
+    """The largest array allows ten thousand elements, and a string 32,767 characters."""
+    return AddOffsetsToTxnRequest("tx", *producer, "g" * (3 * count))
+
+
+def describe_transactions_bomb(_: Producer, count: int) -> Message:
+    return DescribeTransactionsRequest(["tx"] * count)
 
 
 BOMBS: dict[str, tuple[ApiKey, int, Callable[[Producer, int], Message]]] = {
-    "the same added": (ApiKey.ADD_PARTITIONS_TO_TXN, 5, add_partitions_bomb),
-    "offsets": (ApiKey.TXN_OFFSET_COMMIT, 5, offset_commit_bomb),
-    "markers": (ApiKey.WRITE_TXN_MARKERS, 2, markers_bomb),
-    "the same id": (
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        0,
-        lambda _, size: DescribeTransactionsRequest(["tx"] * (size // 12)),
-    ),
-    "coordinators": (ApiKey.FIND_COORDINATOR, 4, find_coordinator_bomb),
-    "group": (ApiKey.ADD_OFFSETS_TO_TXN, 4, lambda producer, size: AddOffsetsToTxnRequest("tx", *producer, "g" * size)),
+    "AddPartitionsToTxn": (ApiKey.ADD_PARTITIONS_TO_TXN, 5, add_partitions_bomb),
+    "TxnOffsetCommit": (ApiKey.TXN_OFFSET_COMMIT, 5, offset_commit_bomb),
+    "WriteTxnMarkers": (ApiKey.WRITE_TXN_MARKERS, 2, write_markers_bomb),
+    "DescribeTransactions": (ApiKey.DESCRIBE_TRANSACTIONS, 0, describe_transactions_bomb),
+    "FindCoordinator": (ApiKey.FIND_COORDINATOR, 4, find_coordinator_bomb),
+    "AddOffsetsToTxn": (ApiKey.ADD_OFFSETS_TO_TXN, 4, add_offsets_bomb),
 }
-"""Requests of any length, each of the elements that cost the most."""
+"""Requests with so many elements, each as expensive as possible."""
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_the_longest_requests_are_answered(one_node: TransactionalCluster, bomb: str) -> None:
-    assert SentBomb(one_node, bomb, LONGEST_BYTES).is_answered()
+    _, reply = send_bomb(one_node, bomb, ELEMENTS_MAX)
+    assert reply, reply.refusal
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_request_twice_as_long_costs_twice_as_much(one_node: TransactionalCluster, bomb: str) -> None:
-    """Not four times: the cost grows linearly, so that the longest request costs ten times that of a tenth of it."""
-    costs = [operations_of(SentBomb(one_node, bomb, size).send) for size in (LONGEST_BYTES // 20, LONGEST_BYTES // 10)]
+    """Not four times: the cost grows linearly with the length."""
+    costs = [sum(send_bomb(one_node, bomb, count)[0]) for count in (ELEMENTS_MAX // 20, ELEMENTS_MAX // 10)]
     assert costs[1] < 2.5 * costs[0]
 
 
-class SentBomb:
-    """One of the bombs and the replies to it."""
-
-    def __init__(self, one_node: TransactionalCluster, bomb: str, size: int) -> None:
-        api, version, build = BOMBS[bomb]
-        self._frame = bytes(request_frame(api, version, 7, "attacker", build(one_node.init("tx"), size)))
-        self._one_node = one_node
-        self._replies: list[object] = []
-
-    def send(self) -> None:
-        router = self._one_node.cluster.routers[9001]
-        reply = router.answer("PLAINTEXT", "198.51.100.7:666", UNRESTRICTED, memoryview(bytearray(self._frame[4:])))
-        if isinstance(reply, Promise):
-            reply.then(self._replies.append)
-        else:
-            self._replies.append(reply)
-
-    def is_answered(self) -> bool:
-        self.send()
-        self._one_node.cluster.timers.advance(SILENCE_MS)
-        return bool(self._replies)
+def send_bomb(one_node: TransactionalCluster, bomb: str, count: int) -> tuple[list[int], Outgoing]:
+    """Send one of the bombs; return the lines of Python in each turn until it is answered, and the reply."""
+    api, version, build = BOMBS[bomb]
+    frame = bytes(request_frame(api, version, 7, "attacker", build(one_node.init("tx"), count)))
+    return turns_of(one_node.cluster.routers[9001], one_node.cluster.timers, frame)
 
 
 @pytest.mark.parametrize("api", [ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.FIND_COORDINATOR], ids=lambda api: api.name)
-def test_too_many_ids_are_refused_unread(one_node: TransactionalCluster, api: ApiKey) -> None:
+def test_a_request_with_too_many_ids_closes_the_connection(one_node: TransactionalCluster, api: ApiKey) -> None:
     ids = [""] * (512 << 10)
     request: Message = DescribeTransactionsRequest(ids)
     if api is ApiKey.FIND_COORDINATOR:
@@ -173,7 +159,7 @@ def test_too_many_ids_are_refused_unread(one_node: TransactionalCluster, api: Ap
     assert is_closed(one_node.ask(request, api, {ApiKey.FIND_COORDINATOR: 4}.get(api, 0), 1))
 
 
-def test_an_id_that_is_too_long_is_refused_before_it_is_hashed(
+def test_a_transactional_id_that_is_too_long_is_refused_before_it_is_hashed(
     one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longest, too_long = "x" * 32_767, "x" * (8 << 20)
@@ -181,12 +167,12 @@ def test_an_id_that_is_too_long_is_refused_before_it_is_hashed(
     assert one_node.write(longest, producer) == ErrorCode.NONE
     monkeypatch.setattr(coordinator_topic, "_hash", lambda text: pytest.fail(f"{len(text)} characters were hashed"))
     sent = one_node.begin_write(too_long, (2**40, 0))
-    one_node.until(lambda: not sent.is_waiting, "it is refused")
+    one_node.until(lambda: not sent.is_waiting, "the write is refused")
     refused = one_node.ask(InitProducerIdRequest("x" * 32_768, 1000), ApiKey.INIT_PRODUCER_ID, 5, 1)
     assert [type(each) for each in (sent.outcome, refused)] == [ConnectionClosed] * 2
 
 
-def test_ids_of_any_form_are_transactional_ids(transactional: TransactionalCluster) -> None:
+def test_transactional_ids_may_contain_any_characters(transactional: TransactionalCluster) -> None:
     for odd in ODD_IDS[1:]:
         producer = transactional.init(odd)
         assert transactional.write(odd, producer) == ErrorCode.NONE

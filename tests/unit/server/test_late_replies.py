@@ -1,4 +1,4 @@
-"""Replies of several turns: what is done to them, and the time that is charged for them."""
+"""`map_long_reply`: the value of the mapped reply, and the time that is charged for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from moldau.server.conversation import LongReply
 from moldau.server.late_replies import map_long_reply
 
 
-def test_the_time_of_all_turns_counts() -> None:
+def test_a_mapped_reply_is_charged_the_time_of_both_replies() -> None:
     first, second = LongReply(), LongReply()
     first.took_s, second.took_s = 1.0, 2.0
     changed = map_long_reply(first, lambda value: second)
@@ -19,7 +19,7 @@ def test_the_time_of_all_turns_counts() -> None:
     assert changed.handled.done
 
 
-def test_a_value_that_is_there_at_once() -> None:
+def test_a_reply_is_mapped_to_a_plain_value() -> None:
     reply = LongReply()
     changed = map_long_reply(reply, str.upper)
     reply.took_s = 1.0

@@ -75,11 +75,11 @@ class RunningListener:
         _, self.port = self.listener.bind("127.0.0.1", 0)
         self.listener.start()
 
-    async def come_in(self) -> Client:
+    async def connect(self) -> Client:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
 
-async def answered(client: Client) -> bool:
+async def is_answered(client: Client) -> bool:
     """Return whether a request is answered rather than the connection closed."""
     reader, writer = client
     writer.write(ASK)
@@ -101,25 +101,25 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     [ConnectionMaxima(per_ip_max=2), ConnectionMaxima(per_ip_overrides={"127.0.0.1": 2})],
     ids=["default", "override"],
 )
-def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(counts: ConnectionMaxima) -> None:
-    async def visit() -> None:
-        door = RunningListener(counts)
-        guests = [await door.come_in() for _ in range(2)]
-        assert [await answered(guest) for guest in guests] == [True, True]
-        refused = await door.come_in()
-        assert not await answered(refused)
-        guests[0][1].close()
-        await until(lambda: door.listener.connections == 1)
-        late = await door.come_in()
-        assert await answered(late)
-        assert await answered(guests[1])
-        assert door.counters[CONNECTIONS_REFUSED_PER_IP] == 1
-        assert door.counters[CONNECTIONS_ACCEPTED] == 3
-        await door.listener.stop(0)
-        for _, writer in (*guests, refused, late):
+def test_connections_per_ip_are_limited_until_one_is_closed(counts: ConnectionMaxima) -> None:
+    async def scenario() -> None:
+        server = RunningListener(counts)
+        clients = [await server.connect() for _ in range(2)]
+        assert [await is_answered(client) for client in clients] == [True, True]
+        refused = await server.connect()
+        assert not await is_answered(refused)
+        clients[0][1].close()
+        await until(lambda: server.listener.connections == 1)
+        late = await server.connect()
+        assert await is_answered(late)
+        assert await is_answered(clients[1])
+        assert server.counters[CONNECTIONS_REFUSED_PER_IP] == 1
+        assert server.counters[CONNECTIONS_ACCEPTED] == 3
+        await server.listener.stop(0)
+        for _, writer in (*clients, refused, late):
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -127,162 +127,162 @@ def test_connections_of_an_address_are_limited_and_a_closed_one_makes_place(coun
     [ConnectionMaxima(connections_max=2), ConnectionMaxima(listeners={"PLAINTEXT": ListenerMaxima(2)})],
     ids=["node", "listener"],
 )
-def test_above_max_connections_clients_wait_until_another_one_leaves(counts: ConnectionMaxima) -> None:
-    async def visit() -> None:
-        door = RunningListener(counts)
-        guests = [await door.come_in() for _ in range(2)]
-        assert [await answered(guest) for guest in guests] == [True, True]
-        waiting = await door.come_in()
-        asked = asyncio.create_task(answered(waiting))
-        await until(lambda: door.counters[ACCEPT_PAUSED_MAX_CONNECTIONS] == 1)
+def test_above_max_connections_clients_wait_until_a_connection_is_closed(counts: ConnectionMaxima) -> None:
+    async def scenario() -> None:
+        server = RunningListener(counts)
+        clients = [await server.connect() for _ in range(2)]
+        assert [await is_answered(client) for client in clients] == [True, True]
+        waiting = await server.connect()
+        asked = asyncio.create_task(is_answered(waiting))
+        await until(lambda: server.counters[ACCEPT_PAUSED_MAX_CONNECTIONS] == 1)
         assert not asked.done()
-        assert await answered(guests[1]), "those who are connected notice nothing"
-        assert door.listener.connections == 2
-        guests[0][1].close()
+        assert await is_answered(clients[1]), "connections that are already open are still served"
+        assert server.listener.connections == 2
+        clients[0][1].close()
         assert await asked
-        await door.listener.stop(0)
-        for _, writer in (*guests, waiting):
+        await server.listener.stop(0)
+        for _, writer in (*clients, waiting):
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
-def test_clients_do_not_keep_brokers_out_and_the_least_active_client_makes_place() -> None:
+def test_brokers_connect_above_max_connections_and_the_least_active_client_is_closed() -> None:
     counts = ConnectionMaxima(connections_max=2, listeners={"CLIENTS": ListenerMaxima(), "BROKERS": ListenerMaxima()})
     quotas = ConnectionQuotas(counts, Window(), "BROKERS")
 
-    async def visit() -> None:
+    async def scenario() -> None:
         # The interval of the sweep is a quarter of idle_ms_max.
-        clients = RunningListener(quotas=quotas, name="CLIENTS", idle_ms_max=200_000)
-        brokers = RunningListener(quotas=quotas, name="BROKERS")
-        guests = [await clients.come_in() for _ in range(2)]
-        assert [await answered(guest) for guest in guests] == [True, True]
-        broker = await brokers.come_in()
-        assert await answered(broker)
+        client_server = RunningListener(quotas=quotas, name="CLIENTS", idle_ms_max=200_000)
+        broker_server = RunningListener(quotas=quotas, name="BROKERS")
+        clients = [await client_server.connect() for _ in range(2)]
+        assert [await is_answered(client) for client in clients] == [True, True]
+        broker = await broker_server.connect()
+        assert await is_answered(broker)
         assert quotas.total == 3
-        assert await answered(guests[0])
-        clients.listener._sweep()
-        assert await guests[1][0].read() == b""
-        assert await answered(guests[0])
-        assert clients.counters[CLOSED_EVICTED] == 1
-        for door in (clients, brokers):
-            await door.listener.stop(0)
-        for _, writer in (*guests, broker):
+        assert await is_answered(clients[0])
+        client_server.listener._sweep()
+        assert await clients[1][0].read() == b""
+        assert await is_answered(clients[0])
+        assert client_server.counters[CLOSED_EVICTED] == 1
+        for server in (client_server, broker_server):
+            await server.listener.stop(0)
+        for _, writer in (*clients, broker):
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
-def test_new_connections_wait_above_their_rate_and_nobody_else_does() -> None:
-    async def visit() -> None:
-        door = RunningListener(quotas=ConnectionQuotas(ConnectionMaxima(new_per_s_max=10), Window(2, 50)))
-        first = await door.come_in()
-        assert await answered(first)
-        late = [await door.come_in() for _ in range(3)]
-        assert await answered(first)
-        assert all([await answered(each) for each in late])
-        assert door.counters[ACCEPT_PAUSED_RATE] > 0
-        await door.listener.stop(0)
+def test_new_connections_above_the_rate_wait_and_existing_ones_do_not() -> None:
+    async def scenario() -> None:
+        server = RunningListener(quotas=ConnectionQuotas(ConnectionMaxima(new_per_s_max=10), Window(2, 50)))
+        first = await server.connect()
+        assert await is_answered(first)
+        late = [await server.connect() for _ in range(3)]
+        assert await is_answered(first)
+        assert all([await is_answered(each) for each in late])
+        assert server.counters[ACCEPT_PAUSED_RATE] > 0
+        await server.listener.stop(0)
         for _, writer in (first, *late):
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
-def test_an_address_above_its_rate_is_closed_after_a_pause_and_not_counted() -> None:
-    async def visit() -> None:
-        door = RunningListener()
-        door.quotas.set_quotas({entity(ip="127.0.0.1"): {CONNECTION_CREATION_RATE: 0.1}})
-        first, second = await door.come_in(), await door.come_in()
-        assert await answered(first)
-        await until(lambda: door.counters[CONNECTIONS_REFUSED_IP_RATE] == 1)
-        assert door.quotas.total == 1
-        assert not await answered(second)
-        assert await answered(first)
-        assert not door.listener._throttled
-        await door.listener.stop(0)
+def test_a_connection_above_the_rate_of_its_ip_is_closed_after_a_pause() -> None:
+    async def scenario() -> None:
+        server = RunningListener()
+        server.quotas.set_quotas({entity(ip="127.0.0.1"): {CONNECTION_CREATION_RATE: 0.1}})
+        first, second = await server.connect(), await server.connect()
+        assert await is_answered(first)
+        await until(lambda: server.counters[CONNECTIONS_REFUSED_IP_RATE] == 1)
+        assert server.quotas.total == 1
+        assert not await is_answered(second)
+        assert await is_answered(first)
+        assert not server.listener._throttled
+        await server.listener.stop(0)
         for _, writer in (first, second):
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
 def test_idle_connections_are_closed_even_with_half_a_frame() -> None:
-    async def visit() -> None:
-        door = RunningListener(idle_ms_max=1)
-        silent, half = await door.come_in(), await door.come_in()
+    async def scenario() -> None:
+        server = RunningListener(idle_ms_max=1)
+        silent, half = await server.connect(), await server.connect()
         half[1].write(ASK[:7])
         assert await silent[0].read() == b""
         assert await half[0].read() == b""
-        await until(lambda: door.listener.connections == 0)
-        assert door.budget.free == BUDGET_BYTES
-        assert door.counters[CLOSED_IDLE] == 2
-        await door.listener.stop(0)
+        await until(lambda: server.listener.connections == 0)
+        assert server.budget.free == BUDGET_BYTES
+        assert server.counters[CLOSED_IDLE] == 2
+        await server.listener.stop(0)
         for _, writer in (silent, half):
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
 def test_with_a_negative_idle_time_no_connection_is_closed_as_idle() -> None:
-    async def visit() -> None:
-        door = RunningListener(idle_ms_max=-1)
-        _, writer = await door.come_in()
-        await until(lambda: door.listener.connections == 1)
-        door.listener._sweep()
-        assert door.listener.connections == 1
-        await door.listener.stop(0)
+    async def scenario() -> None:
+        server = RunningListener(idle_ms_max=-1)
+        _, writer = await server.connect()
+        await until(lambda: server.listener.connections == 1)
+        server.listener._sweep()
+        assert server.listener.connections == 1
+        await server.listener.stop(0)
         writer.close()
 
-    run(visit())
+    run(scenario())
 
 
 def test_a_stopping_listener_answers_open_requests_and_accepts_no_connection() -> None:
-    async def visit() -> None:
-        door = RunningListener()
-        door.heartbeats.is_late = True
-        guest = await door.come_in()
-        guest[1].write(ASK)
-        await until(lambda: len(door.heartbeats.late) == 1)
-        stopping = asyncio.create_task(door.listener.stop(PATIENCE_S))
+    async def scenario() -> None:
+        server = RunningListener()
+        server.heartbeats.is_late = True
+        client = await server.connect()
+        client[1].write(ASK)
+        await until(lambda: len(server.heartbeats.late) == 1)
+        stopping = asyncio.create_task(server.listener.stop(PATIENCE_S))
         await asyncio.sleep(0)
         with pytest.raises(OSError):
-            await door.come_in()
+            await server.connect()
         assert not stopping.done()
-        door.heartbeats.late[0].complete(HeartbeatResponse())
-        assert len(await guest[0].read()) == 4 + 4 + 1 + 4 + 2 + 1
+        server.heartbeats.late[0].complete(HeartbeatResponse())
+        assert len(await client[0].read()) == 4 + 4 + 1 + 4 + 2 + 1
         await stopping
-        assert door.listener.connections == 0
-        guest[1].close()
+        assert server.listener.connections == 0
+        client[1].close()
 
-    run(visit())
+    run(scenario())
 
 
 def test_a_stopping_listener_does_not_wait_longer_than_its_limit() -> None:
-    async def visit() -> None:
-        door = RunningListener()
-        door.heartbeats.is_late = True
-        guest = await door.come_in()
-        guest[1].write(ASK)
-        await until(lambda: len(door.heartbeats.late) == 1)
-        await door.listener.stop(0.01)
-        assert await guest[0].read() == b""
-        door.heartbeats.late[0].complete(HeartbeatResponse())
-        guest[1].close()
+    async def scenario() -> None:
+        server = RunningListener()
+        server.heartbeats.is_late = True
+        client = await server.connect()
+        client[1].write(ASK)
+        await until(lambda: len(server.heartbeats.late) == 1)
+        await server.listener.stop(0.01)
+        assert await client[0].read() == b""
+        server.heartbeats.late[0].complete(HeartbeatResponse())
+        client[1].close()
 
-    run(visit())
+    run(scenario())
 
 
 def test_a_malformed_client_id_is_logged_without_its_line_breaks(caplog: pytest.LogCaptureFixture) -> None:
-    async def visit() -> None:
-        door = RunningListener()
-        guest = await door.come_in()
-        guest[1].write((40).to_bytes(4, "big") + b"\xff\xff evil\nline".ljust(40, b"\0"))
-        assert await guest[0].read() == b""
-        await door.listener.stop(0)
-        guest[1].close()
+    async def scenario() -> None:
+        server = RunningListener()
+        client = await server.connect()
+        client[1].write((40).to_bytes(4, "big") + b"\xff\xff evil\nline".ljust(40, b"\0"))
+        assert await client[0].read() == b""
+        await server.listener.stop(0)
+        client[1].close()
 
-    run(visit())
+    run(scenario())
     assert len(caplog.records) == 1
     assert "\n" not in caplog.records[0].getMessage()
 
@@ -299,44 +299,44 @@ class SocketWithDisconnects:
 
     def __init__(self, real: socket.socket) -> None:
         self._real = real
-        self.gone = [(DisconnectedSocket(), None), (DisconnectedSocket(), ("10.0.0.1", 5))]
-        self.let_in = [sock for sock, _ in self.gone]
+        self._disconnected = [(DisconnectedSocket(), None), (DisconnectedSocket(), ("10.0.0.1", 5))]
+        self.accepted = [sock for sock, _ in self._disconnected]
 
     def accept(self) -> Any:
-        return self.gone.pop() if self.gone else self._real.accept()
+        return self._disconnected.pop() if self._disconnected else self._real.accept()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
 
-def test_clients_that_disconnect_before_they_are_accepted_block_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    async def visit() -> None:
-        door = RunningListener()
-        assert door.listener._socket is not None
-        hasty = SocketWithDisconnects(door.listener._socket)
-        door.listener._socket = hasty  # type: ignore[assignment]
-        guest = await door.come_in()
-        assert await answered(guest)
-        assert door.listener.connections == 1
-        assert [sock.fileno() for sock in hasty.let_in] == [-1, -1], "their sockets are closed"
-        await door.listener.stop(0)
-        guest[1].close()
+def test_clients_that_disconnect_before_they_are_accepted_do_not_block_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = RunningListener()
+        assert server.listener._socket is not None
+        listening = SocketWithDisconnects(server.listener._socket)
+        server.listener._socket = listening  # type: ignore[assignment]
+        client = await server.connect()
+        assert await is_answered(client)
+        assert server.listener.connections == 1
+        assert [sock.fileno() for sock in listening.accepted] == [-1, -1], "their sockets are closed"
+        await server.listener.stop(0)
+        client[1].close()
 
-    run(visit())
+    run(scenario())
     assert [record.getMessage() for record in caplog.records] == [
         "connection from 10.0.0.1 closed: the socket options could not be set: Invalid argument"
     ]
 
 
-def test_connections_leave_the_last_file_descriptors_to_files(caplog: pytest.LogCaptureFixture) -> None:
-    async def visit() -> None:
-        door = RunningListener(descriptor_max=0)
-        refused = await door.come_in()
-        assert not await answered(refused)
-        await door.listener.stop(0)
+def test_connections_are_refused_when_only_descriptors_for_files_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = RunningListener(descriptor_max=0)
+        refused = await server.connect()
+        assert not await is_answered(refused)
+        await server.listener.stop(0)
         refused[1].close()
 
-    run(visit())
+    run(scenario())
     assert "refused: too many open files; raise the limit (`ulimit -n`)" in caplog.text
 
 
@@ -346,17 +346,17 @@ def test_without_file_descriptors_connections_wait_and_one_line_is_logged(
     monkeypatch.setattr(listener_module, "ACCEPT_RETRY_S", 0.001)
     turns = 20
 
-    async def visit() -> None:
-        door = RunningListener()
-        real = door.listener._socket
-        door.listener._socket = exhausted = ExhaustedSocket(real, turns)  # type: ignore[assignment,arg-type]
-        guest = await door.come_in()
-        assert await answered(guest)
+    async def scenario() -> None:
+        server = RunningListener()
+        real = server.listener._socket
+        server.listener._socket = exhausted = ExhaustedSocket(real, turns)  # type: ignore[assignment,arg-type]
+        client = await server.connect()
+        assert await is_answered(client)
         assert exhausted.left == 0
-        await door.listener.stop(0)
-        guest[1].close()
+        await server.listener.stop(0)
+        client[1].close()
 
-    run(visit())
+    run(scenario())
     assert [record.message for record in caplog.records] == [
         "listener PLAINTEXT: new connections wait: Too many open files; raise the limit of open files (`ulimit -n`)"
     ]
@@ -382,7 +382,7 @@ class ExhaustedSocket:
         self._real.close()
 
 
-def test_a_shared_port_has_several_listeners_and_others_have_one() -> None:
+def test_only_a_shared_port_can_be_bound_twice() -> None:
     with bound_socket("127.0.0.1", 0, is_shared=True) as first:
         port = first.getsockname()[1]
         first.listen()

@@ -1,4 +1,4 @@
-"""Requests about thousands of groups, or about patterns of thousands of topics, are handled in turns of the loop."""
+"""Thousands of groups are listed, and patterns are matched with thousands of topics, in turns of the event loop."""
 
 from __future__ import annotations
 
@@ -16,39 +16,25 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.patterns import COMPILED_CHARACTERS, Patterns, PatternsNotMatched
-from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.groups.listing import LISTED_A_TURN
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.wire.messages.list_groups import ListGroupsRequest
-from moldau.wire.schema import Message
 
 GROUPS = 8_000
 TOPICS = 300
 
 
-def coordinator_of(node: CoordinatorNode) -> GroupCoordinator:
-    broker = node.in_memory.assembly.broker_side
-    assert broker is not None
-    return broker.groups
-
-
-def begin(node: CoordinatorNode, api: ApiKey, request: Message) -> Any:
-    handler = node._handlers[api]
-    return handler.answer(request, Caller("PLAINTEXT", "test:1", "test", handler.versions[1]))
-
-
 def test_groups_are_listed_in_turns() -> None:
     node = CoordinatorNode()
-    shards = coordinator_of(node).shards
+    shards = node.groups.shards
     for number in range(GROUPS):
         each = f"group-{number}"
         shards.machine_of(each).state.groups[each] = ClassicGroup(each)
     replies: list[Any] = []
-    turns = [operations_of(lambda: replies.append(begin(node, ApiKey.LIST_GROUPS, ListGroupsRequest())))]
+    turns = [operations_of(lambda: replies.append(node.begin(ApiKey.LIST_GROUPS, ListGroupsRequest())))]
     while not replies[0].done:
         turns.append(operations_of(node.in_memory.timers.run_one_soon))
     assert len(turns) > GROUPS // LISTED_A_TURN
@@ -56,14 +42,14 @@ def test_groups_are_listed_in_turns() -> None:
     assert len(replies[0].value().groups) == GROUPS
 
 
-def test_the_groups_of_a_shard_that_moves_away_meanwhile_are_left_out() -> None:
+def test_list_groups_leaves_out_a_shard_that_moves_away_meanwhile() -> None:
     node = CoordinatorNode()
-    shards = coordinator_of(node).shards
+    shards = node.groups.shards
     for number in range(3 * LISTED_A_TURN):
         each = f"group-{number}"
         shards.machine_of(each).state.groups[each] = ClassicGroup(each)
     kept, moved = shards._shards.values()
-    reply = begin(node, ApiKey.LIST_GROUPS, ListGroupsRequest())
+    reply = node.begin(ApiKey.LIST_GROUPS, ListGroupsRequest())
     moved.shard.close(ErrorCode.NOT_COORDINATOR)
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.NONE
@@ -98,10 +84,10 @@ def assigned(node: CoordinatorNode, reply: Promise[Any]) -> int:
 @pytest.mark.needs_re2
 def test_a_heartbeat_with_a_new_pattern_waits_while_it_is_matched(node_with_topics: CoordinatorNode) -> None:
     node = node_with_topics
-    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    reply = node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     assert isinstance(reply, Promise)
     turns = 0
-    while not coordinator_of(node).shards.machine_of("g").state.groups:
+    while not node.groups.shards.machine_of("g").state.groups:
         assert node.in_memory.timers.run_one_soon()
         turns += 1
     assert turns >= TOPICS * 60 // CHARACTERS_A_TURN
@@ -109,29 +95,29 @@ def test_a_heartbeat_with_a_new_pattern_waits_while_it_is_matched(node_with_topi
 
 
 @pytest.mark.needs_re2
-def test_a_group_whose_topics_change_while_a_pattern_is_matched_has_them(node_with_topics: CoordinatorNode) -> None:
+def test_a_topic_created_while_a_pattern_is_matched_is_assigned(node_with_topics: CoordinatorNode) -> None:
     node = node_with_topics
-    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    reply = node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     node.in_memory.timers.run_one_soon()
     node.in_memory.create_topic("orders-new", 1)
     assert assigned(node, reply) == TOPICS + 1
 
 
 @pytest.mark.needs_re2
-def test_a_pattern_that_is_matched_while_the_node_stops_being_the_coordinator(
+def test_pattern_matching_ends_when_the_node_stops_being_the_coordinator(
     node_with_topics: CoordinatorNode,
 ) -> None:
     node = node_with_topics
-    reply = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    reply = node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     node.in_memory.timers.run_one_soon()
-    coordinator_of(node).shards.close(ErrorCode.NOT_COORDINATOR)
+    node.groups.shards.close(ErrorCode.NOT_COORDINATOR)
     node.in_memory.timers.run_one_soon()
-    assert reply.done, "not after all topics were matched"
+    assert reply.done, "the reply does not wait until all topics are matched"
     assert reply.value().error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 @pytest.mark.needs_re2
-def test_several_members_with_a_pattern_match_it_once(
+def test_a_pattern_of_several_members_is_matched_once(
     node_with_topics: CoordinatorNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, matched = node_with_topics, []
@@ -142,9 +128,7 @@ def test_several_members_with_a_pattern_match_it_once(
         return match(patterns, pattern, turn)
 
     monkeypatch.setattr(Patterns, "_match", counted)
-    replies = [
-        begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat(f"m{number}", "orders-.*")) for number in range(9)
-    ]
+    replies = [node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat(f"m{number}", "orders-.*")) for number in range(9)]
     node.run_until_idle()
     assert {reply.value().error_code for reply in replies} == {ErrorCode.NONE}
     assert matched == ["orders-.*"]
@@ -152,7 +136,7 @@ def test_several_members_with_a_pattern_match_it_once(
 
 @pytest.mark.needs_re2
 def test_later_requests_of_the_connection_wait_while_a_pattern_is_matched(node_with_topics: CoordinatorNode) -> None:
-    reply = begin(node_with_topics, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    reply = node_with_topics.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     assert isinstance(reply, LongReply)
     assert not reply.handled.done
     node_with_topics.run_until_idle()
@@ -170,11 +154,11 @@ def test_many_patterns_of_few_topics_are_matched_in_turns() -> None:
 
 
 @pytest.mark.needs_re2
-def test_a_classic_member_waits_for_the_patterns_of_the_others(node_with_topics: CoordinatorNode) -> None:
+def test_a_joining_classic_member_waits_for_the_patterns_of_the_group(node_with_topics: CoordinatorNode) -> None:
     node = node_with_topics
-    begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
+    node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     node.run_until_idle()
-    machine = coordinator_of(node).shards.machine_of("g")
+    machine = node.groups.shards.machine_of("g")
     machine.consumer.patterns._topics.clear()
     machine.consumer.patterns._matchers.clear()
     group = machine.state.groups["g"]
@@ -182,7 +166,7 @@ def test_a_classic_member_waits_for_the_patterns_of_the_others(node_with_topics:
     group.must_resolve_topics = True
     subscription = bytes.fromhex("0000 00000001 0006") + b"public" + bytes.fromhex("ffffffff")
     protocols = [JoinGroupRequestProtocol("range", subscription)]
-    reply = begin(node, ApiKey.JOIN_GROUP, JoinGroupRequest("g", 45_000, 60_000, "m2", None, "consumer", protocols))
+    reply = node.begin(ApiKey.JOIN_GROUP, JoinGroupRequest("g", 45_000, 60_000, "m2", None, "consumer", protocols))
     assert isinstance(reply, LongReply)
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.NONE
@@ -191,6 +175,6 @@ def test_a_classic_member_waits_for_the_patterns_of_the_others(node_with_topics:
 @pytest.mark.needs_re2
 def test_an_invalid_pattern_is_refused_at_once(node_with_topics: CoordinatorNode) -> None:
     before = node_with_topics.in_memory.partition(CONSUMER_OFFSETS_TOPIC, 0).log.end_offset
-    response = begin(node_with_topics, ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "("))
+    response = node_with_topics.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "("))
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert node_with_topics.in_memory.partition(CONSUMER_OFFSETS_TOPIC, 0).log.end_offset == before

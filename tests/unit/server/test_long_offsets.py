@@ -1,4 +1,4 @@
-"""Offsets of thousands of partitions: committed, fetched and deleted in turns; written all or nothing."""
+"""Offsets of thousands of partitions are committed, fetched and deleted in turns, and written all or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.log.log import Log
 from moldau.metadata.apply import Changes
 from moldau.server.conversation import LongReply
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import read_header
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -46,7 +45,6 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from moldau.wire.schema import Message
 
 PARTITIONS = 8_000
 LINES_A_TURN = 300_000
@@ -57,24 +55,19 @@ READ_LINES_A_TURN = 60_000
 """In one turn these fetches take 100,000 to 1,000,000 lines."""
 
 
-def long_node() -> CoordinatorNode:
+def node_with_many_partitions() -> CoordinatorNode:
     node = CoordinatorNode()
     grow(node)
     return node
 
 
 def grow(node: CoordinatorNode) -> None:
-    """Let a topic seem to have many partitions, until the next change of the image."""
+    """Make a topic appear to have many partitions, until the next change of the metadata image."""
     current = node.in_memory.current
     topic = current.image.topics[PUBLIC]
     topics = dict(current.image.topics.items())
     topics[PUBLIC] = replace(topic, partitions=topic.partitions * (PARTITIONS // 2))
     current.image = replace(current.image, topics=PersistentMap(topics))
-
-
-def begin(node: CoordinatorNode, api: ApiKey, request: Message, version: int) -> Any:
-    handler = node._handlers[api]
-    return handler.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
 
 
 def commit(*names: str) -> OffsetCommitRequest:
@@ -102,7 +95,7 @@ def turns_until(node: InMemoryNode, answer: Promise[Any]) -> list[int]:
     return turns
 
 
-def written(node: CoordinatorNode) -> list[int]:
+def batch_sizes(node: CoordinatorNode) -> list[int]:
     """Return the number of records of each batch in the logs of the offsets."""
     counts = []
     for index in range(2):
@@ -116,7 +109,7 @@ def written(node: CoordinatorNode) -> list[int]:
     return counts
 
 
-def committed(node: CoordinatorNode) -> int:
+def committed_count(node: CoordinatorNode) -> int:
     response = node.ask_as_admin(
         ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 9
     )
@@ -124,8 +117,8 @@ def committed(node: CoordinatorNode) -> int:
 
 
 def test_a_long_commit_is_prepared_in_turns_and_is_one_batch() -> None:
-    node = long_node()
-    reply = begin(node, ApiKey.OFFSET_COMMIT, commit("missing"), 9)
+    node = node_with_many_partitions()
+    reply = node.begin(ApiKey.OFFSET_COMMIT, commit("missing"), 9)
     assert isinstance(reply, LongReply)
     turns = turns_until(node.in_memory, reply)
     assert max(turns) < LINES_A_TURN
@@ -134,49 +127,49 @@ def test_a_long_commit_is_prepared_in_turns_and_is_one_batch() -> None:
     codes = [[each.error_code for each in topic.partitions] for topic in response.topics]
     assert codes == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], [ErrorCode.NONE] * PARTITIONS]
     assert [each.partition_index for each in response.topics[1].partitions] == list(range(PARTITIONS))
-    assert written(node) == [PARTITIONS]
-    assert committed(node) == PARTITIONS
+    assert batch_sizes(node) == [PARTITIONS]
+    assert committed_count(node) == PARTITIONS
 
 
 def test_a_commit_too_large_for_one_batch_is_refused_in_turns() -> None:
-    node = long_node()
+    node = node_with_many_partitions()
     request = commit()
     request.topics = [*request.topics] * 7
-    answer = begin(node, ApiKey.OFFSET_COMMIT, request, 9)
+    answer = node.begin(ApiKey.OFFSET_COMMIT, request, 9)
     turns = turns_until(node.in_memory, answer)
     assert max(turns) < LINES_A_TURN
     codes = {each.error_code for topic in answer.value().topics for each in topic.partitions}
     assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-    assert committed(node) == 0
+    assert committed_count(node) == 0
 
 
 def test_nothing_of_a_long_commit_is_written_before_all_is_checked() -> None:
-    node = long_node()
-    reply = begin(node, ApiKey.OFFSET_COMMIT, replace_member(commit()), 9)
+    node = node_with_many_partitions()
+    reply = node.begin(ApiKey.OFFSET_COMMIT, with_unknown_member(commit()), 9)
     while not reply.handled.done:
-        assert not written(node)
+        assert not batch_sizes(node)
         node.in_memory.timers.run_one_soon()
     node.run_until_idle()
     codes = {each.error_code for topic in reply.value().topics for each in topic.partitions}
     assert codes == {ErrorCode.GROUP_ID_NOT_FOUND}
-    assert not written(node)
+    assert not batch_sizes(node)
 
 
-def replace_member(request: OffsetCommitRequest) -> OffsetCommitRequest:
-    request.member_id, request.generation_id_or_member_epoch = "gone", 5
+def with_unknown_member(request: OffsetCommitRequest) -> OffsetCommitRequest:
+    request.member_id, request.generation_id_or_member_epoch = "unknown", 5
     return request
 
 
 def test_offsets_of_a_topic_that_is_deleted_meanwhile_are_not_committed() -> None:
-    node = long_node()
-    reply = begin(node, ApiKey.OFFSET_COMMIT, commit(), 9)
+    node = node_with_many_partitions()
+    reply = node.begin(ApiKey.OFFSET_COMMIT, commit(), 9)
     for _ in range(5):
         node.in_memory.timers.run_one_soon()
     node.in_memory.delete_topic(PUBLIC)
     node.run_until_idle()
     codes = {each.error_code for topic in reply.value().topics for each in topic.partitions}
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert committed(node) == 0
+    assert committed_count(node) == 0
 
 
 def test_a_long_commit_of_a_transaction_is_prepared_in_turns() -> None:
@@ -184,14 +177,14 @@ def test_a_long_commit_of_a_transaction_is_prepared_in_turns() -> None:
     producer = node.ask_as_admin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), 5)
     grow(node)
     request = transactional_commit(producer.producer_id, producer.producer_epoch)
-    reply = begin(node, ApiKey.TXN_OFFSET_COMMIT, request, 5)
+    reply = node.begin(ApiKey.TXN_OFFSET_COMMIT, request, 5)
     turns = turns_until(node.in_memory, reply)
     assert max(turns) < 2 * LINES_A_TURN
     assert len(turns) > 15
     codes = {each.error_code for topic in reply.value().topics for each in topic.partitions}
     assert codes == {ErrorCode.NONE}
-    assert written(node) == [PARTITIONS]
-    assert committed(node) == 0, "the transaction is open"
+    assert batch_sizes(node) == [PARTITIONS]
+    assert committed_count(node) == 0, "the transaction is open"
 
 
 # --- fetches ----------------------------------------------------------------------------------------------------
@@ -199,8 +192,8 @@ def test_a_long_commit_of_a_transaction_is_prepared_in_turns() -> None:
 
 def node_with_offsets() -> CoordinatorNode:
     """A node on which group `g` has committed the offsets of all partitions."""
-    node = long_node()
-    begin(node, ApiKey.OFFSET_COMMIT, commit(), 9)
+    node = node_with_many_partitions()
+    node.begin(ApiKey.OFFSET_COMMIT, commit(), 9)
     node.run_until_idle()
     return node
 
@@ -208,7 +201,7 @@ def node_with_offsets() -> CoordinatorNode:
 def fetch_in_turns(node: CoordinatorNode, request: OffsetFetchRequest, version: int) -> Any:
     """Send a request and check each turn until it is answered; return the response."""
     replies: list[Any] = []
-    first = operations_of(lambda: replies.append(begin(node, ApiKey.OFFSET_FETCH, request, version)))
+    first = operations_of(lambda: replies.append(node.begin(ApiKey.OFFSET_FETCH, request, version)))
     assert isinstance(replies[0], LongReply)
     turns = [first, *turns_until(node.in_memory, replies[0])]
     assert max(turns) < READ_LINES_A_TURN
@@ -216,7 +209,7 @@ def fetch_in_turns(node: CoordinatorNode, request: OffsetFetchRequest, version: 
     return replies[0].value()
 
 
-def test_a_group_that_is_named_often_is_answered_once() -> None:
+def test_a_group_named_many_times_is_answered_once() -> None:
     node = node_with_offsets()
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)] * 50_000)
     response = fetch_in_turns(node, request, 9)
@@ -247,8 +240,8 @@ def test_offsets_of_named_partitions_are_read_in_turns(version: int) -> None:
     assert offsets == [(index, index + 1 if index < PARTITIONS else -1) for index in indexes]
 
 
-def test_a_partition_that_is_named_often_is_answered_once() -> None:
-    """Its metadata may have kilobytes: repeated, it would take a thousand times the memory of the request."""
+def test_a_partition_named_many_times_is_answered_once() -> None:
+    """Its metadata may have kilobytes: repeated, the response would be a thousand times as large as the request."""
     node = node_with_offsets()
     topics = [OffsetFetchRequestTopics(name=PUBLIC, partition_indexes=[5, 5]) for _ in range(10_000)]
     response = fetch_in_turns(node, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)]), 9)
@@ -264,26 +257,25 @@ def test_a_refused_fetch_of_many_partitions_is_answered_in_turns() -> None:
     assert codes == [ErrorCode.NOT_COORDINATOR] * 150_000
 
 
-def test_offsets_may_change_while_they_are_read() -> None:
+def test_offsets_deleted_while_they_are_read_are_returned_as_missing() -> None:
     node = node_with_offsets()
-    reply = begin(node, ApiKey.OFFSET_FETCH, OffsetFetchRequest(group_id="g", topics=None), 7)
-    begin(node, ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS - 100, PARTITIONS)), 0)
+    reply = node.begin(ApiKey.OFFSET_FETCH, OffsetFetchRequest(group_id="g", topics=None), 7)
+    node.begin(ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS - 100, PARTITIONS)), 0)
     node.run_until_idle()
     offsets = [each.committed_offset for topic in reply.value().topics for each in topic.partitions]
     assert offsets == [*range(1, PARTITIONS - 99), *[-1] * 100]
 
 
 def test_a_fetch_fails_if_its_coordinator_is_dropped_meanwhile() -> None:
-    """What it has read may never have been committed."""
+    """The offsets that it has read may never have been committed."""
     node = node_with_offsets()
-    reply = begin(node, ApiKey.OFFSET_FETCH, OffsetFetchRequest(group_id="g", topics=None), 7)
-    coordinator: Any = node._handlers[ApiKey.OFFSET_FETCH]
-    shards = coordinator._coordinator.shards
+    reply = node.begin(ApiKey.OFFSET_FETCH, OffsetFetchRequest(group_id="g", topics=None), 7)
+    shards = node.groups.shards
     for index, local in list(shards._shards.items()):
         shards._open(index, local.shard.partition)
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert committed(node) == PARTITIONS
+    assert committed_count(node) == PARTITIONS
 
 
 # --- deletions --------------------------------------------------------------------------------------------------
@@ -296,60 +288,60 @@ def deletion(indexes: Iterable[int], *more: OffsetDeleteRequestTopic) -> OffsetD
 
 def test_many_offsets_are_deleted_in_turns_and_in_one_batch() -> None:
     node = node_with_offsets()
-    before = written(node)
+    before = batch_sizes(node)
     twice = OffsetDeleteRequestTopic(PUBLIC, [OffsetDeleteRequestPartition(1)] * 10_000)
     missing = OffsetDeleteRequestTopic("missing", [OffsetDeleteRequestPartition(0)])
     request = deletion(range(PARTITIONS - 1), missing, *[twice] * 20)
     replies: list[Any] = []
-    first = operations_of(lambda: replies.append(begin(node, ApiKey.OFFSET_DELETE, request, 0)))
+    first = operations_of(lambda: replies.append(node.begin(ApiKey.OFFSET_DELETE, request, 0)))
     turns = [first, *turns_until(node.in_memory, replies[0])]
-    assert max(turns) < 2 * LINES_A_TURN, "all tombstones are applied in one"
-    assert max(turns[:-3]) < READ_LINES_A_TURN, "before they are applied, written and answered"
+    assert max(turns) < 2 * LINES_A_TURN, "all tombstones are applied in one turn"
+    assert max(turns[:-3]) < READ_LINES_A_TURN, "the turns before the tombstones are applied, written and answered"
     assert len(turns) > 15
     codes = [{each.error_code for each in topic.partitions} for topic in replies[0].value().topics]
     assert codes == [{ErrorCode.NONE}, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, *[{ErrorCode.NONE}] * 20]
-    assert written(node) == [*before, PARTITIONS - 1]
-    assert committed(node) == 1
+    assert batch_sizes(node) == [*before, PARTITIONS - 1]
+    assert committed_count(node) == 1
 
 
-def test_nothing_is_deleted_if_a_member_subscribes_meanwhile() -> None:
+def test_no_offset_is_deleted_if_a_member_subscribes_meanwhile() -> None:
     node = node_with_offsets()
-    reply = begin(node, ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS)), 0)
+    reply = node.begin(ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS)), 0)
     join = ConsumerGroupHeartbeatRequest(
         "g", "m", rebalance_timeout_ms=1_000, subscribed_topic_names=[PUBLIC], topic_partitions=[]
     )
-    joined = begin(node, ApiKey.CONSUMER_GROUP_HEARTBEAT, join, 1)
+    joined = node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, join, 1)
     node.run_until_idle()
     assert joined.value().error_code == 0
     assert reply.value().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert committed(node) == PARTITIONS
+    assert committed_count(node) == PARTITIONS
 
 
-def test_a_deletion_too_large_for_one_batch_is_several() -> None:
+def test_a_deletion_too_large_for_one_batch_is_written_in_several() -> None:
     node = node_with_offsets()
     for index in range(2):
         log = node.in_memory.partition(CONSUMER_OFFSETS_TOPIC, index).log
         log.config = replace(log.config, max_message_bytes=100_000)
-    before = written(node)
-    reply = begin(node, ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS)), 0)
+    before = batch_sizes(node)
+    reply = node.begin(ApiKey.OFFSET_DELETE, deletion(range(PARTITIONS)), 0)
     node.run_until_idle()
     assert {each.error_code for each in reply.value().topics[0].partitions} == {ErrorCode.NONE}
-    batches = written(node)[len(before) :]
+    batches = batch_sizes(node)[len(before) :]
     assert (sum(batches), len(batches) > 1) == (PARTITIONS, True)
-    assert committed(node) == 0
+    assert committed_count(node) == 0
 
 
 # --- expiration -------------------------------------------------------------------------------------------------
 
 
 def test_groups_with_many_offsets_are_deleted_in_turns() -> None:
-    node = long_node()
+    node = node_with_many_partitions()
     names = [f"g{number}" for number in range(40)]
     for name in names:
         request = commit()
         request.group_id, request.topics[0].partitions = name, request.topics[0].partitions[:500]
         node.ask_as_admin(ApiKey.OFFSET_COMMIT, request, 9)
-    answer = begin(node, ApiKey.DELETE_GROUPS, DeleteGroupsRequest(names), 2)
+    answer = node.begin(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(names), 2)
     turns = turns_until(node.in_memory, answer)
     assert max(turns) < READ_LINES_A_TURN
     assert len(turns) > 5
@@ -358,30 +350,28 @@ def test_groups_with_many_offsets_are_deleted_in_turns() -> None:
 
 def test_offsets_expire_in_turns() -> None:
     node = node_with_offsets()
-    coordinator: Any = node._handlers[ApiKey.OFFSET_FETCH]
-    groups = coordinator._coordinator
+    groups = node.groups
     node.in_memory.clock.move(EIGHT_DAYS_MS)
     turns = [operations_of(groups.expire_offsets)]
     operations = operations_of(groups.expire_offsets)
     assert operations < 20, "a second expiration does not begin before the first has ended"
     recommitted = OffsetCommitRequestTopic(name=PUBLIC, partitions=[OffsetCommitRequestPartition(PARTITIONS - 1, 5)])
-    begin(node, ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[recommitted]), 9)
+    node.begin(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[recommitted]), 9)
     while groups.shards._turns is not None:
         turns.append(operations_of(node.in_memory.timers.run_one_soon))
     assert max(turns) < 2 * READ_LINES_A_TURN
     assert len(turns) > PARTITIONS // 1_000
     node.run_until_idle()
-    assert committed(node) == 1
+    assert committed_count(node) == 1
     node.in_memory.clock.move(EIGHT_DAYS_MS)
     groups.expire_offsets()
     node.run_until_idle()
-    assert (committed(node), [*groups.shards.ready_machines()[0].state.groups]) == (0, [])
+    assert (committed_count(node), [*groups.shards.ready_machines()[0].state.groups]) == (0, [])
 
 
 def test_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
     node = node_with_offsets()
-    coordinator: Any = node._handlers[ApiKey.OFFSET_FETCH]
-    groups, current = coordinator._coordinator, node.in_memory.current
+    groups, current = node.groups, node.in_memory.current
     topics = dict(current.image.topics.items())
     removed = topics.pop(PUBLIC)
     current.image = replace(current.image, topics=PersistentMap(topics))
@@ -391,4 +381,4 @@ def test_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
         turns.append(operations_of(node.in_memory.timers.run_one_soon))
     assert max(turns) < READ_LINES_A_TURN
     assert len(turns) > PARTITIONS // 200
-    assert committed(node) == 0
+    assert committed_count(node) == 0

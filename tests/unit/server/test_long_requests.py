@@ -1,4 +1,4 @@
-"""Long requests are handled in turns, and what they need in one turn of the loop is bounded."""
+"""Long requests are handled in turns of the event loop, and each turn has a budget of lines of Python."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_short_list_is_handled_at_once_and_a_long_one_in_turns() -> None:
     assert isinstance(reply, LongReply)
 
 
-def test_the_parts_of_an_item_count_too() -> None:
+def test_a_turn_counts_the_parts_of_uneven_items() -> None:
     timers, handled = FakeTimers(), []
 
     def handle(parts: int) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def test_the_parts_of_an_item_count_too() -> None:
     assert (counts, reply.value()) == ([2, 3, 4, 5], [-1, 0, -9, -2, -1])
 
 
-def test_replies_of_a_long_list_may_come_later_or_never() -> None:
+def test_replies_of_a_long_list_may_come_late_or_time_out() -> None:
     timers = FakeTimers()
     promises: list[Promise[int]] = [Promise() for _ in range(5)]
     limit = TimeLimit(timers, 1_000, lambda index: -index)
@@ -89,7 +89,7 @@ def test_replies_of_a_long_list_may_come_later_or_never() -> None:
     assert reply.value() == [7, 7, 7, -3, -4]
 
 
-def test_later_requests_wait_also_for_the_turns_of_what_the_last_turn_begins() -> None:
+def test_later_requests_wait_for_the_turns_of_nested_steps() -> None:
     timers = FakeTimers()
 
     def steps(result: Any) -> WaitingSteps[Any]:
@@ -104,7 +104,7 @@ def test_later_requests_wait_also_for_the_turns_of_what_the_last_turn_begins() -
     assert reply.value() == "joined"
 
 
-def test_a_fault_in_a_later_turn_ends_only_this_request(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_later_turn_fails_only_this_request(caplog: pytest.LogCaptureFixture) -> None:
     timers = FakeTimers()
 
     def handle(item: int) -> int:
@@ -200,7 +200,7 @@ def test_a_request_with_too_many_elements_is_refused_before_they_are_read() -> N
     assert isinstance(answer, ConnectionClosed)
 
 
-def test_a_resource_that_is_named_often_is_described_once() -> None:
+def test_a_config_resource_named_many_times_is_described_once() -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "victim", None)] * 200)
     outcome = AttackedCluster(1).ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
     assert [result.resource_name for result in outcome.results] == ["victim"]
@@ -208,7 +208,7 @@ def test_a_resource_that_is_named_often_is_described_once() -> None:
 
 class UnsearchableKeys(list[str]):
     def __contains__(self, key: object) -> bool:
-        pytest.fail("hundreds of configs are looked up in a list of thousands of keys")
+        pytest.fail("the handler searches a list of thousands of keys for each config")
 
 
 def test_configs_are_not_looked_up_in_a_long_list_of_keys() -> None:
@@ -232,7 +232,7 @@ def test_a_list_of_groups_beyond_the_limit_is_refused(api: ApiKey) -> None:
     cluster.check_health()
 
 
-def test_more_resources_than_the_limit_are_refused_with_a_reason() -> None:
+def test_describe_configs_of_too_many_resources_is_refused_with_a_reason() -> None:
     cluster = AttackedCluster(1)
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "t", None)] * 10_001)
     outcome = cluster.ask(request, ApiKey.DESCRIBE_CONFIGS, 4, node=1, to_controller=False)
@@ -253,7 +253,8 @@ def test_creating_many_topics_computes_their_configs_once() -> None:
     def cost(prefix: str, count: int) -> int:
         request = CreateTopicsRequest([CreatableTopic(f"{prefix}{number}", 1, 1) for number in range(count)])
         frame = request_frame(ApiKey.CREATE_TOPICS, 7, 7, "client", request)
-        turns, _ = turns_of(cluster.routers[9001], cluster.timers, frame)
+        turns, reply = turns_of(cluster.routers[9001], cluster.timers, frame)
+        assert reply
         return sum(turns)
 
     few, many = cost("a", 10), cost("b", 110)
@@ -269,8 +270,7 @@ def test_groups_with_many_members_are_described_in_turns(monkeypatch: pytest.Mon
                 group_id, member_id, rebalance_timeout_ms=1_000, subscribed_topic_names=[PUBLIC], topic_partitions=[]
             )
             node.ask_as_admin(ApiKey.CONSUMER_GROUP_HEARTBEAT, join)
-    describe = node._handlers[ApiKey.CONSUMER_GROUP_DESCRIBE].answer
-    reply: Any = describe(ConsumerGroupDescribeRequest(["g", "h"]), Caller("PLAINTEXT", "test:1", "test", 1))
+    reply = node.begin(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest(["g", "h"]), 1)
     assert isinstance(reply, LongReply)
     node.run_until_idle()
     assert [len(group.members) for group in reply.value().groups] == [2, 2]

@@ -63,7 +63,7 @@ def test_with_flush_messages_1_the_response_waits_for_the_flush(node: InMemoryNo
     assert node.waiting == 0
 
 
-def test_all_partitions_of_a_request_are_waited_for(node: InMemoryNode) -> None:
+def test_the_response_waits_for_all_partitions_of_the_request(node: InMemoryNode) -> None:
     answer = still_waiting(produce(node, ("safe", 0), ("safe", 1)))
     node.flusher.flush(only=lambda each: each is node.partition("safe", 1))
     assert not answer.done
@@ -82,7 +82,7 @@ def test_at_the_timeout_each_partition_reports_its_own_result(node: InMemoryNode
     assert results(answer) == [(ErrorCode.REQUEST_TIMED_OUT, -1), (0, 0)], "a response does not change afterwards"
 
 
-def test_a_topic_deleted_while_the_response_waits(node: InMemoryNode) -> None:
+def test_deleting_the_topic_answers_a_waiting_produce_request(node: InMemoryNode) -> None:
     answer = still_waiting(produce(node, ("safe", 0)))
     node.flusher.requested.pop(node.partition("safe"))
     node.delete_topic("safe")

@@ -1,4 +1,4 @@
-"""Access to topics: each API that names topics, denied and allowed. What is denied leaves no trace."""
+"""Authorization of the APIs that name topics, denied and allowed. A denied request changes nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_produce_needs_write_on_each_topic(node: RestrictedNode) -> None:
     assert [node.partitions.get(name, 0).log.end_offset for name in ("secret", "open")] == [0, 1]
 
 
-def test_a_denied_topic_with_an_unknown_id_is_unknown(node: RestrictedNode) -> None:
+def test_produce_with_an_unknown_topic_id_is_refused_with_unknown_topic_id(node: RestrictedNode) -> None:
     request = produce("secret")
     request.topic_data[0].topic_id = b"x" * 16
     response = node.ask(ApiKey.PRODUCE, request, 13)
@@ -122,7 +122,7 @@ def test_fetch_needs_read_on_each_topic(node: RestrictedNode, epoch: int) -> Non
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_denied_topic_does_not_end_the_wait_for_others(node: RestrictedNode, epoch: int) -> None:
-    """A consumer of both would ask again at once, without end."""
+    """Otherwise a consumer of both would fetch again and again without a pause."""
     node.allow(READ, TOPIC, "open")
     waiting = node.ask(ApiKey.FETCH, fetch("secret", "open", epoch=epoch, wait_ms=500), 12)
     assert isinstance(waiting, Promise)
@@ -134,10 +134,10 @@ def test_a_denied_topic_does_not_end_the_wait_for_others(node: RestrictedNode, e
     node.timers.run_soon()
     assert waiting.done
     alone = node.ask(ApiKey.FETCH, fetch("secret", epoch=epoch, wait_ms=500), 12)
-    assert not isinstance(alone, Promise), "there is nothing to wait for"
+    assert not isinstance(alone, Promise), "a fetch of denied topics alone does not wait"
 
 
-def test_a_session_sees_a_permission_that_was_taken_away(node: RestrictedNode) -> None:
+def test_a_fetch_session_loses_access_when_a_permission_is_removed(node: RestrictedNode) -> None:
     node.allow(READ, TOPIC, "open")
     first = node.ask(ApiKey.FETCH, fetch("open", epoch=0), 12)
     assert first.responses[0].partitions[0].error_code == 0
@@ -150,7 +150,7 @@ def test_a_session_sees_a_permission_that_was_taken_away(node: RestrictedNode) -
     assert not response.responses[0].partitions[0].records
 
 
-def test_only_a_node_of_the_cluster_may_fetch_as_a_follower(node: RestrictedNode) -> None:
+def test_fetch_as_a_follower_needs_cluster_action(node: RestrictedNode) -> None:
     node.allow(READ, TOPIC, "open")
     response = node.ask(ApiKey.FETCH, fetch("open", epoch=0, replica=2), 15)
     assert response.error_code == 0
@@ -161,7 +161,7 @@ def test_only_a_node_of_the_cluster_may_fetch_as_a_follower(node: RestrictedNode
     assert response.responses[0].partitions[0].error_code != DENIED
 
 
-# --- what is asked about topics ---------------------------------------------------------------------------------------
+# --- offsets and producers --------------------------------------------------------------------------------------------
 
 
 def list_offsets(node: RestrictedNode) -> tuple[int, ...]:
@@ -221,13 +221,13 @@ def metadata(*names: str, creates: bool = False) -> MetadataRequest:
     return MetadataRequest(topics, allow_auto_topic_creation=creates, include_topic_authorized_operations=True)
 
 
-def test_all_topics_are_those_that_may_be_described(node: RestrictedNode) -> None:
+def test_metadata_of_all_topics_needs_describe_on_each(node: RestrictedNode) -> None:
     node.allow(READ, TOPIC, "open")
     (topic,) = node.ask(ApiKey.METADATA, metadata(), 12).topics
     assert (topic.name, topic.topic_authorized_operations) == ("open", bits([READ, DESCRIBE]))
 
 
-def test_a_topic_that_may_not_be_described_looks_like_a_missing_one(node: RestrictedNode) -> None:
+def test_metadata_of_a_denied_topic_looks_like_that_of_a_missing_one(node: RestrictedNode) -> None:
     answers = [node.ask(ApiKey.METADATA, metadata(name), 12).topics[0] for name in ("secret", "missing", "no name!")]
     for answer, name in zip(answers, ("secret", "missing", "no name!"), strict=True):
         assert (answer.error_code, answer.name, answer.topic_id) == (DENIED, name, ZERO_UUID)
@@ -235,7 +235,7 @@ def test_a_topic_that_may_not_be_described_looks_like_a_missing_one(node: Restri
         assert answer.topic_authorized_operations == OPERATIONS_OMITTED
 
 
-def test_a_topic_is_denied_by_its_id(node: RestrictedNode) -> None:
+def test_metadata_by_topic_id_is_denied(node: RestrictedNode) -> None:
     topic_id = node.current.image.topics["secret"].id
     by_id = MetadataRequest([MetadataRequestTopic(topic_id, None)], allow_auto_topic_creation=False)
     (topic,) = node.ask(ApiKey.METADATA, by_id, 12).topics
@@ -243,7 +243,7 @@ def test_a_topic_is_denied_by_its_id(node: RestrictedNode) -> None:
 
 
 @pytest.mark.parametrize(("resource", "name"), [(TOPIC, "missing"), (CLUSTER, CLUSTER_NAME)])
-def test_a_missing_topic_is_created_only_for_who_may_create_it(
+def test_metadata_creates_a_missing_topic_only_with_create_and_describe(
     node: RestrictedNode, resource: ResourceType, name: str
 ) -> None:
     node.allow(CREATE, resource, name)
@@ -255,7 +255,7 @@ def test_a_missing_topic_is_created_only_for_who_may_create_it(
     assert (topic.error_code, topic.name) == (0, "missing")
 
 
-def test_who_may_only_describe_creates_nothing(node: RestrictedNode) -> None:
+def test_metadata_with_describe_alone_creates_no_topic(node: RestrictedNode) -> None:
     node.allow(DESCRIBE, TOPIC, "missing")
     codes = [
         node.ask(ApiKey.METADATA, metadata("missing", creates=creates), 12).topics[0].error_code
@@ -266,7 +266,7 @@ def test_who_may_only_describe_creates_nothing(node: RestrictedNode) -> None:
 
 
 @pytest.mark.parametrize("operation", [None, DESCRIBE, AclOperation.ALTER])
-def test_cluster_operations_are_for_who_may_describe_the_cluster(
+def test_metadata_lists_the_cluster_operations_that_are_allowed(
     node: RestrictedNode, operation: AclOperation | None
 ) -> None:
     request = MetadataRequest((), allow_auto_topic_creation=False, include_cluster_authorized_operations=True)
@@ -276,7 +276,7 @@ def test_cluster_operations_are_for_who_may_describe_the_cluster(
     assert node.ask(ApiKey.METADATA, request, 10).cluster_authorized_operations == expected
 
 
-def test_described_topic_partitions_are_those_that_may_be_described(node: RestrictedNode) -> None:
+def test_describe_topic_partitions_needs_describe_on_each_topic(node: RestrictedNode) -> None:
     node.allow(WRITE, TOPIC, "open")
     everything = node.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest([]), 0)
     assert [(topic.name, topic.topic_authorized_operations) for topic in everything.topics] == [
@@ -298,7 +298,7 @@ def test_described_topic_partitions_are_those_that_may_be_described(node: Restri
 
 
 @pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)])
-def test_a_leader_without_the_listener_of_the_client_is_not_named(
+def test_a_leader_without_the_listener_of_the_client_is_not_returned(
     node: RestrictedNode, version: int, code: ErrorCode
 ) -> None:
     node.allow(DESCRIBE, TOPIC, "open")

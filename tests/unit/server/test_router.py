@@ -1,4 +1,4 @@
-"""From a frame to its reply: which requests are served, which close the connection, and what a fault becomes."""
+"""The router: which requests are served, which close the connection, and how exceptions of handlers are reported."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from in_memory_node import InMemoryNode
 from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
-from moldau.base.promise import Promise, resolved
+from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server import routes
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.forwarded import forwarded_handlers
 from moldau.server.router import KNOWN_MAX, TIMED_EVERY, Caller, Router
+from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -30,11 +31,6 @@ from moldau.wire.messages.create_topics import (
 )
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
-
-
-def run_here(work: Callable[[], None]) -> Promise[StorageFault | None]:
-    work()
-    return resolved(None)
 
 
 class ScriptedHandler:
@@ -81,7 +77,7 @@ def test_a_reply_carries_the_correlation_id_and_the_version(version: int) -> Non
     assert handler.callers == [Caller("PLAINTEXT", "1.2.3.4:5", "me", version)]
 
 
-def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_client() -> None:
+def test_a_connection_may_change_its_client_id_and_version() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
     requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
@@ -92,12 +88,12 @@ def test_a_connection_whose_client_id_or_version_changes_is_answered_as_that_cli
         assert isinstance(reply, Outgoing)
         assert read_response(HeartbeatResponse, reply[4:], ApiKey.HEARTBEAT, version)[0] == number
     assert [(caller.client_id, caller.version) for caller in handler.callers] == sent
-    assert handler.callers[0] is handler.callers[1], "what repeats is decoded once"
+    assert handler.callers[0] is handler.callers[1], "a repeated header is decoded once"
     with pytest.raises(MalformedData, match="cut short"):
         requests.answer(memoryview(frame)[4:13])
 
 
-def test_a_connection_remembers_only_so_many_versions() -> None:
+def test_a_connection_caches_a_bounded_number_of_versions() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
     requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
@@ -108,7 +104,7 @@ def test_a_connection_remembers_only_so_many_versions() -> None:
         assert len(requests._known) == 1
 
 
-def test_a_connection_remembers_no_long_client_id() -> None:
+def test_a_connection_does_not_cache_long_client_ids() -> None:
     router, handler = Router(), heartbeats(echo)
     router.serve([handler])
     requests = router.for_connection("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED)
@@ -171,14 +167,15 @@ def heartbeat_without_group() -> bytes:
         (heartbeat_without_group(), "group_id is null"),
         (bytes(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:] + bytes(1000), "the limit is 100"),
     ],
+    ids=["cut short", "null group id", "too long"],
 )
-def test_every_request_that_is_refused_is_a_failure_of_its_api(
+def test_a_refused_request_is_counted_as_a_failure_of_its_api(
     monkeypatch: pytest.MonkeyPatch, decoded_on_loop_bytes: int, frame: bytes, message: str
 ) -> None:
     monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", decoded_on_loop_bytes)
     monkeypatch.setattr(ScriptedHandler, "request_bytes_max", 100, raising=False)
     monkeypatch.setattr(LOOP_WATCH, "api", "Metadata")
-    router = Router(run_in_thread=run_here)
+    router = Router(run_in_thread=at_once)
     router.serve([heartbeats(echo)])
     try:
         reply = router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(bytearray(frame)))
@@ -190,10 +187,10 @@ def test_every_request_that_is_refused_is_a_failure_of_its_api(
     assert message in refusal
     (counts,) = router.counts()
     assert (counts.requests, counts.failures) == (0, 1)
-    assert LOOP_WATCH.api == "Heartbeat", "a long call is named after this request"
+    assert LOOP_WATCH.api == "Heartbeat", "a slow call is attributed to this request"
 
 
-def test_without_a_response_no_bytes_are_sent() -> None:
+def test_a_handler_without_a_response_sends_no_bytes() -> None:
     assert route(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, HEARTBEAT) is None
 
 
@@ -244,7 +241,7 @@ def test_extra_bytes_after_a_request_are_ignored_and_missing_bytes_are_an_error(
         (AssertionError("ours"), "failed here"),
     ],
 )
-def test_a_fault_of_a_handler_closes_only_its_connection(
+def test_an_exception_of_a_handler_closes_only_its_connection(
     fault: Exception, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(*_: object) -> None:
@@ -268,7 +265,7 @@ def test_a_reply_that_cannot_be_encoded_closes_only_its_connection(caplog: pytes
     assert len(caplog.records) == 2
 
 
-def test_a_late_reply_that_cannot_be_encoded_is_a_failure() -> None:
+def test_a_late_reply_that_cannot_be_encoded_is_counted_as_a_failure() -> None:
     router, later = Router(), Promise[HeartbeatResponse]()
     router.serve([heartbeats(lambda *_: later)])
     router.answer("", "", UNRESTRICTED, memoryview(request_frame(ApiKey.HEARTBEAT, 4, 77, "me", HEARTBEAT))[4:])
@@ -276,7 +273,7 @@ def test_a_late_reply_that_cannot_be_encoded_is_a_failure() -> None:
     assert [counts.failures for counts in router.counts()] == [1]
 
 
-def test_a_client_that_causes_the_same_fault_again_and_again_does_not_fill_the_log(
+def test_a_handler_exception_that_repeats_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def answer(*_: object) -> None:
@@ -318,14 +315,14 @@ def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: i
     reply = router.answer("PLAINTEXT", "1.2.3.4:5", UNRESTRICTED, memoryview(frame)[4:])
     other = node.allocate_producer_ids()
     node.flush()
-    assert other.done, "other requests are not blocked by it"
+    assert other.done, "other requests are not blocked"
     assert isinstance(reply, Promise)
     _, body = read_response(CreateTopicsResponse, reply.value()[4:], ApiKey.CREATE_TOPICS, version)
     assert [each.error_code for each in body.topics] == [0, 17, 40, 40]
     assert all(len(each.error_message or "") <= 1000 for each in body.topics)
 
 
-def test_a_handler_may_not_claim_versions_that_do_not_exist() -> None:
+def test_a_handler_with_versions_that_do_not_exist_is_rejected() -> None:
     for versions in [(-1, 4), (0, 5)]:
         with pytest.raises(AssertionError):
             Router().serve([heartbeats(echo, versions)])

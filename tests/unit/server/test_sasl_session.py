@@ -11,8 +11,7 @@ from scripted_conversation import frame
 
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.errors import ErrorCode, MalformedData
-from moldau.base.limits import AUTHENTICATION_MS_MAX
-from moldau.base.limits import UNAUTHENTICATED_BUDGET_BYTES as STRANGERS_BYTES
+from moldau.base.limits import AUTHENTICATION_MS_MAX, UNAUTHENTICATED_BUDGET_BYTES
 from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.access import Unrestricted
@@ -55,8 +54,8 @@ def stored_credentials() -> Credentials:
     return {(int(SHA_256), "ann"): keys.credential(keys.salted_password("secret", b"salt", 4096), b"salt", 4096)}
 
 
-class WhoAmI:
-    """Answers a heartbeat; the test reads who asked."""
+class Heartbeats:
+    """Answers heartbeats and records the principals that sent them."""
 
     api = ApiKey.HEARTBEAT
     versions = (0, 4)
@@ -69,19 +68,24 @@ class WhoAmI:
         return HeartbeatResponse()
 
 
-class Line:
-    """One connection: what it receives, and what has been sent to it."""
+class SaslConnection:
+    """A SASL session with its conversation; the test sends requests and reads the replies in `sent`."""
 
     def __init__(
         self, lifetime_ms: int = 0, budget: ConnectionBudget | None = None, receive_bytes_max: int = RECEIVE_BYTES_MAX
     ) -> None:
         self.timers = FakeTimers()
         self.verdict: Promise[Verdict] = Promise()
-        """On the token of OAUTHBEARER."""
-        self.who = WhoAmI()
+        """The result of verifying an OAUTHBEARER token."""
+        self.heartbeats = Heartbeats()
         router = Router(run_in_thread=at_once)
         router.serve(
-            [self.who, ApiVersions(CurrentImage(), router.served, lambda: 1), SaslHandshake(), SaslAuthenticate()]
+            [
+                self.heartbeats,
+                ApiVersions(CurrentImage(), router.served, lambda: 1),
+                SaslHandshake(),
+                SaslAuthenticate(),
+            ]
         )
         users = ScramUsers(SHA_256, stored_credentials, bytes)
         mechanisms = {
@@ -146,7 +150,7 @@ class Line:
         assert isinstance(response, SaslHandshakeResponse)
         return response
 
-    def token(self, token: bytes = PLAIN_TOKEN, version: int = 2) -> SaslAuthenticateResponse | None:
+    def authenticate(self, token: bytes = PLAIN_TOKEN, version: int = 2) -> SaslAuthenticateResponse | None:
         response = self.ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(token), version)
         assert response is None or isinstance(response, SaslAuthenticateResponse)
         return response
@@ -155,220 +159,224 @@ class Line:
         """Return whether an ordinary request is served."""
         return self.ask(ApiKey.HEARTBEAT, HeartbeatRequest("g", 1, "m"), 4) is not None
 
-    def versions(self, version: int = 3, name: str = "test") -> int | None:
+    def api_versions(self, version: int = 3, name: str = "test") -> int | None:
         response = self.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(name, "1"), version)
         return None if response is None else getattr(response, "error_code", None)
 
     def log_in(self) -> None:
         self.handshake()
-        assert self.token() is not None
+        assert self.authenticate() is not None
 
 
 def test_an_authenticated_client_is_served_as_its_principal() -> None:
-    line = Line()
-    assert line.versions() == 0
-    handshake = line.handshake()
+    connection = SaslConnection()
+    assert connection.api_versions() == 0
+    handshake = connection.handshake()
     assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
-    answer = line.token()
+    answer = connection.authenticate()
     assert answer is not None
     assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, "", b"")
     assert answer.session_lifetime_ms == 0
-    assert line.heartbeat()
-    assert line.who.callers == ["User:ann"]
-    assert line.versions() == 0
-    assert line.timers.pending == 0
+    assert connection.heartbeat()
+    assert connection.heartbeats.callers == ["User:ann"]
+    assert connection.api_versions() == 0
+    assert connection.timers.pending == 0
 
 
 def test_scram_needs_two_steps() -> None:
-    line = Line()
+    connection = SaslConnection()
     client = ClientLogin("SCRAM-SHA-256", "ann", "secret").begin("me")
-    line.handshake("SCRAM-SHA-256")
-    first = line.token(client.first())
+    connection.handshake("SCRAM-SHA-256")
+    first = connection.authenticate(client.first())
     assert first is not None
-    assert not line.who.callers
-    final = line.token(client.respond(first.auth_bytes) or b"")
+    final = connection.authenticate(client.respond(first.auth_bytes) or b"")
     assert final is not None
     assert client.respond(final.auth_bytes) is None
-    assert line.heartbeat()
+    assert connection.heartbeat()
+    early = SaslConnection()
+    early.handshake("SCRAM-SHA-256")
+    assert early.authenticate(client.first()) is not None
+    assert not early.heartbeat(), "the first step alone does not authenticate"
+    assert early.heartbeats.callers == []
 
 
-def test_raw_tokens_after_handshake_version_0() -> None:
-    line = Line()
-    line.handshake(version=0)
-    line.feed(frame(PLAIN_TOKEN))
-    assert line.sent == [bytes(4)]
-    assert line.heartbeat()
+def test_raw_tokens_are_accepted_after_handshake_version_0() -> None:
+    connection = SaslConnection()
+    connection.handshake(version=0)
+    connection.feed(frame(PLAIN_TOKEN))
+    assert connection.sent == [bytes(4)]
+    assert connection.heartbeat()
 
 
-def test_a_refused_raw_token_is_not_answered() -> None:
-    line = Line()
-    line.handshake(version=0)
-    line.sent.clear()
-    line.feed(frame(b"\0ann\0wrong"))
-    line.timers.advance(DELAY_MS)
-    assert not line.sent
-    assert line.closed == "authentication failed: Authentication failed: Invalid username or password"
+def test_a_refused_raw_token_closes_the_connection_without_an_answer() -> None:
+    connection = SaslConnection()
+    connection.handshake(version=0)
+    connection.sent.clear()
+    connection.feed(frame(b"\0ann\0wrong"))
+    connection.timers.advance(DELAY_MS)
+    assert not connection.sent
+    assert connection.closed == "authentication failed: Authentication failed: Invalid username or password"
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_refused_client_gets_its_answer_after_the_delay(version: int) -> None:
-    line = Line()
-    line.handshake()
-    assert line.token(b"\0ann\0wrong", version) is None
-    assert not line.is_reading
-    line.timers.advance(DELAY_MS - 1)
-    assert line.closed is None
-    assert not line.sent
-    line.timers.advance(1)
-    answer = line.response(ApiKey.SASL_AUTHENTICATE, version)
+def test_a_failed_authentication_is_answered_after_the_delay(version: int) -> None:
+    connection = SaslConnection()
+    connection.handshake()
+    assert connection.authenticate(b"\0ann\0wrong", version) is None
+    assert not connection.is_reading
+    connection.timers.advance(DELAY_MS - 1)
+    assert connection.closed is None
+    assert not connection.sent
+    connection.timers.advance(1)
+    answer = connection.response(ApiKey.SASL_AUTHENTICATE, version)
     assert isinstance(answer, SaslAuthenticateResponse)
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert answer.error_message == "Authentication failed: Invalid username or password"
-    assert line.closed is not None
-    assert line.timers.pending == 0
+    assert connection.closed is not None
+    assert connection.timers.pending == 0
 
 
 def test_requests_behind_a_refused_token_are_dropped() -> None:
-    line = Line()
-    line.handshake()
+    connection = SaslConnection()
+    connection.handshake()
     wrong = request_frame(ApiKey.SASL_AUTHENTICATE, 2, 2, "c", SaslAuthenticateRequest(b"\0ann\0wrong"))
     right = request_frame(ApiKey.SASL_AUTHENTICATE, 2, 3, "c", SaslAuthenticateRequest(PLAIN_TOKEN))
     beat = request_frame(ApiKey.HEARTBEAT, 4, 4, "c", HeartbeatRequest("g", 1, "m"))
-    line.sent.clear()
-    line.feed(bytes(wrong + right + beat))
-    line.timers.advance(DELAY_MS)
-    assert len(line.sent) == 1
-    assert not line.who.callers
+    connection.sent.clear()
+    connection.feed(bytes(wrong + right + beat))
+    connection.timers.advance(DELAY_MS)
+    assert len(connection.sent) == 1
+    assert not connection.heartbeats.callers
 
 
 def test_an_unknown_mechanism_is_answered_after_the_delay() -> None:
-    line = Line()
-    assert line.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("GSSAPI"), 1) is None
-    line.timers.advance(DELAY_MS)
-    answer = line.response(ApiKey.SASL_HANDSHAKE, 1)
+    connection = SaslConnection()
+    assert connection.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("GSSAPI"), 1) is None
+    connection.timers.advance(DELAY_MS)
+    answer = connection.response(ApiKey.SASL_HANDSHAKE, 1)
     assert isinstance(answer, SaslHandshakeResponse)
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
-    assert line.closed is not None
+    assert connection.closed is not None
 
 
 def test_requests_before_authentication_close_the_connection() -> None:
-    line = Line()
-    assert not line.heartbeat()
-    assert line.closed is not None
-    assert line.closed.startswith("Heartbeat before authentication")
-    early = Line()
-    assert early.token() is None
+    connection = SaslConnection()
+    assert not connection.heartbeat()
+    assert connection.closed is not None
+    assert connection.closed.startswith("Heartbeat before authentication")
+    early = SaslConnection()
+    assert early.authenticate() is None
     assert early.closed is not None
 
 
 def test_requests_between_handshake_and_token_close_the_connection() -> None:
-    line = Line()
-    line.handshake()
-    assert not line.heartbeat()
-    line.timers.advance(DELAY_MS)
-    assert line.closed == "authentication failed: Heartbeat during the authentication"
-    assert not line.sent
-    assert not line.who.callers
+    connection = SaslConnection()
+    connection.handshake()
+    assert not connection.heartbeat()
+    connection.timers.advance(DELAY_MS)
+    assert connection.closed == "authentication failed: Heartbeat during the authentication"
+    assert not connection.sent
+    assert not connection.heartbeats.callers
 
 
-def test_versions_are_answered_once_also_to_a_large_request_that_a_thread_decodes() -> None:
-    line = Line(receive_bytes_max=1 << 19)
+def test_a_large_api_versions_request_is_also_answered_only_once() -> None:
+    connection = SaslConnection(receive_bytes_max=1 << 19)
     large = ApiVersionsRequest("n" * 30_000, "v" * 30_000)
-    assert line.ask(ApiKey.API_VERSIONS, large, 3) is not None
-    assert line.ask(ApiKey.API_VERSIONS, large, 3) is None
-    assert line.closed is not None
-    assert "ApiVersions before authentication" in line.closed
+    assert connection.ask(ApiKey.API_VERSIONS, large, 3) is not None
+    assert connection.ask(ApiKey.API_VERSIONS, large, 3) is None
+    assert connection.closed is not None
+    assert "ApiVersions before authentication" in connection.closed
 
 
-def test_versions_are_answered_once() -> None:
-    line = Line()
-    assert line.versions(version=0) == 0
-    assert line.versions() is None
-    assert line.closed is not None
+def test_api_versions_is_answered_only_once_before_authentication() -> None:
+    connection = SaslConnection()
+    assert connection.api_versions(version=0) == 0
+    assert connection.api_versions() is None
+    assert connection.closed is not None
 
 
-def test_versions_are_answered_again_after_an_error() -> None:
-    line = Line()
-    assert line.versions(name="not valid") == ErrorCode.INVALID_REQUEST
+def test_api_versions_may_be_sent_again_after_an_error() -> None:
+    connection = SaslConnection()
+    assert connection.api_versions(name="not valid") == ErrorCode.INVALID_REQUEST
     unknown = bytes(request_frame(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest("a", "1")))
-    line.feed(unknown[:6] + b"\0\x63" + unknown[8:])
-    assert line.sent.pop()[8:10] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-    assert line.versions() == 0
-    line.log_in()
+    connection.feed(unknown[:6] + b"\0\x63" + unknown[8:])
+    assert connection.sent.pop()[8:10] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    assert connection.api_versions() == 0
+    connection.log_in()
 
 
 @pytest.mark.parametrize("api", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-def test_unknown_versions_close_the_connection(api: ApiKey) -> None:
-    line = Line()
-    line.handshake()
-    line.feed(frame(api.to_bytes(2, "big") + b"\0\x09" + bytes(40)))
-    assert line.closed is not None
+def test_unknown_versions_of_sasl_requests_close_the_connection(api: ApiKey) -> None:
+    connection = SaslConnection()
+    connection.handshake()
+    connection.feed(frame(api.to_bytes(2, "big") + b"\0\x09" + bytes(40)))
+    assert connection.closed is not None
 
 
-def test_sasl_requests_after_success_are_errors() -> None:
-    line = Line()
-    line.log_in()
-    again = line.token()
+def test_sasl_requests_after_authentication_are_refused_with_illegal_sasl_state() -> None:
+    connection = SaslConnection()
+    connection.log_in()
+    again = connection.authenticate()
     assert again is not None
     assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert again.error_message == "SaslAuthenticate request received after successful authentication"
-    handshake = line.handshake()
+    handshake = connection.handshake()
     assert (handshake.error_code, handshake.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
-    assert line.heartbeat()
+    assert connection.heartbeat()
 
 
-def test_a_refused_client_is_known_by_mechanism_and_name_but_not_by_password() -> None:
-    line = Line()
-    line.handshake("PLAIN")
-    line.token(b"\0eve\0planted")
-    assert line.session.tried == ("PLAIN", "eve")
-    line = Line()
-    line.handshake("PLAIN")
-    line.token(b"planted")
-    assert line.session.tried == ("PLAIN", ""), "which part would be the password?"
-    line = Line()
-    line.handshake("SCRAM-SHA-256")
+def test_a_failed_login_records_mechanism_and_user_but_no_password() -> None:
+    connection = SaslConnection()
+    connection.handshake("PLAIN")
+    connection.authenticate(b"\0eve\0planted")
+    assert connection.session.tried == ("PLAIN", "eve")
+    connection = SaslConnection()
+    connection.handshake("PLAIN")
+    connection.authenticate(b"planted")
+    assert connection.session.tried == ("PLAIN", ""), "a malformed token may contain the password anywhere"
+    connection = SaslConnection()
+    connection.handshake("SCRAM-SHA-256")
     client = ClientLogin("SCRAM-SHA-256", "eve", "planted").begin("me")
-    first = line.token(client.first())
+    first = connection.authenticate(client.first())
     assert first is not None
-    line.token(client.respond(first.auth_bytes) or b"")
-    assert line.session.tried == ("SCRAM-SHA-256", "eve")
-    line = Line()
-    line.send(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("MADE-UP"), 1)
-    assert line.session.tried == ("", "")
+    connection.authenticate(client.respond(first.auth_bytes) or b"")
+    assert connection.session.tried == ("SCRAM-SHA-256", "eve")
+    connection = SaslConnection()
+    connection.send(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("MADE-UP"), 1)
+    assert connection.session.tried == ("", "")
 
 
-def test_a_large_frame_is_refused_before_it_has_arrived_and_allowed_afterwards() -> None:
-    line = Line()
-    line.feed((RECEIVE_BYTES_MAX + 1).to_bytes(4, "big"))
-    assert line.closed == f"a frame of {RECEIVE_BYTES_MAX + 1} bytes; the limit is {RECEIVE_BYTES_MAX}"
-    late = Line()
+def test_large_frames_are_refused_before_authentication_and_accepted_afterwards() -> None:
+    connection = SaslConnection()
+    connection.feed((RECEIVE_BYTES_MAX + 1).to_bytes(4, "big"))
+    assert connection.closed == f"a frame of {RECEIVE_BYTES_MAX + 1} bytes; the limit is {RECEIVE_BYTES_MAX}"
+    late = SaslConnection()
     late.log_in()
     late.feed((RECEIVE_BYTES_MAX + 1).to_bytes(4, "big"))
     assert late.closed is None
 
 
 def test_a_claimed_size_costs_no_memory_before_authentication() -> None:
-    line = Line()
-    line.session._server = SaslServer({}, 500_000, 0, line.timers.clock, line.timers)
-    line.limit_frames(500_000, 1024, is_stranger=True)
-    line.feed((500_000).to_bytes(4, "big") + b"x")
-    assert STRANGERS_BYTES - line.budget.of_strangers.free <= 1024
+    connection = SaslConnection()
+    connection.session._server = SaslServer({}, 500_000, 0, connection.timers.clock, connection.timers)
+    connection.limit_frames(500_000, 1024, is_stranger=True)
+    connection.feed((500_000).to_bytes(4, "big") + b"x")
+    assert UNAUTHENTICATED_BUDGET_BYTES - connection.budget.of_strangers.free <= 1024
 
 
-def test_strangers_use_up_only_their_own_memory_and_users_go_on() -> None:
+def test_unauthenticated_clients_cannot_use_the_memory_of_authenticated_ones() -> None:
     budget = ConnectionBudget(BUDGET_BYTES, ConnectionLimits(unauthenticated_budget_bytes=3 * RECEIVE_BYTES_MAX))
-    user = Line(budget=budget)
+    user = SaslConnection(budget=budget)
     user.log_in()
     half = (RECEIVE_BYTES_MAX).to_bytes(4, "big") + b"x" * (RECEIVE_BYTES_MAX - 8)
-    crowd = [Line(budget=budget) for _ in range(20)]
+    crowd = [SaslConnection(budget=budget) for _ in range(20)]
     for each in crowd:
         each.feed(half)
     assert [each.closed for each in crowd].count(None) == 2
     assert crowd[-1].closed == "the memory for requests of clients that have not authenticated is used up"
     assert budget.free == BUDGET_BYTES, "the memory of users is untouched"
-    late = Line(budget=budget)
+    late = SaslConnection(budget=budget)
     late.log_in()
     assert late.heartbeat(), "a login that arrives whole needs no memory"
     frame_of_user = bytes(request_frame(ApiKey.HEARTBEAT, 4, 1, "c", HeartbeatRequest("g", 1, "m" * 2000)))
@@ -381,113 +389,113 @@ def test_strangers_use_up_only_their_own_memory_and_users_go_on() -> None:
     assert (budget.free, budget.of_strangers.free) == (BUDGET_BYTES, 3 * RECEIVE_BYTES_MAX)
 
 
-def test_the_memory_of_a_half_frame_moves_to_the_users_with_its_client() -> None:
-    line = Line()
-    line.handshake("OAUTHBEARER")
-    line.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(FIRST), 1)
-    line.feed((100).to_bytes(4, "big") + b"half")
-    assert line.budget.of_strangers.free < STRANGERS_BYTES
-    assert line.budget.free == BUDGET_BYTES
-    line.verdict.complete(AccessToken("ann", 60_000))
-    assert line.budget.of_strangers.free == STRANGERS_BYTES
-    assert line.budget.free < BUDGET_BYTES
-    line.close()
-    assert (line.budget.free, line.budget.of_strangers.free) == (BUDGET_BYTES, STRANGERS_BYTES)
+def test_memory_of_a_half_received_frame_moves_to_the_users_budget_after_login() -> None:
+    connection = SaslConnection()
+    connection.handshake("OAUTHBEARER")
+    connection.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(OAUTH_TOKEN), 1)
+    connection.feed((100).to_bytes(4, "big") + b"half")
+    assert connection.budget.of_strangers.free < UNAUTHENTICATED_BUDGET_BYTES
+    assert connection.budget.free == BUDGET_BYTES
+    connection.verdict.complete(AccessToken("ann", 60_000))
+    assert connection.budget.of_strangers.free == UNAUTHENTICATED_BUDGET_BYTES
+    assert connection.budget.free < BUDGET_BYTES
+    connection.close()
+    assert (connection.budget.free, connection.budget.of_strangers.free) == (BUDGET_BYTES, UNAUTHENTICATED_BUDGET_BYTES)
 
 
-def test_who_authenticates_again_is_no_stranger() -> None:
-    line = Line(LIFETIME_MS)
-    line.log_in()
-    line.handshake()
-    line.feed((100).to_bytes(4, "big") + b"half")
-    assert line.budget.of_strangers.free == STRANGERS_BYTES
+def test_a_reauthenticating_client_uses_the_users_budget() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.log_in()
+    connection.handshake()
+    connection.feed((100).to_bytes(4, "big") + b"half")
+    assert connection.budget.of_strangers.free == UNAUTHENTICATED_BUDGET_BYTES
 
 
-def test_the_time_is_limited_however_slowly_a_client_sends() -> None:
-    line = Line()
+def test_authentication_has_a_time_limit_however_slowly_a_client_sends() -> None:
+    connection = SaslConnection()
     data = bytes(request_frame(ApiKey.SASL_HANDSHAKE, 1, 1, "c", SaslHandshakeRequest("x" * 500)))
     for number in range(AUTHENTICATION_MS_MAX // 1000):
-        assert line.closed is None
-        line.feed(data[number : number + 1])
-        line.timers.advance(1000)
-    assert line.closed == f"it did not authenticate within {AUTHENTICATION_MS_MAX} ms"
+        assert connection.closed is None
+        connection.feed(data[number : number + 1])
+        connection.timers.advance(1000)
+    assert connection.closed == f"it did not authenticate within {AUTHENTICATION_MS_MAX} ms"
 
 
 def test_an_authenticated_client_may_be_idle() -> None:
-    line = Line()
-    line.log_in()
-    line.timers.advance(10 * AUTHENTICATION_MS_MAX)
-    assert line.heartbeat()
+    connection = SaslConnection()
+    connection.log_in()
+    connection.timers.advance(10 * AUTHENTICATION_MS_MAX)
+    assert connection.heartbeat()
 
 
 def test_a_closed_connection_leaves_no_timer() -> None:
-    line = Line()
-    line.close()
-    assert line.timers.pending == 0
+    connection = SaslConnection()
+    connection.close()
+    assert connection.timers.pending == 0
 
 
-def test_a_session_with_a_lifetime_is_renewed_with_a_new_access() -> None:
-    line = Line(LIFETIME_MS)
-    line.handshake()
-    answer = line.token()
+def test_reauthentication_renews_the_session_lifetime_and_the_access() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.handshake()
+    answer = connection.authenticate()
     assert answer is not None
     assert answer.session_lifetime_ms == LIFETIME_MS
-    line.timers.advance(LIFETIME_MS - 1)
-    assert line.heartbeat()
-    assert line.handshake().error_code == 0
-    assert line.token() is not None
-    assert len(line.accesses) == 3
-    line.timers.advance(LIFETIME_MS - 1)
-    assert line.heartbeat()
-    line.timers.advance(1)
-    assert not line.heartbeat()
-    assert line.closed is not None
-    assert "expired" in line.closed
-    assert line.who.callers == ["User:ann"] * 2
+    connection.timers.advance(LIFETIME_MS - 1)
+    assert connection.heartbeat()
+    assert connection.handshake().error_code == 0
+    assert connection.authenticate() is not None
+    assert len(connection.accesses) == 3
+    connection.timers.advance(LIFETIME_MS - 1)
+    assert connection.heartbeat()
+    connection.timers.advance(1)
+    assert not connection.heartbeat()
+    assert connection.closed is not None
+    assert "expired" in connection.closed
+    assert connection.heartbeats.callers == ["User:ann"] * 2
 
 
-def test_an_expired_session_may_still_begin_again() -> None:
-    line = Line(LIFETIME_MS)
-    line.log_in()
-    line.timers.advance(10 * LIFETIME_MS)
-    assert line.closed is None
-    line.log_in()
-    assert line.heartbeat()
+def test_an_expired_session_can_reauthenticate() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.log_in()
+    connection.timers.advance(10 * LIFETIME_MS)
+    assert connection.closed is None
+    connection.log_in()
+    assert connection.heartbeat()
 
 
-def test_other_requests_wait_for_the_end_of_the_renewal() -> None:
-    line = Line(LIFETIME_MS)
-    line.log_in()
-    line.handshake()
-    assert not line.heartbeat()
-    line.timers.advance(DELAY_MS)
-    assert line.closed is not None
+def test_other_requests_during_reauthentication_close_the_connection() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.log_in()
+    connection.handshake()
+    assert not connection.heartbeat()
+    connection.timers.advance(DELAY_MS)
+    assert connection.closed is not None
 
 
-def test_renewal_as_another_user_or_with_another_mechanism_fails() -> None:
-    line = Line(LIFETIME_MS)
-    line.log_in()
-    line.handshake()
-    assert line.token(b"\0bob\0secret") is None
-    line.timers.advance(DELAY_MS)
-    answer = line.response(ApiKey.SASL_AUTHENTICATE, 2)
+def test_reauthentication_as_another_user_or_with_another_mechanism_fails() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.log_in()
+    connection.handshake()
+    assert connection.authenticate(b"\0bob\0secret") is None
+    connection.timers.advance(DELAY_MS)
+    answer = connection.response(ApiKey.SASL_AUTHENTICATE, 2)
     assert isinstance(answer, SaslAuthenticateResponse)
     assert answer.error_message == "Cannot change principals during re-authentication from User.ann: User.bob"
-    other = Line(LIFETIME_MS)
+    other = SaslConnection(LIFETIME_MS)
     other.log_in()
     assert other.handshake("SCRAM-SHA-256").error_code == 0
-    assert other.token(b"n,,n=ann,r=x") is None
+    assert other.authenticate(b"n,,n=ann,r=x") is None
     other.timers.advance(DELAY_MS)
     assert not other.sent
     assert other.closed is not None
 
 
-def test_the_renewal_has_a_limit_of_time_too() -> None:
-    line = Line(LIFETIME_MS)
-    line.log_in()
-    line.handshake()
-    line.timers.advance(AUTHENTICATION_MS_MAX)
-    assert line.closed is not None
+def test_reauthentication_has_a_time_limit() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.log_in()
+    connection.handshake()
+    connection.timers.advance(AUTHENTICATION_MS_MAX)
+    assert connection.closed is not None
 
 
 KEYS = st.sampled_from([ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS, ApiKey.HEARTBEAT])
@@ -500,92 +508,92 @@ FRAMES = st.one_of(
 
 
 @given(st.lists(FRAMES, max_size=6))
-def test_no_sequence_of_frames_gets_a_request_served(frames: list[bytes]) -> None:
-    line = Line()
+def test_no_sequence_of_frames_bypasses_authentication(frames: list[bytes]) -> None:
+    connection = SaslConnection()
     for each in frames:
-        line.feed(frame(each))
-    line.timers.advance(AUTHENTICATION_MS_MAX)
-    assert not line.who.callers
-    assert line.closed is not None
-    assert (line.budget.free, line.budget.of_strangers.free) == (BUDGET_BYTES, STRANGERS_BYTES)
+        connection.feed(frame(each))
+    connection.timers.advance(AUTHENTICATION_MS_MAX)
+    assert not connection.heartbeats.callers
+    assert connection.closed is not None
+    assert (connection.budget.free, connection.budget.of_strangers.free) == (BUDGET_BYTES, UNAUTHENTICATED_BUDGET_BYTES)
 
 
-# --- tokens that are verified elsewhere -------------------------------------------------------------------------
+# --- OAuth tokens, verified asynchronously -----------------------------------------------------------------------
 
-FIRST = client_first("t", {})
+OAUTH_TOKEN = client_first("t", {})
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_token_is_answered_when_it_is_verified(version: int) -> None:
-    line = Line()
-    line.handshake("OAUTHBEARER", version)
+def test_an_oauth_token_is_answered_after_it_is_verified(version: int) -> None:
+    connection = SaslConnection()
+    connection.handshake("OAUTHBEARER", version)
     if version:
-        assert line.token(FIRST) is None
+        assert connection.authenticate(OAUTH_TOKEN) is None
     else:
-        line.feed(len(FIRST).to_bytes(4, "big") + FIRST)
-    assert not line.sent
-    line.verdict.complete(AccessToken("ann", 5000))
-    line._collect()
-    assert len(line.sent) == 1
+        connection.feed(len(OAUTH_TOKEN).to_bytes(4, "big") + OAUTH_TOKEN)
+    assert not connection.sent
+    connection.verdict.complete(AccessToken("ann", 5000))
+    connection._collect()
+    assert len(connection.sent) == 1
     if version:
-        response = line.response(ApiKey.SASL_AUTHENTICATE, 2)
+        response = connection.response(ApiKey.SASL_AUTHENTICATE, 2)
         assert isinstance(response, SaslAuthenticateResponse)
         assert (response.error_code, response.session_lifetime_ms) == (0, 5000)
     else:
-        assert line.sent.pop() == bytes(4)
-    assert line.heartbeat()
-    assert line.who.callers == ["User:ann"]
-    line.timers.advance(5000)
-    assert not line.heartbeat()
-    assert line.closed is not None
-    assert "its session has expired" in line.closed
+        assert connection.sent.pop() == bytes(4)
+    assert connection.heartbeat()
+    assert connection.heartbeats.callers == ["User:ann"]
+    connection.timers.advance(5000)
+    assert not connection.heartbeat()
+    assert connection.closed is not None
+    assert "its session has expired" in connection.closed
 
 
-def test_a_refused_token_is_acknowledged_and_then_refused_after_the_delay() -> None:
-    line = Line()
-    line.handshake("OAUTHBEARER")
-    line.verdict.complete(TokenRefused("it has expired"))
-    answer = line.token(FIRST)
+def test_a_refused_oauth_token_is_answered_with_its_status_and_then_refused() -> None:
+    connection = SaslConnection()
+    connection.handshake("OAUTHBEARER")
+    connection.verdict.complete(TokenRefused("it has expired"))
+    answer = connection.authenticate(OAUTH_TOKEN)
     assert answer is not None
     assert (answer.error_code, bytes(answer.auth_bytes)) == (0, b'{"status":"invalid_token"}')
-    assert line.session.failure == "authentication failed: it has expired"
-    assert line.token(b"\x01") is None
-    line.timers.advance(DELAY_MS)
-    response = line.response(ApiKey.SASL_AUTHENTICATE, 2)
+    assert connection.session.failure == "authentication failed: it has expired"
+    assert connection.authenticate(b"\x01") is None
+    connection.timers.advance(DELAY_MS)
+    response = connection.response(ApiKey.SASL_AUTHENTICATE, 2)
     assert isinstance(response, SaslAuthenticateResponse)
     assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert response.error_message == '{"status":"invalid_token"}'
-    assert line.closed == "authentication failed: it has expired"
+    assert connection.closed == "authentication failed: it has expired"
 
 
-def test_a_client_that_ignores_the_refusal_is_refused_with_the_reason() -> None:
-    line = Line()
-    line.handshake("OAUTHBEARER")
-    line.verdict.complete(TokenRefused("it has expired"))
-    line.token(FIRST)
-    assert not line.heartbeat()
-    line.timers.advance(DELAY_MS)
-    assert line.closed == "authentication failed: it has expired"
+def test_a_request_after_a_refused_oauth_token_closes_the_connection() -> None:
+    connection = SaslConnection()
+    connection.handshake("OAUTHBEARER")
+    connection.verdict.complete(TokenRefused("it has expired"))
+    connection.authenticate(OAUTH_TOKEN)
+    assert not connection.heartbeat()
+    connection.timers.advance(DELAY_MS)
+    assert connection.closed == "authentication failed: it has expired"
 
 
 @pytest.mark.parametrize("verdict", [AccessToken("ann", 5000), TokenRefused("no")])
-def test_a_connection_that_ends_before_its_token_is_verified(verdict: Verdict) -> None:
-    line = Line()
-    line.handshake("OAUTHBEARER")
-    line.token(FIRST)
-    line.timers.advance(AUTHENTICATION_MS_MAX)
-    assert line.closed == f"it did not authenticate within {AUTHENTICATION_MS_MAX} ms"
-    line.verdict.complete(verdict)
-    assert not line.sent
-    assert not line.accesses[1:]
-    assert line.session.failure in ("", "authentication failed: no")
+def test_an_oauth_verdict_after_the_authentication_timeout_is_ignored(verdict: Verdict) -> None:
+    connection = SaslConnection()
+    connection.handshake("OAUTHBEARER")
+    connection.authenticate(OAUTH_TOKEN)
+    connection.timers.advance(AUTHENTICATION_MS_MAX)
+    assert connection.closed == f"it did not authenticate within {AUTHENTICATION_MS_MAX} ms"
+    connection.verdict.complete(verdict)
+    assert not connection.sent
+    assert not connection.accesses[1:]
+    assert connection.session.failure in ("", "authentication failed: no")
 
 
-def test_a_request_while_its_token_is_verified_ends_the_connection() -> None:
-    line = Line()
-    line.handshake("OAUTHBEARER")
-    line.token(FIRST)
-    assert not line.heartbeat()
-    assert line.closed == "a request before the answer to its token"
-    line.verdict.complete(AccessToken("ann", 5000))
-    assert line.who.callers == []
+def test_a_request_while_an_oauth_token_is_verified_closes_the_connection() -> None:
+    connection = SaslConnection()
+    connection.handshake("OAUTHBEARER")
+    connection.authenticate(OAUTH_TOKEN)
+    assert not connection.heartbeat()
+    assert connection.closed == "a request before the answer to its token"
+    connection.verdict.complete(AccessToken("ann", 5000))
+    assert connection.heartbeats.callers == []

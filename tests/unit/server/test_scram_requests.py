@@ -45,7 +45,7 @@ def shown(response: Any) -> dict[str, Any]:
     }
 
 
-def test_users_are_described(node: RestrictedNode) -> None:
+def test_scram_credentials_are_described(node: RestrictedNode) -> None:
     everyone = {"ann": [(1, 4096)], "bob": [(1, 4096), (2, 4096)]}
     assert shown(describe(node, "root")) == everyone
     assert shown(describe(node, "root", "ann")) == {"ann": [(1, 4096)]}
@@ -59,7 +59,7 @@ def test_users_are_described(node: RestrictedNode) -> None:
     assert codes == [ErrorCode.DUPLICATE_RESOURCE, ErrorCode.RESOURCE_NOT_FOUND, 0]
 
 
-def test_permissions(node: RestrictedNode) -> None:
+def test_scram_requests_need_describe_and_alter_on_the_cluster(node: RestrictedNode) -> None:
     denied = describe(node, "ann")
     assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not denied.results

@@ -1,4 +1,4 @@
-"""ListOffsets by time opens batches in a thread, one after the other."""
+"""ListOffsets by timestamp opens batches in a thread, one after the other."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def ask(node: InMemoryNode, threads: HeldThreads, timestamp: int) -> LongReply:
     return reply
 
 
-def run_works(node: InMemoryNode, threads: HeldThreads) -> int:
+def run_thread_work(node: InMemoryNode, threads: HeldThreads) -> int:
     count = 0
-    while (done := threads.next_done()) is not None:
-        assert threads.next_done() is None, "one at a time"
+    while (done := threads.run_next()) is not None:
+        assert threads.run_next() is None, "only one batch is opened at a time"
         count += 1
         done.complete(None)
         node.timers.run_soon()
@@ -44,11 +44,11 @@ def run_works(node: InMemoryNode, threads: HeldThreads) -> int:
 
 
 @pytest.mark.parametrize("timestamp", [0, -3], ids=["time", "max timestamp"])
-def test_batches_are_opened_in_a_thread(node: InMemoryNode, timestamp: int) -> None:
+def test_list_offsets_by_time_opens_batches_in_a_thread(node: InMemoryNode, timestamp: int) -> None:
     threads = HeldThreads()
     reply: Any = ask(node, threads, timestamp)
     assert not reply.handled.done
-    assert run_works(node, threads) == 3
+    assert run_thread_work(node, threads) == 3
     now_ms = node.clock.now_ms()
     results = reply.value().topics[0].partitions
     assert [(each.error_code, each.timestamp, each.offset) for each in results] == [(0, now_ms, 0)] * 3
@@ -58,6 +58,6 @@ def test_a_partition_that_is_closed_meanwhile_is_not_read(node: InMemoryNode) ->
     threads = HeldThreads()
     reply: Any = ask(node, threads, 0)
     node.partition("a", 0).is_closed = True
-    run_works(node, threads)
+    run_thread_work(node, threads)
     codes = [each.error_code for each in reply.value().topics[0].partitions]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]

@@ -1,4 +1,4 @@
-"""Produce: batches whose records take long to read are opened in a thread; order, errors and changes meanwhile."""
+"""Produce: a slow batch (many records to read) is opened in a thread; order, errors and changes in the meantime."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ TWO_HOURS_MS = 7_200_000
 
 
 class SlowNode:
+    """A node that opens slow batches in threads whose work the test runs."""
+
     def __init__(self) -> None:
         self.node = InMemoryNode().start()
         self.node.create_topic("compacted", 2, cleanup_policy="compact")
@@ -41,12 +43,12 @@ class SlowNode:
         return self.node.produce.answer(request, Caller("PLAINTEXT", "test:1", "test", version))
 
     def open_next(self) -> None:
-        done = self.threads.next_done()
+        done = self.threads.run_next()
         assert done is not None
         done.complete(None)
         self.node.timers.run_soon()
 
-    def ends(self) -> list[int]:
+    def end_offsets(self) -> list[int]:
         return [
             self.node.partition(*each).log.end_offset for each in (("compacted", 0), ("compacted", 1), ("plain", 0))
         ]
@@ -65,16 +67,16 @@ def results(answer: Any) -> list[tuple[int, int]]:
 def test_a_slow_batch_is_appended_when_a_thread_has_opened_it(slow: SlowNode) -> None:
     few = slow.batch(1)
     reply = slow.produce(("compacted", 0, slow.batch()), ("plain", 0, slow.batch()), ("compacted", 1, few))
-    assert slow.ends() == [0, 1, MANY], "batches that need no thread are appended at once"
+    assert slow.end_offsets() == [0, 1, MANY], "batches that need no thread are appended at once"
     assert isinstance(reply, LongReply)
     assert not reply.handled.done, "later requests of the connection wait"
     slow.open_next()
     assert reply.handled.done
-    assert slow.ends() == [MANY, 1, MANY]
+    assert slow.end_offsets() == [MANY, 1, MANY]
     assert results(reply) == [(0, 0), (0, 0), (0, 0)]
 
 
-def test_the_buffer_of_the_connection_may_be_used_again_meanwhile(slow: SlowNode) -> None:
+def test_the_buffer_of_the_connection_may_be_reused_while_a_batch_is_opened(slow: SlowNode) -> None:
     shared = slow.batch()
     reply = slow.produce(("compacted", 0, shared))
     shared[:] = bytes(len(shared))
@@ -82,12 +84,12 @@ def test_the_buffer_of_the_connection_may_be_used_again_meanwhile(slow: SlowNode
     assert results(reply) == [(0, 0)]
 
 
-def test_errors_of_a_slow_batch_are_those_of_its_partition(slow: SlowNode) -> None:
+def test_errors_of_slow_batches_are_reported_by_partition(slow: SlowNode) -> None:
     reply = slow.produce(("compacted", 0, slow.batch(key=None)), ("plain", 0, slow.batch(late_ms=TWO_HOURS_MS)))
     slow.open_next()
     slow.open_next()
     assert [code for code, _ in results(reply)] == [ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP]
-    assert slow.ends() == [0, 0, 0]
+    assert slow.end_offsets() == [0, 0, 0]
 
 
 def test_with_acks_0_an_error_closes_the_connection(slow: SlowNode) -> None:
@@ -96,15 +98,15 @@ def test_with_acks_0_an_error_closes_the_connection(slow: SlowNode) -> None:
     assert isinstance(reply.value(), MalformedData)
 
 
-def test_a_repetition_is_recognized(slow: SlowNode) -> None:
+def test_a_repeated_slow_batch_is_appended_once(slow: SlowNode) -> None:
     for _ in range(2):
         reply = slow.produce(("compacted", 0, slow.batch(producer_id=7, producer_epoch=0, base_sequence=0)))
         slow.open_next()
         assert results(reply) == [(0, 0)]
-    assert slow.ends()[0] == MANY
+    assert slow.end_offsets()[0] == MANY
 
 
-def test_a_config_that_changes_meanwhile_holds(slow: SlowNode) -> None:
+def test_a_config_changed_while_a_batch_is_opened_is_applied(slow: SlowNode) -> None:
     reply = slow.produce(("compacted", 0, slow.batch()))
     log = slow.node.partition("compacted", 0).log
     log.update_config(replace(log.config, compression_type="gzip"))
@@ -112,17 +114,17 @@ def test_a_config_that_changes_meanwhile_holds(slow: SlowNode) -> None:
     assert results(reply) == [(0, 0)]
     piece = log.read(0, 1 << 20, MANY)
     assert piece is not None
-    assert piece.length < 5_000, "it is stored in the new codec"
+    assert piece.length < 5_000, "the batch is stored with the new codec"
 
 
-def test_a_topic_that_is_deleted_meanwhile(slow: SlowNode) -> None:
+def test_a_topic_deleted_while_a_batch_is_opened_is_reported_as_unknown(slow: SlowNode) -> None:
     reply = slow.produce(("compacted", 0, slow.batch()))
     slow.node.delete_topic("compacted")
     slow.open_next()
     assert results(reply) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-def test_a_topic_that_is_made_again_meanwhile_checks_the_batch_itself(slow: SlowNode) -> None:
+def test_a_topic_recreated_while_a_batch_is_opened_validates_it_again(slow: SlowNode) -> None:
     slow.node.create_topic("gzip", compression_type="gzip")
     reply = slow.produce(("gzip", 0, slow.batch(20_000, key=None)))
     slow.node.delete_topic("gzip")
@@ -131,7 +133,7 @@ def test_a_topic_that_is_made_again_meanwhile_checks_the_batch_itself(slow: Slow
     assert [code for code, _ in results(reply)] == [ErrorCode.INVALID_RECORD]
 
 
-def test_what_needs_no_records_is_checked_first(slow: SlowNode) -> None:
+def test_leadership_and_permission_are_checked_before_records_are_opened(slow: SlowNode) -> None:
     partition = slow.node.partition("compacted", 0)
     partition.is_leader = False
     assert results(slow.produce(("compacted", 0, slow.batch()))) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
@@ -140,14 +142,14 @@ def test_what_needs_no_records_is_checked_first(slow: SlowNode) -> None:
     assert results(reply) == [(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)]
 
 
-def test_a_topic_may_ask_for_zstd_that_an_old_client_does_not_know(slow: SlowNode) -> None:
+def test_an_old_client_may_produce_to_a_zstd_topic(slow: SlowNode) -> None:
     slow.node.create_topic("zstd", compression_type="zstd")
     reply = slow.produce(("zstd", 0, slow.batch(20_000)), version=6)
     slow.open_next()
     assert results(reply) == [(0, 0)]
 
 
-def test_the_bytes_that_were_sent_are_counted(slow: SlowNode) -> None:
+def test_bytes_in_counts_the_bytes_that_were_sent(slow: SlowNode) -> None:
     slow.node.create_topic("gzip", compression_type="gzip")
     batch = slow.batch(20_000)
     for _ in range(2):
@@ -191,7 +193,7 @@ def test_many_partitions_with_slow_batches_are_appended_in_order(slow: SlowNode)
         while slow.node.timers.run_one_soon():
             pass
         ends = [slow.node.partition("wide", index).log.end_offset for index in range(300)]
-        assert ends.index(0) == 100 * number, "up to the slow one"
+        assert ends.index(0) == 100 * number, "partitions after a slow batch wait"
         assert set(ends[100 * number :]) == {0}
         slow.open_next()
     slow.node.timers.run_soon()

@@ -106,7 +106,7 @@ def test_a_client_that_does_not_read_is_not_read_from(make_pair: MakeConnectionP
                 for _ in range(5):
                     await asyncio.sleep(0)
                 asked.append(this.requests)
-            assert asked[-1] == asked[count // 2] < count // 2, "some wait for it, not all that it can send"
+            assert asked[-1] == asked[count // 2] < count // 2, "the connection stops reading requests"
             assert len(await this.receive(size * count)) == size * count
             assert this.requests == count
 
@@ -227,13 +227,13 @@ def test_only_records_that_were_looked_up_in_the_page_cache_are_sent(
                 assert await this.receive(len(wanted)) == wanted
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
-    assert sent <= looked_up
+    assert {*range(300_000), *range(350_000, 650_000)} <= sent <= looked_up
 
 
 def test_records_of_thousands_of_partitions_are_sent_in_turns(
     make_pair: MakeConnectionPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them takes two system calls: all in one turn held everybody else up for 200 ms."""
+    """Each of them takes two system calls: all in one turn blocked the event loop for 200 ms."""
 
     async def talk() -> None:
         partitions, size = 4_000, 100
@@ -276,7 +276,7 @@ def test_an_invalid_length_closes_the_connection_with_a_reason(make_pair: MakeCo
     async def talk() -> None:
         with make_pair() as this:
             await this.send(b"\x7f\xff\xff\xff")
-            assert "2147483647" in await this.ended()
+            assert "2147483647" in await this.wait_for_close()
 
     run(talk())
 
@@ -325,7 +325,7 @@ def test_a_reply_that_could_not_be_encoded_closes_the_connection_after_the_earli
             promises[2].complete(Outgoing(b"third"))
             promises[1].complete(Outgoing())
             assert await this.receive(5) == b"first"
-            assert "could not be written" in await this.ended()
+            assert "could not be written" in await this.wait_for_close()
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
@@ -346,7 +346,7 @@ def test_replies_that_are_ready_are_sent_before_a_refusal_behind_them_closes_the
             promises[1].complete(Refusal("unreadable"))
             promises[0].complete(Outgoing(b"first"))
             assert await this.receive(5) == b"first"
-            assert await this.ended() == "unreadable"
+            assert await this.wait_for_close() == "unreadable"
 
     run(asyncio.wait_for(talk(), PATIENCE_S))
 
@@ -429,7 +429,7 @@ def test_clients_that_do_not_read_use_bounded_memory_together(make_pair: MakeCon
     run(talk())
 
 
-def test_a_slow_reader_gives_its_memory_back_when_it_has_read(make_pair: MakeConnectionPair) -> None:
+def test_memory_of_a_slow_reader_is_freed_after_it_has_read(make_pair: MakeConnectionPair) -> None:
     async def talk() -> None:
         def large(view: memoryview) -> Reply:
             return Outgoing(bytes(8 << 20))

@@ -52,7 +52,7 @@ def test_idle_connections_are_closed_with_a_reason_only_if_something_is_incomple
     }
 
 
-def test_a_byte_a_second_is_too_slow() -> None:
+def test_a_request_that_arrives_at_a_byte_per_second_is_closed() -> None:
     sweeper, slow = Sweeper(LIMITS, IDLE_S), Connection(received=1)
     assert closed_by(sweeper, 0.0, slow) == []
     for second in range(5, int(REQUEST_GRACE_S), 5):
@@ -62,14 +62,14 @@ def test_a_byte_a_second_is_too_slow() -> None:
     assert closed_by(sweeper, REQUEST_GRACE_S, slow) == [CLOSED_SLOW_REQUEST]
 
 
-def test_a_large_request_on_a_slow_line_may_take_long() -> None:
-    sweeper, slow_line = Sweeper(LIMITS, IDLE_S), Connection(received=0)
+def test_a_large_request_on_a_slow_network_may_take_long() -> None:
+    sweeper, slow = Sweeper(LIMITS, IDLE_S), Connection(received=0)
     for turn in range(100):
-        slow_line.received = int(turn * 10 * LIMITS.request_bytes_per_s_min)
-        assert closed_by(sweeper, turn * 10.0, slow_line) == []
+        slow.received = int(turn * 10 * LIMITS.request_bytes_per_s_min)
+        assert closed_by(sweeper, turn * 10.0, slow) == []
 
 
-def test_it_may_not_stop_after_a_fast_start() -> None:
+def test_a_request_that_stalls_after_a_fast_start_is_closed() -> None:
     sweeper, stalled = Sweeper(LIMITS, IDLE_S), Connection(received=0)
     assert closed_by(sweeper, 0.0, stalled) == []
     stalled.received = 50 << 20
@@ -84,26 +84,26 @@ def test_many_small_requests_are_not_one_slow_request() -> None:
         assert closed_by(sweeper, turn * 10.0, busy) == []
 
 
-def test_time_in_which_a_request_is_not_read_does_not_count() -> None:
+def test_time_while_reading_is_paused_does_not_count() -> None:
     sweeper, muted = Sweeper(LIMITS, IDLE_S), Connection(received=1)
     assert closed_by(sweeper, 0.0, muted) == []
     muted.reading_since = None
     for turn in range(1, 10):
         assert closed_by(sweeper, turn * 10.0, muted) == []
     muted.reading_since = 95.0
-    assert closed_by(sweeper, 100.0, muted) == [], "measured anew"
+    assert closed_by(sweeper, 100.0, muted) == [], "the measurement starts again"
     assert closed_by(sweeper, 100.0 + REQUEST_GRACE_S - 1, muted) == []
     assert closed_by(sweeper, 100.0 + REQUEST_GRACE_S, muted) == [CLOSED_SLOW_REQUEST]
 
 
-def test_a_short_pause_between_two_sweeps_is_noticed() -> None:
+def test_a_pause_between_two_sweeps_restarts_the_measurement() -> None:
     sweeper, muted = Sweeper(LIMITS, IDLE_S), Connection(received=1)
     assert closed_by(sweeper, 0.0, muted) == []
     muted.reading_since = REQUEST_GRACE_S - 1
     assert closed_by(sweeper, REQUEST_GRACE_S, muted) == []
 
 
-def test_without_a_limit_idle_connections_stay_and_slow_readers_are_closed() -> None:
+def test_without_an_idle_limit_idle_connections_stay_and_slow_readers_are_closed() -> None:
     sweeper = Sweeper(LIMITS, inf)
     assert sweeper.to_close([Connection()], 1e9, 0) == []
     slow = Connection(blocked_since=0.0)
@@ -124,10 +124,10 @@ def test_a_reader_has_the_idle_time_before_its_rate_counts() -> None:
     fast = Connection(blocked_since=0.0, sent_since=LIMITS.response_bytes_per_s_min * int(IDLE_S))
     assert closed_by(sweeper, IDLE_S - 1, slow, fast) == [], "a consumer may be busy for minutes"
     assert closed_by(sweeper, IDLE_S, slow, fast) == [CLOSED_SLOW_READER]
-    assert (fast.blocked_since, fast.sent_since) == (IDLE_S, 0), "measured anew"
+    assert (fast.blocked_since, fast.sent_since) == (IDLE_S, 0), "the measurement starts again"
 
 
-def test_the_least_active_make_place() -> None:
+def test_the_least_active_connections_are_evicted() -> None:
     connections = [Connection(last_active=float(number)) for number in (5, 3, 9, 1)]
     closing = Sweeper(LIMITS, IDLE_S).to_close(connections, 10.0, 2)
     assert [(each.connection.last_active, each.closed_by) for each in closing] == [
@@ -136,7 +136,7 @@ def test_the_least_active_make_place() -> None:
     ]
 
 
-def test_a_connection_that_is_closed_anyway_makes_place_too() -> None:
+def test_a_closed_idle_connection_counts_towards_the_excess() -> None:
     old, new = Connection(), Connection(last_active=IDLE_S)
     closing = Sweeper(LIMITS, IDLE_S).to_close([old, new], IDLE_S + 1, 1)
     assert [each.connection for each in closing] == [old]

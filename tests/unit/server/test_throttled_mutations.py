@@ -1,4 +1,4 @@
-"""controller_mutation_rate on a node: what counts, what the client gets, and that its connection pauses."""
+"""The quota controller_mutation_rate on a node: what counts, errors and throttle times, and the paused connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OK, EXCEEDED = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 @pytest.fixture
 def node() -> RestrictedNode:
-    """A node where root may create one partition per second, eleven at once."""
+    """A node on which root may create one partition per second, and up to eleven at once."""
     started = RestrictedNode()
     started.start()
     limit = RequestEntryData([RequestEntityData("user", "root")], [OpData("controller_mutation_rate", 1.0)])
@@ -46,40 +46,42 @@ def create(node: RestrictedNode, version: int, **partitions: int) -> Any:
     return as_root(node, ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics), version)
 
 
-def test_topics_above_the_quota_are_refused_each_alone(node: RestrictedNode) -> None:
+def test_only_the_topics_above_the_quota_are_refused(node: RestrictedNode) -> None:
     response = create(node, 7, first=13, second=1)
     assert [(each.name, each.error_code) for each in response.topics] == [("first", OK), ("second", EXCEEDED)]
     assert response.throttle_time_ms == 2000
     assert node.assembly.current.image.topics.get("second") is None
 
 
-def test_an_old_version_is_served_and_told_to_pause(node: RestrictedNode) -> None:
+def test_an_old_version_is_served_with_a_throttle_time(node: RestrictedNode) -> None:
     assert create(node, 5, first=13).throttle_time_ms == 2000
     response = create(node, 5, second=1)
     assert response.topics[0].error_code == OK
     assert response.throttle_time_ms == 3000
 
 
-def test_deletions_and_new_partitions_count_too(node: RestrictedNode) -> None:
+def test_deletions_and_new_partitions_count_against_the_quota(node: RestrictedNode) -> None:
     create(node, 7, first=4)
     grow = CreatePartitionsRequest([CreatePartitionsTopic("first", 9, None)])
     assert as_root(node, ApiKey.CREATE_PARTITIONS, grow, 3).results[0].error_code == OK
     delete = DeleteTopicsRequest(topic_names=["first"])
     response = as_root(node, ApiKey.DELETE_TOPICS, delete, 5)
-    assert response.responses[0].error_code == OK, "nine of the eleven tokens were used: the last deletion may overdraw"
+    assert response.responses[0].error_code == OK, (
+        "nine of the eleven tokens were used, and one request may exceed the rest"
+    )
     again = create(node, 7, other=1)
     assert again.topics[0].error_code == EXCEEDED
     assert again.throttle_time_ms == (4 + 5 + 9 - 11) * 1000
 
 
-def test_topics_that_are_created_automatically_count(node: RestrictedNode) -> None:
+def test_auto_created_topics_count_against_the_quota(node: RestrictedNode) -> None:
     create(node, 7, first=20)
     wanted = MetadataRequest([MetadataRequestTopic(name="wanted")], allow_auto_topic_creation=True)
     response = as_root(node, ApiKey.METADATA, wanted, 12)
     assert response.topics[0].error_code == EXCEEDED
 
 
-def test_the_connection_pauses_as_long_as_the_response_says() -> None:
+def test_the_connection_is_paused_for_the_throttle_time_of_the_response() -> None:
     class Creating:
         api = ApiKey.CREATE_TOPICS
         versions = (2, 7)

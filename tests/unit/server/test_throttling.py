@@ -1,4 +1,4 @@
-"""Quotas in requests: what is counted, what the response says, and for how long the connection is muted."""
+"""Client quotas: what counts, the throttle time in the response, and the pause of the connection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from in_memory_node import InMemoryNode, batch
+from restricted_node import NoPermissions
 
 from moldau.base.promise import Promise
-from moldau.security.acls.access import Access, Needs, Unrestricted
+from moldau.security.acls.access import Access, Unrestricted
 from moldau.security.principals import Principal
 from moldau.server import late_replies, routes
 from moldau.server.handlers import replies
@@ -85,7 +86,7 @@ def node() -> QuotaNode:
     return node
 
 
-def test_without_quotas_nothing_is_measured(node: QuotaNode) -> None:
+def test_without_quotas_requests_are_not_throttled(node: QuotaNode) -> None:
     broker = node.assembly.broker_side
     assert broker is not None
     assert not broker.throttling.is_active
@@ -130,7 +131,7 @@ def test_a_consumer_above_its_quota_is_paused(node: QuotaNode) -> None:
     assert follower.pause_ms == 0, "followers have a throttle of their own"
 
 
-def test_the_time_of_requests_counts(node: QuotaNode) -> None:
+def test_the_time_of_requests_counts_against_request_percentage(node: QuotaNode) -> None:
     node.limit("ann", request_percentage=1)
     broker = node.assembly.broker_side
     assert broker is not None
@@ -145,30 +146,34 @@ def long_metadata() -> MetadataRequest:
     return MetadataRequest([MetadataRequestTopic(name=f"{number:x}") for number in range(2_000)], False)
 
 
-def steps_of(seconds: float) -> Callable[[], float]:
-    """A clock that goes on by so many seconds at each look."""
+def clock_with_steps(seconds: float) -> Callable[[], float]:
+    """Return a clock that advances by this many seconds each time it is read."""
     moments = count(0.0, seconds)
     return lambda: next(moments)
 
 
-def test_the_time_of_all_turns_counts(node: QuotaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_all_turns_counts_against_request_percentage(
+    node: QuotaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.limit("ann", request_percentage=100)
-    monkeypatch.setattr(replies, "perf_counter", steps_of(5.0))
+    monkeypatch.setattr(replies, "perf_counter", clock_with_steps(5.0))
     reply = node.send(ApiKey.METADATA, long_metadata(), 9)
     assert reply is not None
     assert reply.pause_ms == parsed(ApiKey.METADATA, 9, reply).throttle_time_ms == 1000
 
 
-def test_the_time_of_decoding_in_a_thread_counts(node: QuotaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_decoding_in_a_thread_counts_against_request_percentage(
+    node: QuotaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.limit("ann", request_percentage=100)
-    monkeypatch.setattr(late_replies, "thread_time", steps_of(20.0))
+    monkeypatch.setattr(late_replies, "thread_time", clock_with_steps(20.0))
     monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", 10)
     reply = node.send(ApiKey.METADATA, MetadataRequest([]), 9)
     assert reply is not None
     assert reply.pause_ms == 1000
 
 
-def test_a_long_request_without_acks_is_counted(node: QuotaNode) -> None:
+def test_a_long_produce_without_acks_is_throttled(node: QuotaNode) -> None:
     node.limit("ann", producer_byte_rate=1000)
     request = produce(20_000, acks=0)
     request.topic_data = [*request.topic_data, *[TopicProduceData(name="")] * 2_000]
@@ -182,7 +187,7 @@ def test_a_long_reply_that_cannot_be_encoded_closes_the_connection_of_a_throttle
     node: QuotaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.limit("ann", request_percentage=100)
-    monkeypatch.setattr(replies, "perf_counter", steps_of(5.0))
+    monkeypatch.setattr(replies, "perf_counter", clock_with_steps(5.0))
     broker = node.assembly.broker_side
     assert broker is not None
     route = broker.router.find_route(ApiKey.METADATA, 9)
@@ -194,16 +199,7 @@ def test_a_long_reply_that_cannot_be_encoded_closes_the_connection_of_a_throttle
     route.frame = fail
     reply = node.send(ApiKey.METADATA, long_metadata(), 9)
     assert reply is not None
-    assert (len(reply), reply.pause_ms) == (0, 0), "a pause would keep it open"
-
-
-class NoRights(Unrestricted):
-    is_unrestricted = False  # type: ignore[misc, assignment]
-
-    def allows(self, needs: Needs, name: str = "") -> bool:
-        return False
-
-    allows_quietly = allows
+    assert (len(reply), reply.pause_ms) == (0, 0), "a pause would keep the connection open"
 
 
 @pytest.mark.parametrize(
@@ -211,19 +207,21 @@ class NoRights(Unrestricted):
     [(ApiKey.FETCH, 15, fetch(replica_id=2)), (ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest([]))],
     ids=["Fetch", "WriteTxnMarkers"],
 )
-def test_only_nodes_are_exempt(node: QuotaNode, api: ApiKey, version: int, request_: Message) -> None:
+def test_only_nodes_are_exempt_from_request_quotas(
+    node: QuotaNode, api: ApiKey, version: int, request_: Message
+) -> None:
     node.limit("ann", request_percentage=1)
     broker = node.assembly.broker_side
     assert broker is not None
-    broker.throttling.now_s = steps_of(5.0)
+    broker.throttling.now_s = clock_with_steps(5.0)
     allowed = node.send(api, request_, version)
-    denied = node.send(api, request_, version, access=NoRights(Principal("User", "ann")))
+    denied = node.send(api, request_, version, access=NoPermissions(Principal("User", "ann")))
     assert allowed is not None
     assert denied is not None
     assert (allowed.pause_ms, denied.pause_ms) == (0, 1000)
 
 
-def test_a_removed_quota_pauses_nobody(node: QuotaNode) -> None:
+def test_a_removed_quota_no_longer_throttles(node: QuotaNode) -> None:
     node.limit("ann", producer_byte_rate=1000)
     request = AlterClientQuotasRequest(
         [RequestEntryData([RequestEntityData("user", "ann")], [OpData(PRODUCE, remove=True)])]
@@ -271,7 +269,9 @@ def test_quotas_are_described(
         ([ComponentData("ip", 2, None), ComponentData("user", 2, None)], 42, "Invalid entity filter component comb"),
     ],
 )
-def test_a_wrong_filter_is_refused(node: QuotaNode, components: list[ComponentData], code: int, message: str) -> None:
+def test_an_invalid_quota_filter_is_refused(
+    node: QuotaNode, components: list[ComponentData], code: int, message: str
+) -> None:
     reply = node.send(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest(components), 1)
     response = parsed(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, reply)
     assert (response.error_code, response.entries) == (code, None)

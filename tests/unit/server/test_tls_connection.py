@@ -1,4 +1,4 @@
-"""TLS connections: handshakes of good and bad clients, and what OpenSSL demands of senders and readers."""
+"""TLS connections and listeners: handshakes of good and bad clients, and partial sends and receives of OpenSSL."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ from moldau.wire.codec import Outgoing
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+ALERT, KEY_UPDATE = b"\x15", 24
+"""TLS: the content type of an alert, and the type of a handshake message."""
 ASK = bytes(request_frame(ApiKey.HEARTBEAT, 4, 1, "c", HeartbeatRequest(group_id="g", member_id="m")))
 
 
@@ -72,7 +74,7 @@ def test_a_request_larger_than_every_buffer_arrives(run: Run) -> None:
         wanted = b"".join(map(reply_to, bodies))
         with open_connection_pair(TlsConnectionPair) as this:
             assert isinstance(this, TlsConnectionPair)
-            await this.shake_hands()
+            await this.handshake()
             sending = asyncio.ensure_future(this.send(b"".join(map(frame, bodies))))
             assert await this.receive(len(wanted)) == wanted
             await sending
@@ -84,7 +86,7 @@ def test_a_request_larger_than_every_buffer_arrives(run: Run) -> None:
 def test_a_slow_reader_gets_all_records(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
-    """A send that the socket does not take is repeated as OpenSSL demands, while more replies are queued."""
+    """A send that the socket does not accept is repeated as OpenSSL demands, while more replies are queued."""
     content = Random(3).randbytes(3_000_000)
     (tmp_path / "segment").write_bytes(content)
     fetched: list[int] = []
@@ -140,13 +142,13 @@ def test_a_segment_that_is_too_short_closes_the_connection(run: Run, tmp_path: P
     run(talk())
 
 
-def test_closing_says_goodbye(run: Run) -> None:
+def test_close_sends_a_close_notify_alert(run: Run) -> None:
     async def talk() -> None:
         with open_connection_pair(TlsConnectionPair) as this:
             await this.send(frame(request(1, NOW)))
             await this.receive(len(reply_to(request(1, NOW))))
             this.connection.close()
-            assert await this.ended() == ""  # a connection that just ended would raise SSLEOFError
+            assert await this.wait_for_close() == ""  # a connection that just ended would raise SSLEOFError
 
     run(talk())
 
@@ -162,10 +164,19 @@ def test_bytes_that_were_not_encrypted_close_an_established_connection(run: Run)
     run(talk())
 
 
-def test_a_client_may_change_its_keys(run: Run, tmp_path: Path) -> None:
+def test_a_client_may_change_its_keys(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """openssl's client asks for a key update in both directions between two requests."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the command openssl")
+
+    server_context = contexts()[0]
+    key_updates: list[str] = []
+
+    def note(connection: object, direction: str, version: int, content_type: int, kind: int, data: bytes) -> None:
+        if kind == KEY_UPDATE and direction == "read":
+            key_updates.append(direction)
+
+    monkeypatch.setattr(server_context, "_msg_callback", note)
 
     async def talk() -> None:
         with open_connection_pair(TlsConnectionPair) as this:
@@ -189,7 +200,8 @@ def test_a_client_may_change_its_keys(run: Run, tmp_path: Path) -> None:
                 assert await client.stdout.readexactly(len(wanted)) == wanted
                 client.stdin.write(b"K\n")
                 await client.stdin.drain()
-                await asyncio.sleep(0.2)
+                # openssl reads "K" as a command only if nothing follows in the same read.
+                await until(lambda expected=number + 1: len(key_updates) == expected)
             client.stdin.close()
             await client.wait()
             await until(lambda: this.close_reasons)
@@ -208,7 +220,7 @@ def test_a_send_may_wait_for_bytes_of_the_client(run: Run) -> None:
         wants = [ssl.SSLWantReadError(), ssl.SSLWantReadError()]
         with open_connection_pair(TlsConnectionPair) as this:
             assert isinstance(this, TlsConnectionPair)
-            await this.shake_hands()
+            await this.handshake()
             await until(lambda: this.connection._is_established)  # type: ignore[attr-defined]
             connection = this.connection
             real = connection._socket
@@ -228,7 +240,7 @@ def test_a_send_may_wait_for_bytes_of_the_client(run: Run) -> None:
             await until(lambda: len(wants) == 1)
             for _ in range(5):
                 await asyncio.sleep(0)
-            assert len(wants) == 1, "it waits for the client instead of trying again and again"
+            assert len(wants) == 1, "the connection waits for the client and does not retry in a loop"
             await this.send(frame(body))
             await this.send(frame(body))
             assert await this.receive(3 * len(reply_to(body))) == 3 * reply_to(body)
@@ -242,7 +254,7 @@ def test_a_receive_may_wait_until_the_socket_takes_bytes(run: Run) -> None:
         wants = [ssl.SSLWantWriteError(), ssl.SSLWantWriteError()]
         with open_connection_pair(TlsConnectionPair) as this:
             assert isinstance(this, TlsConnectionPair)
-            await this.shake_hands()
+            await this.handshake()
             await until(lambda: this.connection._is_established)  # type: ignore[attr-defined]
             connection = this.connection
             real = connection._socket
@@ -266,7 +278,7 @@ def test_a_receive_may_wait_until_the_socket_takes_bytes(run: Run) -> None:
     run(talk())
 
 
-def test_a_reply_does_not_end_the_wait_of_a_receive(run: Run) -> None:
+def test_a_late_reply_is_sent_while_a_receive_waits_to_write(run: Run) -> None:
     """While a receive waits for the socket to take bytes, a late reply is sent completely."""
 
     async def talk() -> None:
@@ -299,7 +311,7 @@ def test_a_reply_does_not_end_the_wait_of_a_receive(run: Run) -> None:
     run(talk())
 
 
-def test_handshakes_run_in_a_few_threads_and_never_in_that_of_the_loop() -> None:
+def test_handshakes_run_in_a_few_threads_and_never_in_the_loops_thread() -> None:
     async def talk() -> None:
         threads: list[int] = []
         done: list[Step] = []
@@ -325,28 +337,28 @@ def test_handshakes_run_in_a_few_threads_and_never_in_that_of_the_loop() -> None
 
 
 def test_a_connection_may_be_closed_while_its_handshake_is_in_a_thread(run: Run, vault: Vault) -> None:
-    """The socket is closed after the step, not under its feet: another connection could get its descriptor."""
+    """The socket is closed after the step: otherwise another connection could get its descriptor during the step."""
     entered, gate = threading.Event(), threading.Event()
-    shake_hands_slowly = slow_handshakes(entered, gate)
+    slow_handshake = slow_handshakes(entered, gate)
 
-    async def visit() -> None:
-        door = RunningListener(vault)
-        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    async def scenario() -> None:
+        server = RunningListener(vault)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(HELLO)
         await until(entered.is_set)
-        (connection,) = door.listener._connections
+        (connection,) = server.listener._connections
         sock = connection._socket
         connection.close()  # does not wait for the thread
         assert not gate.is_set()
-        assert door.listener.connections == 0
+        assert server.listener.connections == 0
         assert sock.fileno() >= 0
         gate.set()
         await until(lambda: sock.fileno() < 0)
         writer.close()
-        await door.listener.stop(1)
+        await server.listener.stop(1)
 
-    with shake_hands_slowly:
-        run(visit())
+    with slow_handshake:
+        run(scenario())
 
 
 def slow_handshakes(entered: threading.Event, gate: threading.Event) -> Any:
@@ -417,7 +429,7 @@ class RunningListener:
         finally:
             writer.close()
 
-    async def say(self, data: bytes) -> bytes:
+    async def send_plaintext(self, data: bytes) -> bytes:
         """Send bytes without TLS, and no more; return what comes back."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -443,24 +455,24 @@ def client_context(vault: Vault, key: str | None = None) -> ssl.SSLContext:
 
 
 def test_a_client_without_a_certificate_is_anonymous(run: Run, vault: Vault) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault, client_auth="requested")
-        assert await door.ask(client_context(vault))
-        assert door.principals == ["User:ANONYMOUS"]
-        await door.listener.stop(1)
+    async def scenario() -> None:
+        server = RunningListener(vault, client_auth="requested")
+        assert await server.ask(client_context(vault))
+        assert server.principals == ["User:ANONYMOUS"]
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
 
 
 def test_a_client_with_a_certificate_has_the_mapped_name(run: Run, vault: Vault) -> None:
-    async def visit() -> None:
+    async def scenario() -> None:
         rules = "RULE:^CN=(.*?),OU=tests.*$/$1/"
-        door = RunningListener(vault, client_auth="required", principal_mapping_rules=rules)
-        assert await door.ask(client_context(vault, vault.issue("alice", user="alice")))
-        assert door.principals == ["User:alice"]
-        await door.listener.stop(1)
+        server = RunningListener(vault, client_auth="required", principal_mapping_rules=rules)
+        assert await server.ask(client_context(vault, vault.issue("alice", user="alice")))
+        assert server.principals == ["User:alice"]
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -471,8 +483,9 @@ def test_a_client_with_a_certificate_has_the_mapped_name(run: Run, vault: Vault)
         ({}, "expired", "certificate verify failed: certificate has expired"),
         ({"principal_mapping_rules": "RULE:^O=(.*)$/$1/"}, "alice", "No rules apply to CN=alice,OU=tests,O=Moldau"),
     ],
+    ids=["no certificate", "unknown issuer", "expired", "no mapping rule"],
 )
-def test_a_client_that_is_nobody_is_refused_with_one_line(
+def test_a_client_without_a_principal_is_refused_with_one_log_line(
     run: Run,
     vault: Vault,
     caplog: pytest.LogCaptureFixture,
@@ -488,40 +501,40 @@ def test_a_client_that_is_nobody_is_refused_with_one_line(
         "alice": vault.issue("alice", user="alice"),
     }
 
-    async def visit() -> None:
-        door = RunningListener(vault, client_auth="required", **settings)
+    async def scenario() -> None:
+        server = RunningListener(vault, client_auth="required", **settings)
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
-            await door.ask(client_context(vault, keys[key] if key else None))
+            await server.ask(client_context(vault, keys[key] if key else None))
         await until(lambda: caplog.records)
-        assert door.principals == []
-        assert door.listener.connections == 0
-        await door.listener.stop(1)
+        assert server.principals == []
+        assert server.listener.connections == 0
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
     assert len(caplog.records) == 1
     assert caplog.records[0].levelno == logging.WARNING
     assert any(part in caplog.text for part in line.split("|"))
 
 
-def test_a_client_that_does_not_trust_the_node_leaves_one_line(
+def test_a_client_that_does_not_trust_the_node_is_logged_once(
     run: Run, vault: Vault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault)
-        # asyncio's client would leave without the alert
+    async def scenario() -> None:
+        server = RunningListener(vault)
+        # asyncio's client would disconnect without the alert
         with pytest.raises(ssl.SSLCertVerificationError):
-            await asyncio.to_thread(shake_hands, door.port)
-        await until(lambda: door.failed_logins)
-        (failed,) = door.failed_logins
+            await asyncio.to_thread(handshake_without_trust, server.port)
+        await until(lambda: server.failed_logins)
+        (failed,) = server.failed_logins
         assert failed[:4] == ("SSL", "127.0.0.1", "SSL", "")
-        await door.listener.stop(1)
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
     assert len(caplog.records) == 1
     assert "TLS handshake failed: tlsv1 alert unknown ca" in caplog.text
 
 
-def shake_hands(port: int) -> None:
+def handshake_without_trust(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port)) as plain:
         ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
 
@@ -540,50 +553,50 @@ HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(60)
     ],
     ids=["http", "plaintext-kafka", "garbage", "cut", "one-byte"],
 )
-def test_hostile_bytes_are_one_warning(
+def test_bytes_that_are_no_handshake_are_logged_as_one_warning(
     run: Run, vault: Vault, caplog: pytest.LogCaptureFixture, data: bytes, line: str
 ) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault)
-        assert ASK not in await door.say(data)
+    async def scenario() -> None:
+        server = RunningListener(vault)
+        assert (await server.send_plaintext(data))[:1] in (b"", ALERT), "a reply to bytes that are no handshake"
         await until(lambda: caplog.records)
-        assert door.listener.connections == 0
-        assert await door.ask(client_context(vault))
-        await door.listener.stop(1)
+        assert server.listener.connections == 0
+        assert await server.ask(client_context(vault))
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert line in caplog.text
 
 
-def test_trying_the_port_is_no_warning(run: Run, vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault)
-        assert await door.say(b"") == b""
-        await until(lambda: not door.listener.connections)
-        await door.listener.stop(1)
+def test_a_port_check_logs_no_warning(run: Run, vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        server = RunningListener(vault)
+        assert await server.send_plaintext(b"") == b""
+        await until(lambda: not server.listener.connections)
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
     assert caplog.records == []
 
 
-def test_any_bytes_close_the_connection_and_nothing_else(vault: Vault) -> None:
+def test_a_random_handshake_closes_only_its_connection(vault: Vault) -> None:
     rng = Random(4)
 
-    async def visit() -> None:
-        door = RunningListener(vault)
+    async def scenario() -> None:
+        server = RunningListener(vault)
         hello = bytearray(await recorded_hello())
         for _ in range(100 * DEPTH):
             data = bytearray(hello)
             for _ in range(rng.randint(0, 8)):
                 data[rng.randrange(len(data))] = rng.randrange(256)
             del data[rng.randrange(1, len(data)) :]
-            await door.say(bytes(data) + rng.randbytes(rng.randrange(100)))
-        await until(lambda: not door.listener.connections)
-        assert await door.ask(client_context(vault))
-        await door.listener.stop(1)
+            await server.send_plaintext(bytes(data) + rng.randbytes(rng.randrange(100)))
+        await until(lambda: not server.listener.connections)
+        assert await server.ask(client_context(vault))
+        await server.listener.stop(1)
 
-    asyncio.run(asyncio.wait_for(visit(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
 
 
 async def recorded_hello() -> bytes:
@@ -596,58 +609,58 @@ async def recorded_hello() -> bytes:
 
 
 def test_a_handshake_has_a_time_limit(run: Run, vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault, authentication_ms_max=50)
-        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    async def scenario() -> None:
+        server = RunningListener(vault, authentication_ms_max=50)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(HELLO[:10])
         await until(lambda: caplog.records)
         assert "no TLS handshake within 0.05 s" in caplog.text
-        assert door.budget.counters[CLOSED_NOT_AUTHENTICATED] == 1
-        assert door.listener.connections == 0
+        assert server.budget.counters[CLOSED_NOT_AUTHENTICATED] == 1
+        assert server.listener.connections == 0
         writer.close()
-        await door.listener.stop(1)
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
 
 
 def test_many_clients_at_once_are_all_served(run: Run, vault: Vault) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault)
+    async def scenario() -> None:
+        server = RunningListener(vault)
         context = client_context(vault)
-        assert all(await asyncio.gather(*(door.ask(context) for _ in range(30))))
-        await until(lambda: not door.listener.connections)
-        assert door.budget.free == 1 << 20
-        await door.listener.stop(1)
+        assert all(await asyncio.gather(*(server.ask(context) for _ in range(30))))
+        await until(lambda: not server.listener.connections)
+        assert server.budget.free == 1 << 20
+        await server.listener.stop(1)
 
-    run(visit())
+    run(scenario())
 
 
 def test_a_listener_stops_in_the_middle_of_handshakes(run: Run, vault: Vault) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault)
+    async def scenario() -> None:
+        server = RunningListener(vault)
         writers = []
         for data in (b"", HELLO[:20], HELLO):
-            _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(data)
             writers.append(writer)
-        await until(lambda: door.listener.connections == 3)
-        await door.listener.stop(1)
-        assert door.listener.connections == 0
+        await until(lambda: server.listener.connections == 3)
+        await server.listener.stop(1)
+        assert server.listener.connections == 0
         for writer in writers:
             writer.close()
 
-    run(visit())
+    run(scenario())
 
 
-def test_a_tls_connection_holds_nothing_before_its_first_byte(vault: Vault) -> None:
-    async def visit() -> None:
-        door = RunningListener(vault)
-        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
-        await until(lambda: door.listener.connections)
-        (connection,) = door.listener._connections
+def test_a_tls_connection_has_no_tls_state_before_its_first_byte(vault: Vault) -> None:
+    async def scenario() -> None:
+        server = RunningListener(vault)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await until(lambda: server.listener.connections)
+        (connection,) = server.listener._connections
         assert isinstance(connection, TlsConnection)
         assert not isinstance(connection._socket, ssl.SSLSocket)
         writer.close()
-        await door.listener.stop(1)
+        await server.listener.stop(1)
 
-    asyncio.run(visit())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What clients may do with transactions: each API with and without the ACLs that it needs. The denials are Kafka's."""
+"""Authorization of the transaction APIs: each with and without the ACLs that it needs. Denied responses are Kafka's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from moldau.wire.messages.describe_transactions import DescribeTransactionsReque
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
-from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -85,13 +84,13 @@ def test_a_transactional_producer_needs_write_of_its_id(node: CoordinatorNode, v
     denied = InitProducerIdResponse(error_code=DENIED, producer_id=-1, producer_epoch=-1)
     for name in ("tx", ""):
         request = InitProducerIdRequest(name, 60_000)
-        assert node.ask_in_vain(ApiKey.INIT_PRODUCER_ID, request, version) == denied
-    # The access comes before the check of the other fields.
+        assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, request, version) == denied
+    # Authorization comes before the check of the other fields.
     contradictory = InitProducerIdRequest("tx", 60_000, producer_id=5)
-    assert node.ask_in_vain(ApiKey.INIT_PRODUCER_ID, contradictory, version) == denied
+    assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, contradictory, version) == denied
     assert states(node) == {}
     allow_transaction(node, AclOperation.DESCRIBE)
-    assert node.ask_in_vain(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), version) == denied
+    assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), version) == denied
     allow_transaction(node, AclOperation.WRITE)
     response = node.ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("tx", 60_000), version)
     assert (response.error_code, response.producer_epoch) == (NONE, 0)
@@ -112,9 +111,9 @@ def test_an_idempotent_producer_needs_write_of_some_topic_or_idempotent_write(
     allow_topic(node, AclOperation.READ)
     allow_transaction(node, AclOperation.WRITE)
     denied = InitProducerIdResponse(error_code=CLUSTER_DENIED, producer_id=-1, producer_epoch=-1)
-    assert node.ask_in_vain(ApiKey.INIT_PRODUCER_ID, request) == denied
+    assert node.ask_refused(ApiKey.INIT_PRODUCER_ID, request) == denied
     refusal = (Needs(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER), "kafka-cluster")
-    assert node.refusals == [refusal], "for the audit log"
+    assert node.refusals == [refusal], "only this refusal is in the audit log"
     node.allow(operation, resource, name)
     response = node.ask(ApiKey.INIT_PRODUCER_ID, request)
     assert (response.error_code, response.producer_epoch) == (NONE, 0)
@@ -146,7 +145,7 @@ def test_add_partitions_needs_write_of_the_transactional_id_and_of_each_topic(
     allow_transaction(node, AclOperation.DESCRIBE)
 
     def add(*names: str) -> list[list[int]]:
-        response = node.ask_in_vain(ApiKey.ADD_PARTITIONS_TO_TXN, add_request(producer, *names), version)
+        response = node.ask_refused(ApiKey.ADD_PARTITIONS_TO_TXN, add_request(producer, *names), version)
         return add_codes(response.results_by_topic_v3_and_below)
 
     allow_topic(node, AclOperation.WRITE)
@@ -179,7 +178,7 @@ def test_add_partitions_by_a_broker_needs_cluster_action_only(node: CoordinatorN
     allow_transaction(node, AclOperation.WRITE)
     allow_topic(node, AclOperation.WRITE)
     denied = AddPartitionsToTxnResponse(error_code=CLUSTER_DENIED, results_by_transaction=[])
-    assert node.ask_in_vain(ApiKey.ADD_PARTITIONS_TO_TXN, request, version) == denied
+    assert node.ask_refused(ApiKey.ADD_PARTITIONS_TO_TXN, request, version) == denied
     node.withdraw(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
     node.withdraw(AclOperation.WRITE, ResourceType.TOPIC, PUBLIC)
     node.allow(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -192,12 +191,12 @@ def test_add_offsets_needs_write_of_the_transactional_id_and_read_of_the_group(n
     request = AddOffsetsToTxnRequest("tx", *init(node), "g")
     allow_transaction(node, AclOperation.DESCRIBE)
     node.allow(AclOperation.DESCRIBE, ResourceType.GROUP, "g")
-    assert node.ask_in_vain(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == DENIED
+    assert node.ask_refused(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == DENIED
     allow_transaction(node, AclOperation.WRITE)
-    assert node.ask_in_vain(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == GROUP_DENIED
+    assert node.ask_refused(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == GROUP_DENIED
     node.withdraw(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
     node.allow(AclOperation.READ, ResourceType.GROUP, "g")
-    assert node.ask_in_vain(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == DENIED
+    assert node.ask_refused(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == DENIED
     assert states(node) == {"tx": "Empty"}
     allow_transaction(node, AclOperation.WRITE)
     assert node.ask(ApiKey.ADD_OFFSETS_TO_TXN, request).error_code == NONE
@@ -217,12 +216,6 @@ def codes(topics: Any) -> list[list[int]]:
     return [[each.error_code for each in topic.partitions] for topic in topics]
 
 
-def committed(node: CoordinatorNode) -> dict[str, list[int]]:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    topics = node.ask_as_admin(ApiKey.OFFSET_FETCH, request, 9).groups[0].topics
-    return {topic.name: [each.committed_offset for each in topic.partitions] for topic in topics}
-
-
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 def test_txn_offset_commit_needs_write_of_the_id_read_of_the_group_and_of_each_topic(
     node: CoordinatorNode, version: int
@@ -236,25 +229,25 @@ def test_txn_offset_commit_needs_write_of_the_id_read_of_the_group_and_of_each_t
     allow_topic(node, AclOperation.DESCRIBE, SECRET)
     request = commit_request(producer, SECRET, PUBLIC, MISSING)
 
-    def commit_in_vain(request: TxnOffsetCommitRequest) -> list[list[int]]:
-        return codes(node.ask_in_vain(ApiKey.TXN_OFFSET_COMMIT, request, version).topics)
+    def refused_commit(request: TxnOffsetCommitRequest) -> list[list[int]]:
+        return codes(node.ask_refused(ApiKey.TXN_OFFSET_COMMIT, request, version).topics)
 
     allow_topic(node, AclOperation.READ)
     node.allow(AclOperation.READ, ResourceType.GROUP, "g")
-    assert commit_in_vain(request) == [[DENIED] * 2] * 3
+    assert refused_commit(request) == [[DENIED] * 2] * 3
     node.withdraw(AclOperation.READ, ResourceType.GROUP, "g")
     allow_transaction(node, AclOperation.WRITE)
-    assert commit_in_vain(request) == [[GROUP_DENIED] * 2] * 3
+    assert refused_commit(request) == [[GROUP_DENIED] * 2] * 3
     node.allow(AclOperation.READ, ResourceType.GROUP, "g")
-    assert commit_in_vain(commit_request(producer, SECRET, MISSING)) == [[TOPIC_DENIED] * 2] * 2
+    assert refused_commit(commit_request(producer, SECRET, MISSING)) == [[TOPIC_DENIED] * 2] * 2
     assert states(node) == before, "a denied commit began the transaction"
     response = node.ask(ApiKey.TXN_OFFSET_COMMIT, request, version)
     assert codes(response.topics) == [[TOPIC_DENIED] * 2, [NONE] * 2, [TOPIC_DENIED] * 2]
     end = node.ask_as_admin(ApiKey.END_TXN, EndTxnRequest("tx", *producer, True), 5 if version == 5 else 4)
-    assert (end.error_code, committed(node)) == (NONE, {PUBLIC: [7, 7]})
+    assert (end.error_code, node.committed_offsets()) == (NONE, {PUBLIC: [7, 7]})
 
 
-def test_an_unknown_member_of_a_transactional_commit_keeps_the_denials(node: CoordinatorNode) -> None:
+def test_txn_offset_commit_of_an_unknown_member_still_reports_denied_topics(node: CoordinatorNode) -> None:
     producer = init(node)
     allow_transaction(node, AclOperation.WRITE)
     node.allow(AclOperation.READ, ResourceType.GROUP, "g")
@@ -273,13 +266,15 @@ def test_end_txn_needs_write(node: CoordinatorNode, version: int) -> None:
     node.ask_as_admin(ApiKey.ADD_PARTITIONS_TO_TXN, add_request(producer, PUBLIC), 3)
     request = EndTxnRequest("tx", *producer, True)
     denied = EndTxnResponse(error_code=DENIED, producer_id=-1, producer_epoch=-1)
-    assert node.ask_in_vain(ApiKey.END_TXN, request, version) == denied
+    assert node.ask_refused(ApiKey.END_TXN, request, version) == denied
     allow_transaction(node, AclOperation.DESCRIBE)
-    assert node.ask_in_vain(ApiKey.END_TXN, request, version) == denied
+    assert node.ask_refused(ApiKey.END_TXN, request, version) == denied
     assert states(node) == {"tx": "Ongoing"}
     allow_transaction(node, AclOperation.WRITE)
     assert node.ask(ApiKey.END_TXN, request, version).error_code == NONE
-    assert states(node) == {"tx": "CompleteCommit"}, "the node writes the markers itself, whatever the client may do"
+    assert states(node) == {"tx": "CompleteCommit"}, (
+        "the node writes the markers itself, whatever the permissions of the client"
+    )
 
 
 @pytest.mark.parametrize("operation", [AclOperation.ALTER, AclOperation.CLUSTER_ACTION])
@@ -293,7 +288,7 @@ def test_write_txn_markers_needs_alter_or_cluster_action(
     allow_topic(node, AclOperation.WRITE)
     allow_transaction(node, AclOperation.WRITE)
     node.allow(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-    denied = node.ask_in_vain(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers), version).markers
+    denied = node.ask_refused(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers), version).markers
     assert [(each.producer_id, codes(each.topics)) for each in denied] == [
         (producer[0], [[CLUSTER_DENIED] * 2, [CLUSTER_DENIED]]),
         (producer[0], [[CLUSTER_DENIED]]),
@@ -310,7 +305,9 @@ def test_write_txn_markers_needs_alter_or_cluster_action(
 @pytest.mark.parametrize(
     "pattern", [None, pytest.param("t.*", marks=pytest.mark.needs_re2)], ids=["all", "by a pattern"]
 )
-def test_list_transactions_lists_what_the_client_may_describe(node: CoordinatorNode, pattern: str | None) -> None:
+def test_list_transactions_returns_transactions_that_the_client_may_describe(
+    node: CoordinatorNode, pattern: str | None
+) -> None:
     for name in ("t1", "t2", "t3"):
         init(node, name)
     request = ListTransactionsRequest(["Empty", "Odd"], transactional_id_pattern=pattern)

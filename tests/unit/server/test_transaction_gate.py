@@ -20,7 +20,7 @@ RETRY_MS, RETRY_MAX_MS = 20, 100
 
 
 class Coordinator(TransactionVerifier):
-    """Collects the questions; a test answers them."""
+    """Collects the verification requests; the test answers them."""
 
     def __init__(self) -> None:
         self.questions: list[Promise[Codes]] = []
@@ -88,57 +88,57 @@ def are_done(results: Sequence[SentWrite]) -> list[bool]:
 
 def test_a_write_to_a_partition_of_the_transaction_passes() -> None:
     gate = GateSetup()
-    passed = gate.ask()
+    sent = gate.ask()
     gate.answer()
-    assert gate.append_error(passed) is ErrorCode.NONE
+    assert gate.append_error(sent) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("jump_ms", [86_400_000, -86_400_000])
 def test_a_clock_jump_neither_ends_nor_prolongs_a_verification(jump_ms: int) -> None:
     gate = GateSetup()
-    passed = gate.ask()
+    sent = gate.ask()
     gate.answer()
     gate.node.clock.jump(jump_ms)
     gate.verifications.expire(gate.node.clock.monotonic_ms(), expiration_ms=1_000)
-    assert gate.append_error(passed) is ErrorCode.NONE
+    assert gate.append_error(sent) is ErrorCode.NONE
     gate.node.timers.advance(1_000)
     gate.verifications.expire(gate.node.clock.monotonic_ms(), expiration_ms=1_000)
-    assert gate.append_error(passed) is not ErrorCode.NONE
+    assert gate.append_error(sent) is not ErrorCode.NONE
 
 
 def test_the_marker_of_the_previous_transaction_does_not_void_a_write_that_waits_for_it() -> None:
     gate = GateSetup()
-    passed = gate.ask()
+    sent = gate.ask()
     gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     gate.verifications.finish(gate.partition, 7)
     gate.node.timers.advance(RETRY_MS)
     gate.answer()
-    assert gate.append_error(passed) is ErrorCode.NONE
+    assert gate.append_error(sent) is ErrorCode.NONE
 
 
 def test_a_write_is_verified_again_after_a_marker_between_question_and_answer() -> None:
     gate = GateSetup()
-    passed = gate.ask()
+    sent = gate.ask()
     gate.verifications.finish(gate.partition, 7)
     gate.answer()
     gate.wait_for_question()
     gate.answer()
-    assert gate.append_error(passed) is ErrorCode.NONE
+    assert gate.append_error(sent) is ErrorCode.NONE
     assert gate.coordinator.questions == []
 
 
 def test_a_write_verified_at_the_retry_limit_is_not_refused_for_the_previous_transactions_marker() -> None:
     gate = GateSetup()
-    passed = gate.ask()
+    sent = gate.ask()
     gate.node.timers.advance(RETRY_MAX_MS)
     gate.verifications.finish(gate.partition, 7)
     gate.answer()
     gate.wait_for_question()
     gate.answer()
-    assert gate.append_error(passed) is ErrorCode.NONE
+    assert gate.append_error(sent) is ErrorCode.NONE
 
 
-def test_a_write_after_that_marker_does_not_overtake_an_earlier_write() -> None:
+def test_a_write_sent_after_a_marker_does_not_overtake_an_earlier_write() -> None:
     gate = GateSetup()
     first = gate.ask()
     gate.verifications.finish(gate.partition, 7)
@@ -162,41 +162,41 @@ def test_the_retry_interval_grows_up_to_its_maximum() -> None:
     assert waits_ms == [1, 2, 4, 8, 16, RETRY_MS, RETRY_MS]
 
 
-def test_the_retries_end() -> None:
+def test_retries_end_with_concurrent_transactions_at_the_retry_limit() -> None:
     gate = GateSetup()
-    passed = gate.ask()
+    sent = gate.ask()
     for _ in range(RETRY_MAX_MS // RETRY_MS):
         gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         gate.node.timers.advance(RETRY_MS)
     gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert gate.append_error(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert gate.append_error(sent) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_a_producer_that_added_the_partition_itself_gets_the_error_at_once() -> None:
     gate = GateSetup()
-    passed = gate.ask(adds=False)
+    sent = gate.ask(adds=False)
     gate.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert gate.append_error(passed) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert gate.append_error(sent) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_older_clients_get_errors_that_they_know() -> None:
     gate = GateSetup()
     for knows, code in ((True, ErrorCode.TRANSACTION_ABORTABLE), (False, ErrorCode.INVALID_TXN_STATE)):
-        passed = gate.ask(adds=False, knows_abortable=knows)
+        sent = gate.ask(adds=False, knows_abortable=knows)
         gate.answer(ErrorCode.TRANSACTION_ABORTABLE)
-        assert gate.append_error(passed) is code
-    passed = gate.ask()
+        assert gate.append_error(sent) is code
+    sent = gate.ask()
     gate.answer(ErrorCode.PRODUCER_FENCED)
-    assert gate.append_error(passed) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert gate.append_error(sent) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_without_verification_a_producer_that_adds_partitions_itself_is_not_checked() -> None:
     gate = GateSetup(verifies=False)
     assert gate.append_error(gate.ask(adds=False)) is ErrorCode.NONE
     assert gate.coordinator.questions == []
-    passed = gate.ask(adds=True)
+    sent = gate.ask(adds=True)
     gate.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    assert gate.append_error(passed) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert gate.append_error(sent) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_a_waiting_write_is_not_overtaken_by_the_next_write_of_its_producer() -> None:
@@ -213,7 +213,7 @@ def test_a_waiting_write_is_not_overtaken_by_the_next_write_of_its_producer() ->
     assert are_done([first, second]) == [True, True]
 
 
-def test_a_write_that_needs_no_verification_waits_its_turn_too() -> None:
+def test_a_write_that_needs_no_verification_waits_for_earlier_writes() -> None:
     gate = GateSetup()
     first = gate.ask()
     results = [first, gate.send(TransactionalWrite(first.write.transaction, {}, True))]
@@ -222,7 +222,7 @@ def test_a_write_that_needs_no_verification_waits_its_turn_too() -> None:
     assert are_done(results) == [True, True]
 
 
-def test_producers_that_the_coordinator_did_not_confirm_are_forgotten_but_for_the_last(
+def test_only_the_last_unconfirmed_producers_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("moldau.replica.verification.FAILED_GUARDS_MAX", 3)

@@ -1,4 +1,4 @@
-"""Transactions on a node in memory, from the first record to the marker, also across crashes."""
+"""Transactions on an in-memory node, from the first record to the marker, also across crashes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def write(
 # --- the two protocols ------------------------------------------------------------------------------------------
 
 
-def test_version_2_begins_by_writing_and_ends_with_a_new_epoch(node: TransactionalNode) -> None:
+def test_transaction_version_2_begins_with_a_write_and_ends_with_a_new_epoch(node: TransactionalNode) -> None:
     producer = node.init()
     assert write(node, producer, "a", "b") == ErrorCode.NONE
     assert (node.states, node.last_stable_offset) == (["Ongoing"], 0)
@@ -175,7 +175,7 @@ def test_version_2_begins_by_writing_and_ends_with_a_new_epoch(node: Transaction
     assert node.last_stable_offset == 5
 
 
-def test_version_1_adds_first_and_is_verified(node: TransactionalNode) -> None:
+def test_transaction_version_1_must_add_the_partition_before_it_writes(node: TransactionalNode) -> None:
     producer = node.init()
     assert write(node, producer, "a", version=11) == ErrorCode.TRANSACTION_ABORTABLE
     assert write(node, producer, "a", version=10) == ErrorCode.INVALID_TXN_STATE
@@ -320,7 +320,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(node: Transact
     assert restarted.committed_offset(require_stable=True) == (expected, ErrorCode.NONE)
 
 
-def test_version_1_must_add_the_group_before_it_commits_offsets(node: TransactionalNode) -> None:
+def test_transaction_version_1_must_add_the_group_before_it_commits_offsets(node: TransactionalNode) -> None:
     producer = node.init()
     assert commit(node, producer, 7, version=4) == ErrorCode.TRANSACTION_ABORTABLE
     assert commit(node, producer, 7, version=3) == ErrorCode.INVALID_TXN_STATE
@@ -379,7 +379,7 @@ def test_an_open_transaction_survives_a_restart_and_can_be_ended(node: Transacti
     assert (restarted.last_stable_offset, restarted.record_values()) == (3, ["a", "b"])
 
 
-# --- internal topics that somebody changes ----------------------------------------------------------------------
+# --- changed internal topics ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -388,6 +388,7 @@ def test_an_open_transaction_survives_a_restart_and_can_be_ended(node: Transacti
         ("delete", "__transaction_state was deleted: transactions that are open may never end"),
         ("grow", "__transaction_state has 5 partitions instead of 2: transactions that are open may never end"),
     ],
+    ids=["delete", "grow"],
 )
 def test_transactions_lost_with_the_state_topic_hang_until_they_are_aborted_by_hand(
     node: TransactionalNode, caplog: pytest.LogCaptureFixture, change: str, warning: str
@@ -445,7 +446,7 @@ def test_markers_of_thousands_of_partitions_are_written_in_turns_and_in_order(no
     assert kinds == [b"\0\0\0\0", b"\0\0\0\1"], "an abort, then a commit"
 
 
-def test_a_marker_that_is_not_committed_in_time_is_reported_alone(node: TransactionalNode) -> None:
+def test_only_the_marker_that_is_not_committed_in_time_is_reported(node: TransactionalNode) -> None:
     node.in_memory.create_topic("two", 2, flush_messages="1")
     marker = WritableTxnMarker(7, 1, True, [WritableTxnMarkerTopic("two", [0, 1])], 0)
     answer = node.begin(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersRequest([marker]), 1)
@@ -461,7 +462,7 @@ def test_a_marker_that_is_not_committed_in_time_is_reported_alone(node: Transact
 
 
 @pytest.mark.parametrize(("text", "is_enabled"), [("true", True), ("True ", True), ("false", False), (" FALSE", False)])
-def test_verification_is_enabled_by_any_spelling_that_is_accepted(text: str, is_enabled: bool) -> None:
+def test_the_verification_setting_accepts_any_spelling_of_true_and_false(text: str, is_enabled: bool) -> None:
     node = InMemoryNode(static={**SETTINGS, VERIFICATION: text}).start()
     broker = node.assembly.broker_side
     assert broker is not None

@@ -55,7 +55,7 @@ BIG = "big"
 
 @pytest.fixture(scope="module")
 def node() -> InMemoryNode:
-    """A node that seems to have many partitions: each is the same one, which takes no time to create."""
+    """A node that appears to have many partitions: they are all the same one, which takes no time to create."""
     node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
     node.create_topic(BIG)
     image, partition = node.current.image, node.partition(BIG)
@@ -73,7 +73,7 @@ def router_of(node: InMemoryNode) -> Router:
     return side.router
 
 
-def largest() -> dict[str, bytes]:
+def largest_requests_of_big_topic() -> dict[str, bytes]:
     return dict(stall_requests.largest(BIG, PARTITIONS, [BIG], ["group"]))
 
 
@@ -81,9 +81,9 @@ SMALL = ("OffsetCommit", "OffsetFetch", "ListGroups", "DescribeGroups", "Describ
 """Here these have one group and one topic; test_long_requests has many of them."""
 
 
-@pytest.mark.parametrize("name", [name for name in largest() if not name.startswith(SMALL)])
+@pytest.mark.parametrize("name", [name for name in largest_requests_of_big_topic() if not name.startswith(SMALL)])
 def test_no_turn_of_a_request_exceeds_its_budget(node: InMemoryNode, name: str) -> None:
-    turns, reply = turns_of(router_of(node), node.timers, largest()[name], node.flush)
+    turns, reply = turns_of(router_of(node), node.timers, largest_requests_of_big_topic()[name], node.flush)
     assert reply, "the connection would be closed"
     allowed = next((lines for prefix, lines in MORE_LINES.items() if name.startswith(prefix)), LINES_A_TURN)
     assert max(turns) < allowed
@@ -99,7 +99,7 @@ def test_log_directories_of_many_named_partitions_are_described_in_turns(node: I
     _, response = read_response(DescribeLogDirsResponse, memoryview(bytes(reply))[4:], ApiKey.DESCRIBE_LOG_DIRS, 4)
     (directory,) = response.results
     named = [(topic.name, [each.partition_index for each in topic.partitions]) for topic in directory.topics]
-    assert named == [(BIG, [0])], "each partition once"
+    assert named == [(BIG, [0])], "a partition that is named twice is described once"
 
 
 def test_many_producers_of_a_partition_are_described_in_turns_and_once(node: InMemoryNode) -> None:
@@ -117,7 +117,7 @@ def test_many_producers_of_a_partition_are_described_in_turns_and_once(node: InM
     assert described == [(BIG, [10_000]), ("none", [0])]
 
 
-def test_passes_over_all_partitions_take_several_turns(node: InMemoryNode) -> None:
+def test_housekeeping_of_all_partitions_takes_several_turns(node: InMemoryNode) -> None:
     side = node.assembly.broker_side
     assert side is not None
     keep = side.housekeeping
@@ -147,7 +147,9 @@ def test_new_configs_and_brokers_reach_all_partitions_in_turns(node: InMemoryNod
         assert len(turns) >= PARTITIONS / 500
 
 
-def test_the_cleaner_looks_at_some_hundred_logs_in_a_turn(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_cleaner_checks_a_few_hundred_logs_per_turn(
+    node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     side = node.assembly.broker_side
     assert side is not None
     cleaner, log = side.cleaner, node.partition(BIG).log
@@ -164,7 +166,7 @@ def test_the_cleaner_looks_at_some_hundred_logs_in_a_turn(node: InMemoryNode, mo
     assert len(turns) >= PARTITIONS / 500
 
 
-class Fetching:
+class FakeFetcher:
     """A fetcher that counts the partitions that it no longer fetches."""
 
     leader_id = 7
@@ -176,28 +178,28 @@ class Fetching:
         self.removed += 1
 
 
-def test_deleted_topics_are_no_longer_fetched_after_some_turns() -> None:
+def test_replica_fetchers_drop_deleted_topics_in_turns() -> None:
     node = InMemoryNode().start()
     node.create_topic(BIG)
-    side, fetching, count = node.assembly.broker_side, Fetching(), 2_000
+    side, fetcher, count = node.assembly.broker_side, FakeFetcher(), 2_000
     assert side is not None
-    assignment = _Assignment(node.partition(BIG), cast(ReplicaFetcher, fetching))
+    assignment = _Assignment(node.partition(BIG), cast(ReplicaFetcher, fetcher))
     topics = [TopicImage(f"gone-{number}", bytes(16), ()) for number in range(1_000)]
     topics.append(TopicImage("gone", bytes(16), ()))
     for topic in topics:
         side._fetchers._assignments[topic.name] = {0: assignment}
     side._fetchers._assignments["gone"] = dict.fromkeys(range(count), assignment)
     side._fetchers.on_image(node.current.image, Changes(removed=topics))
-    counts = [fetching.removed]
+    counts = [fetcher.removed]
     while side._fetchers.remove_some():
-        counts.append(fetching.removed - sum(counts))
+        counts.append(fetcher.removed - sum(counts))
     assert max(counts) <= 500
-    assert min(counts) > PARTITIONS_A_TURN, "the logs are deleted behind it"
-    assert fetching.removed == 1_000 + count
+    assert min(counts) > PARTITIONS_A_TURN, "fetching of partitions must end sooner than their logs are deleted"
+    assert fetcher.removed == 1_000 + count
     assert not side._fetchers._assignments
 
 
-def test_partitions_are_laid_out_and_removed_a_few_in_a_turn() -> None:
+def test_partition_directories_are_created_and_deleted_a_few_per_turn() -> None:
     node = InMemoryNode().start()
     for request in (stall_requests.create_topics(["t"], 200), stall_requests.delete_topics(["t"])):
         router_of(node).answer("PLAINTEXT", "1:1", UNRESTRICTED, memoryview(bytearray(request))[4:])
@@ -212,7 +214,7 @@ def test_partitions_are_laid_out_and_removed_a_few_in_a_turn() -> None:
 
 
 @pytest.mark.parametrize("reads", [[b"\0\0\0\4long\0\0\0\5after"], [b"\0\0\0\4long", b"\0\0\0\5after"]])
-def test_a_connection_waits_while_its_long_request_is_handled(reads: list[bytes]) -> None:
+def test_the_next_request_of_a_connection_waits_for_a_long_one(reads: list[bytes]) -> None:
     handled: list[bytes] = []
     long = LongReply()
 
@@ -233,7 +235,7 @@ def test_a_connection_waits_while_its_long_request_is_handled(reads: list[bytes]
     assert not conversation.held
 
 
-def test_a_topic_of_many_partitions_is_decided_and_applied_in_turns() -> None:
+def test_a_topic_with_many_partitions_is_created_in_turns() -> None:
     node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
     publishing: list[int] = []
     turns, reply = turns_of(
@@ -260,7 +262,7 @@ def test_many_topics_are_created_and_deleted_in_turns() -> None:
         node.settle()
 
 
-def test_an_image_with_thousands_of_new_topics_is_made_and_published_in_turns() -> None:
+def test_a_metadata_image_with_thousands_of_new_topics_is_built_in_turns() -> None:
     node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
     names = [f"topic-{number}" for number in range(3_000)]
     publishing: list[int] = []
@@ -284,13 +286,13 @@ def test_a_long_request_keeps_its_memory_until_it_is_handled() -> None:
         conversation.feed(memoryview(bytearray(read)))
     assert budget.free < 1_000
     conversation.close()
-    assert budget.free < 1_000, "the request is still handled"
+    assert budget.free < 1_000, "the request is still being handled"
     long.handled.complete(None)
     assert budget.free == 1_000
 
 
 def test_replies_that_wait_for_an_earlier_one_count_as_unsent() -> None:
-    """A client that asks for much behind a request that waits does not make the node keep it all."""
+    """Otherwise a client could fill the memory with replies behind one request that waits."""
     first: Promise[Outgoing] = Promise()
     replies = [first, *(LongReply() for _ in range(3))]
     limits = ConnectionLimits(unsent_bytes_max=1_000)
@@ -308,7 +310,7 @@ def test_replies_that_wait_for_an_earlier_one_count_as_unsent() -> None:
     assert (sizes, conversation.is_full) == ([5, 600, 600], False)
 
 
-def test_topics_that_a_client_may_not_see_are_passed_over_in_turns() -> None:
+def test_metadata_skips_topics_without_describe_permission_in_turns() -> None:
     node = InMemoryNode(static={"auto.create.topics.enable": "false"}).start()
     names = [f"topic-{number}" for number in range(1_000)]
     turns_of(router_of(node), node.timers, stall_requests.create_topics(names, 1), node.flush)

@@ -1,4 +1,4 @@
-"""A broker that cannot show views refuses to have one created, and says what to install."""
+"""A broker without the packages for views refuses to create one, with an error that names what to install."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def test_a_view_is_refused_and_the_other_topics_are_created() -> None:
     assert finish(authorize(CreateTopicsRequest([VIEW]), UNRESTRICTED)).request is None
 
 
-def test_the_controller_sees_all_topics_of_one_name() -> None:
-    """It refuses them all. If it saw only one, it would create it."""
+def test_duplicate_topic_names_are_all_forwarded_to_the_controller() -> None:
+    """It refuses all of them. If it saw only one, it would create it."""
     authorize = refusing_views(authorize_create_topics, lambda: "Install it.")
     request = CreateTopicsRequest([STORED, CreatableTopic("orders", -1, -1, configs=VIEW.configs)])
     assert finish(authorize(request, UNRESTRICTED)).request is request
 
 
-def test_other_requests_stay_as_they_are() -> None:
-    def is_not_asked() -> str:
+def test_requests_without_a_refused_view_are_forwarded_unchanged() -> None:
+    def unexpected_call() -> str:
         raise AssertionError("there is no view")
 
     request = CreateTopicsRequest([STORED])
-    assert finish(refusing_views(authorize_create_topics, is_not_asked)(request, UNRESTRICTED)).request is request
+    assert finish(refusing_views(authorize_create_topics, unexpected_call)(request, UNRESTRICTED)).request is request
     request = CreateTopicsRequest([STORED, VIEW])
     assert finish(refusing_views(authorize_create_topics, lambda: None)(request, UNRESTRICTED)).request is request
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(ports.sys.modules, "duckdb", raising=False)
     monkeypatch.setattr(ports, "find_spec", lambda package: None if package == "duckdb" else package)
     assert ports.missing_for_views() == "Views need DuckDB on the broker: pip install 'moldau[views]'."

@@ -51,7 +51,7 @@ class TransactionalCluster:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
             self.until(
                 lambda request=request: not self.ask(request, ApiKey.FIND_COORDINATOR, 4, 1).coordinators[0].error_code,
-                "",
+                f"the coordinator of key type {kind} is available",
             )
         self._number = 0
 
@@ -110,7 +110,7 @@ class TransactionalCluster:
         self, transactional_id: str, producer: Producer, sequence: int = 0, version: int = 12, topic: str = "victim"
     ) -> ErrorCode:
         sent = self.begin_write(transactional_id, producer, sequence, version, topic)
-        self.until(lambda: not sent.is_waiting, "it is written")
+        self.until(lambda: not sent.is_waiting, f"the write to {topic} is answered")
         return ErrorCode(sent.outcome.responses[0].partition_responses[0].error_code)
 
     def end(self, transactional_id: str, producer: Producer, committed: bool = True, version: int = 5) -> Any:
@@ -150,7 +150,9 @@ class TransactionalCluster:
         if version < ADDS_PARTITIONS_FROM:
             self.until(lambda: self.add(name, producer) == ErrorCode.NONE, "the partition is added")
         sequence = 0 if committed or version >= ADDS_PARTITIONS_FROM else 1
-        self.until(lambda: self.write(name, producer, sequence, version) == ErrorCode.NONE, "it is written")
+        self.until(
+            lambda: self.write(name, producer, sequence, version) == ErrorCode.NONE, f"a write of {name} is accepted"
+        )
         response = self.end(name, producer, committed, 5 if version >= ADDS_PARTITIONS_FROM else 4)
         assert response.error_code == ErrorCode.NONE, ErrorCode(response.error_code)
         return (response.producer_id, response.producer_epoch) if version >= ADDS_PARTITIONS_FROM else producer

@@ -1,6 +1,6 @@
-"""What a request costs in each turn of the event loop, counted in executed lines of Python.
+"""The cost of a request in each turn of the event loop, counted in executed lines of Python.
 
-Work in threads (decoding a large request, encoding a long response) does not count: the loop runs meanwhile.
+Work in threads (decoding a large request, encoding a long response) does not count: it does not block the loop.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class HeldThreads:
         self._works.append((work, done))
         return done
 
-    def next_done(self) -> Promise[StorageFault | None] | None:
-        """Run the next work; return the promise, which the loop completes; None if there is no work."""
+    def run_next(self) -> Promise[StorageFault | None] | None:
+        """Run the next work; return its promise, which the caller completes, or None if there is no work."""
         if not self._works:
             return None
         work, done = self._works.pop(0)
@@ -46,7 +46,7 @@ def turns_of(
     flush: Callable[[], None] = lambda: None,
     access: Access = UNRESTRICTED,
 ) -> tuple[list[int], Outgoing]:
-    """Return the lines of each turn until the request is answered, and the answer."""
+    """Return the lines of Python in each turn until the request is answered, and the reply."""
     threads = HeldThreads()
     router.run_in_thread = threads
     view = memoryview(bytearray(frame))[4:]
@@ -55,7 +55,7 @@ def turns_of(
     reply = replies[0]
     assert reply is not None
     while isinstance(reply, Promise) and not reply.done:
-        done = threads.next_done()
+        done = threads.run_next()
         if done is not None:
             turns.append(operations_of(lambda: done.complete(None)))  # noqa: B023
         elif timers._soon:
