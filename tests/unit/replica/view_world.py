@@ -1,4 +1,4 @@
-"""A view whose source, time, timers and worker are moved by hand."""
+"""A view whose source, clock, timers and worker are controlled by the test."""
 
 from __future__ import annotations
 
