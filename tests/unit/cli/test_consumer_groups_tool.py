@@ -126,7 +126,7 @@ class TestPlans:
         plan = reset_plan.parse_plan(text, ["g"])
         assert {str(where): offset for where, offset in plan["g"].items()} == expected
 
-    def test_of_many_groups_name_them(self) -> None:
+    def test_of_many_groups(self) -> None:
         plan = reset_plan.parse_plan("a,orders,0,5\nb,orders,1,6\n", ["a", "b"])
         assert plan == {"a": {TopicPartition("orders", 0): 5}, "b": {TopicPartition("orders", 1): 6}}
 
@@ -147,7 +147,9 @@ class TestPlans:
             ("g,orders,0,5\ng,orders,0,1.5", 'type `long` from String "1.5"', 12, 'WithGroup["offset"]'),
         ],
     )
-    def test_with_a_bad_number_name_its_place(self, text: str, message: str, column: int, field: str) -> None:
+    def test_with_a_bad_number_are_refused_with_its_position(
+        self, text: str, message: str, column: int, field: str
+    ) -> None:
         with pytest.raises(ToolFailed) as refused:
             reset_plan.parse_plan(text, ["g"])
         assert message in str(refused.value)
@@ -201,26 +203,26 @@ class TestTopics:
             ("orders:", "Invalid topic arg 'orders:', expected topic name and partitions"),
         ],
     )
-    def test_that_are_written_wrong(self, argument: str, message: str) -> None:
+    def test_invalid_ones_are_refused(self, argument: str, message: str) -> None:
         with pytest.raises(WrongArgument) as refused:
             split_topics([argument])
         assert str(refused.value) == message
 
 
 class TestJavaOrder:
-    def test_hashes(self) -> None:
+    def test_string_hashes(self) -> None:
         assert hash_order.string_hash("hello") == 99162322
         assert hash_order.string_hash("") == 0
         assert hash_order.string_hash("polygenelubricants") == 0x80000000
 
-    def test_partitions_come_as_kafkas_tool_printed_them(self) -> None:
+    def test_partitions_are_ordered_as_by_kafkas_tool(self) -> None:
         orders = [TopicPartition("tt-orders", index) for index in range(4)]
         clicks = [TopicPartition("tt-clicks", index) for index in range(3)]
         assert " ".join(map(str, hash_order.partitions(orders + clicks))) == (
             "tt-orders-1 tt-orders-0 tt-orders-3 tt-clicks-2 tt-orders-2 tt-clicks-0 tt-clicks-1"
         )
 
-    def test_groups_come_as_kafkas_tool_printed_them(self) -> None:
+    def test_groups_are_ordered_as_by_kafkas_tool(self) -> None:
         printed = "tt-live-more tt-x-third tt-mixed tt-live-static tt-del2 tt-live-classic tt-del1 tt-empty-classic"
         assert " ".join(hash_order.strings(sorted(printed.split()))) == printed
 
@@ -272,7 +274,7 @@ class TestLines:
             "               -               -               -",
         ]
 
-    def test_members_of_both_protocols_show_who_is_upgraded(self) -> None:
+    def test_the_members_table_shows_upgraded_members(self) -> None:
         new = Member("new", None, "c", "/h", at("orders-1", "orders-0"), at("orders-0"), 3, True)
         old = Member("old", "i", "c", "/h", at("a-0", "b-10", "b-9"), frozenset(), 2, False)
         group = DescribedGroup("g", CONSUMER, "consumer", "Stable", "uniform", COORDINATOR, (new, old), 4, 5)
@@ -327,13 +329,11 @@ class TestLines:
     ],
 )
 @pytest.mark.needs_re2
-def test_regular_expressions_are_judged_as_brokers_judge_them(regex: str, verdict: str) -> None:
+def test_regular_expressions_are_validated_as_by_brokers(regex: str, verdict: str) -> None:
     assert consumer_groups.regex_verdict(regex) == f"The regular expression `{regex}` is {verdict}."
 
 
-def test_without_google_re2_a_pattern_is_not_judged(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_regex_needs_google_re2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     assert consumer_groups.main(["--validate-regex", "a.*"]) == 1
     assert "--validate-regex needs google-re2" in capsys.readouterr().err
@@ -415,7 +415,9 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("words", "message"), USAGE)
-def test_a_command_line_that_contradicts_itself(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_combinations_of_flags_are_reported(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert consumer_groups.main(["--bootstrap-server", "localhost:9092", *words.split()]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -438,7 +440,7 @@ def test_the_address_is_required_except_for_validate_regex(capsys: pytest.Captur
         ("--list --consumer --protocol p", 'Option "[consumer]" can\'t be used with option "[protocol]"'),
     ],
 )
-def test_a_command_line_of_kafka_groups_that_is_wrong(
+def test_invalid_flags_of_kafka_groups_are_reported(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert groups.main(["--bootstrap-server", "localhost:9092", *words.split()]) == 1

@@ -47,7 +47,7 @@ def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
     assert FLAGS.parse(["--codec", "zstd"]).single_value("codec") == "zstd"
 
 
-def test_flags_repeat_but_one_value_is_one() -> None:
+def test_a_repeated_flag_is_refused_where_one_value_is_expected() -> None:
     arguments = FLAGS.parse(["--config", "a=1", "--config", "b=2"])
     assert arguments.values_of("config") == ["a=1", "b=2"]
     with pytest.raises(UsageError, match="Found multiple arguments for option config, but you asked for only one"):
@@ -68,7 +68,7 @@ def test_names_are_never_abbreviated(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["---", "---=x"])
-def test_dashes_without_a_name_are_no_flag(word: str) -> None:
+def test_dashes_without_a_name_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match=r"^ is not a recognized option$"):
         FLAGS.parse([word, "x"])
 
