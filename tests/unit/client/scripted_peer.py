@@ -1,4 +1,4 @@
-"""The server side of a connection, on a real socket: it gives the answers that the test chooses, right or wrong."""
+"""A server on a real socket that answers requests as the test chooses, correctly or not."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ class ScriptedPeer:
             old = header._replace(api_version=0)
             writer.write(framed(old, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)))
             return True
-        told = [
+        supported = [
             ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.versions.items()
         ]
-        writer.write(framed(header, ApiVersionsResponse(api_keys=told)))
+        writer.write(framed(header, ApiVersionsResponse(api_keys=supported)))
         return True
 
 
@@ -115,7 +115,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def answer_to(later: Promise[Any]) -> Any:
     """Wait for the promise and return its value."""
-    assert not later.done, "it came before the one who asked could have looked"
+    assert not later.done, "the promise was completed before the request could be sent"
     await until(lambda: later.done)
     return later.value()
 

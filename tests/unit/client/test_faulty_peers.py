@@ -18,9 +18,11 @@ class Switch:
     def __init__(self, delay_ms: int | None = 0) -> None:
         self.delay_ms = delay_ms
         self.asked: set[tuple[str, int]] = set()
+        self.polls = 0
 
     def __call__(self, host: str, port: int) -> int | None:
         self.asked.add((host, port))
+        self.polls += 1
         return self.delay_ms
 
 
@@ -51,7 +53,8 @@ def test_a_request_over_a_cut_connection_is_delivered_when_it_is_restored() -> N
         await heartbeat(peer)
         line.delay_ms = None
         answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)
-        await asyncio.sleep(0.05)
+        polls = line.polls
+        await until(lambda: line.polls >= polls + 3)  # the request is held each time
         assert len(server.asked) == 1
         assert not answer.done
         line.delay_ms = 0
@@ -63,7 +66,7 @@ def test_a_request_over_a_cut_connection_is_delivered_when_it_is_restored() -> N
     run(talk())
 
 
-def test_a_response_does_not_pass_a_connection_that_was_cut_meanwhile() -> None:
+def test_a_response_over_a_cut_connection_is_not_delivered() -> None:
     async def talk() -> None:
         server, line = await ScriptedPeer().start(), Switch()
         peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", server.port, "test")
@@ -94,9 +97,10 @@ def test_connecting_over_a_cut_connection_fails() -> None:
 
 def test_closing_a_cut_connection_leaves_nothing_behind() -> None:
     async def talk() -> None:
-        peer = FaultyPeers(asyncio.get_running_loop(), Switch(None)).to("127.0.0.1", 1, "test")
+        line = Switch(None)
+        peer = FaultyPeers(asyncio.get_running_loop(), line).to("127.0.0.1", 1, "test")
         answer = peer.ask(ApiKey.HEARTBEAT, HEARTBEAT, 5000)
-        await asyncio.sleep(0.02)
+        await until(lambda: line.polls > 1)
         peer.close()
         assert (await answer_to(answer)).code is ErrorCode.NETWORK_EXCEPTION
         await until(lambda: len(asyncio.all_tasks()) <= 2)  # this test and its time limit
