@@ -253,9 +253,7 @@ class History:
                 continue
             assert self.puts[at].value is None, f"the last value of {key!r}, at {at}, is missing"
             assert key not in left, f"an old value of {key!r} is left without its tombstone"
-            assert self.now_ms >= self.first_cleaned_ms[at] + RETENTION_MS, (
-                f"the tombstone at {at} is missing too soon"
-            )
+            assert self.now_ms >= self.first_cleaned_ms[at] + RETENTION_MS, f"the tombstone at {at} is missing too soon"
 
     def check_clean(self, cleaned: CleaningResult) -> None:
         """The cleaned part has no key twice and no record of an aborted transaction."""
