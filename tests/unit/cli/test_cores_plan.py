@@ -241,7 +241,7 @@ def test_a_node_that_keeps_dying_is_restarted_with_growing_delays() -> None:
     assert not restarts.is_due(1, now)
 
 
-def test_json_lines_of_nodes_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_of_nodes_are_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     screen = JsonScreen(lambda: datetime(2026, 1, 2, tzinfo=UTC))
     screen.node_line(2, '{"message": "theirs"}')
     screen.node_line(2, "Moldau is ready")

@@ -34,12 +34,12 @@ def test_an_attached_value_may_hold_equals_signs_and_be_empty() -> None:
     assert FLAGS.parse(["--config="]).single_value("config") == ""
 
 
-def test_a_required_argument_is_taken_even_when_it_looks_like_a_flag() -> None:
+def test_a_required_argument_may_look_like_a_flag() -> None:
     assert FLAGS.parse(["--topic", "--list"]).single_value("topic") == "--list"
     assert FLAGS.parse(["--partitions", "-5"]).integer("partitions") == -5
 
 
-def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
+def test_the_next_flag_is_not_an_optional_argument() -> None:
     arguments = FLAGS.parse(["--codec", "--list"])
     assert arguments.has("codec")
     assert arguments.has("list")
@@ -113,7 +113,7 @@ def test_no_words_request_help_and_version_precedes_usage_errors() -> None:
         FLAGS.parse(["--version", "--props", "a=b", "--old-props", "c=d"])
 
 
-def test_the_error_for_zookeeper_names_the_flag_to_use() -> None:
+def test_the_error_for_zookeeper_has_the_flag_to_use() -> None:
     with pytest.raises(UsageError, match="--bootstrap-server localhost:9092"):
         FLAGS.parse(["--zookeeper", "localhost:2181", "--list"])
 

@@ -223,7 +223,7 @@ def test_completion_uses_the_broker_of_the_unfinished_command_line(written: list
     assert brokers == [broker]
 
 
-def test_a_failure_is_one_line_also_with_the_oldest_click(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_one_line_also_with_the_oldest_click(monkeypatch: pytest.MonkeyPatch) -> None:
     """Click 8.1 has no error for a command without arguments: it prints the help itself."""
     monkeypatch.delattr(click.exceptions, "NoArgsIsHelpError")
     result = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])

@@ -330,7 +330,7 @@ def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path, d
 
 
 @pytest.mark.parametrize("words", [[], ["--batch"]])
-def test_a_failed_run_names_the_file_with_its_failures(
+def test_the_error_of_a_failed_run_has_the_file_of_its_failures(
     run: Run, file: Path, directory: StateDirectory, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyspark")

@@ -147,7 +147,7 @@ class TestThrottles:
 
 
 class ClusterWithAStoppedBroker:
-    """Stands for a ClusterAdmin: broker 2 does not answer, the others accept what they are asked."""
+    """A fake ClusterAdmin: broker 2 does not answer, the others accept every request."""
 
     cluster = None
 

@@ -1,4 +1,4 @@
-"""`--secure` and `--command-config` on command lines: what is printed, refused and warned of."""
+"""`--secure` and `--command-config`: what is printed, which options are refused, and warnings."""
 
 from __future__ import annotations
 
@@ -137,7 +137,9 @@ def test_a_command_config_is_translated_and_options_win(tmp_path: Path) -> None:
         (f'sasl.jaas.config=x required password="{PLANTED}', "sasl.jaas.config"),
     ],
 )
-def test_a_bad_command_config_is_one_line_without_secrets(tmp_path: Path, content: str | None, reason: str) -> None:
+def test_the_error_for_a_bad_command_config_is_one_line_without_secrets(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
     file = tmp_path / "client.properties"
     if content is not None:
         file.write_text(content)

@@ -27,7 +27,7 @@ def token(owner: Principal, valid_ms: int, *renewers: Principal) -> DelegationTo
 
 def test_valid_tokens_are_counted() -> None:
     assert note() is None
-    assert note(token(ANN, -1), token(BOB, 9_000, ANN)) is None, "expired, or of somebody else"
+    assert note(token(ANN, -1), token(BOB, 9_000, ANN)) is None, "expired, or owned by another user"
     one = note(token(ANN, 5_000), token(ANN, -1))
     assert one is not None
     assert one.startswith("1 delegation token of ann can be used until 2027-01-15T08:00:05Z")

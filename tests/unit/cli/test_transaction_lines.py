@@ -139,7 +139,7 @@ class TestFlags:
 
 
 class TestTables:
-    def test_a_listing_goes_broker_by_broker(self) -> None:
+    def test_a_listing_is_grouped_by_broker(self) -> None:
         listed = [
             ListedTransaction("b", 17, 5, "Ongoing"),
             ListedTransaction("he-empty", 2, 3, "Empty"),
@@ -283,7 +283,7 @@ class TestTheTransactionLog:
     def record(self, value: TransactionLogValue | None, transaction_version: int = 2) -> Record:
         return Record(7, 0, *encode_record(CoordinatorRecord(self.KEY, value), transaction_version))
 
-    def test_as_dump_log_prints_it(self) -> None:
+    def test_records_are_printed_as_by_dump_log(self) -> None:
         key = f'{{"type":"0","data":{self.KEY_JSON}}}'
         assert transaction_log_texts(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
         assert transaction_log_texts(self.record(self.EMPTY, 0)) == (
@@ -292,7 +292,7 @@ class TestTheTransactionLog:
         )
         assert transaction_log_texts(self.record(None)) == (key, "<DELETE>")
 
-    def test_as_the_console_consumers_formatter_prints_it(self) -> None:
+    def test_records_are_printed_as_by_the_formatter_of_the_console_consumer(self) -> None:
         unknown = Fetched(b"\0\x09rest", None)
         keyless = Fetched(None, b"v")
         text = transaction_log_formatter().lines(

@@ -35,7 +35,7 @@ Pair = tuple[bytes, bytes | None]
 
 
 def put(history: History, *pairs: Pair, codec: Compression = Compression.NONE, is_rolled: bool = True) -> int:
-    """Append one batch, roll the segment unless told not to, and return the base offset."""
+    """Append one batch, roll the segment if `is_rolled`, and return the base offset."""
     records = [Record(NEXT_OFFSET, history.now_ms + index, key, value) for index, (key, value) in enumerate(pairs)]
     batch = memoryview(build_batch(records, compression=codec))
     appended = history.log.append(batch, leader_epoch=history.leader_epoch, now_ms=history.now_ms, origin=Origin.CLIENT)
@@ -140,7 +140,7 @@ def test_a_marker_is_kept_for_delete_retention_ms_after_its_records() -> None:
     assert rounds_with_markers(history, 3) == [[(11, False)], [(11, True)], []]
 
 
-def test_an_expired_marker_is_kept_while_it_may_not_be_removed() -> None:
+def test_an_expired_marker_is_kept_while_replicas_are_out_of_sync() -> None:
     history = History("away")
     history._append(11)
     history.end_transaction(11, is_commit=False)

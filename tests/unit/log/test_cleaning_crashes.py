@@ -161,7 +161,7 @@ def test_a_truncation_cancels_an_unfinished_swap(stage: str, is_power_lost: bool
     assert not [name for name in history.files.names(log.directory) if name.endswith((".cleaned", ".swap"))]
     end_offset = log.end_offset
     files = history.files.crash(random.Random(1)) if is_power_lost else history.files.restart()
-    # Where batches were cleaned away, what is left may end earlier.
+    # The log may end earlier if its last batches were cleaned away.
     may_end_earlier = stage == "half replaced"
     recover(history, files, may_end_earlier)
     is_as_it_was = history.log.end_offset == end_offset

@@ -25,7 +25,7 @@ HOUR_MS = 3600 * 1000
 
 
 class History:
-    """What was written to a log and flushed, and so what a crash may leave of it."""
+    """The values written to a log and flushed: those that a crash may leave, and those that it must leave."""
 
     def __init__(self) -> None:
         self.written: dict[int, set[bytes]] = {}

@@ -91,7 +91,7 @@ def test_batches_next_to_each_other_in_the_index_are_found_without_the_log() -> 
     index = OffsetIndex(100)
     index.append(109, 0, 100)
     index.append(119, 500, 110)
-    index.append(139, 1500, 130)  # a batch of 120..129 stands between, and is not in the index
+    index.append(139, 1500, 130)  # the batch of 120..129 before it is not in the index
     assert [index.exact(offset) for offset in (100, 105, 109)] == [(0, 100, 500)] * 3
     assert [index.exact(offset) for offset in (110, 119, 120, 129, 130, 139, 140)] == [None] * 7
     assert OffsetIndex(100, bytes(index.entries)).exact(105) is None

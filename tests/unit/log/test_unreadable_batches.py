@@ -1,4 +1,4 @@
-"""A log with a damaged batch or a wrong index, and what is read of it to restore the state of its producers."""
+"""A log with a damaged batch or a wrong index: last stable offset, truncation, duplicates."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_repeated_batch_that_cannot_be_searched_for_is_refused(files: MemoryFi
 @pytest.mark.parametrize("offset", range(2, 20))
 @pytest.mark.parametrize("damaged", [1, 7, 8, 13])
 def test_a_truncation_never_leaves_a_gap(config: LogConfig, offset: int, damaged: int) -> None:
-    """Whatever batch is damaged: the log is truncated to the offset, or takes no more records."""
+    """Whatever batch is damaged: the log is truncated to the offset, or refuses further records."""
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, replace(config, segment_bytes=500), NOW_MS)

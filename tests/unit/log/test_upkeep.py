@@ -178,7 +178,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
         fill(log, 1)
     with pytest.raises(StorageFault):
         log.close()
-    assert read_values(log) == {0: b"x" * 100}, "what was read before can still be read"
+    assert read_values(log) == {0: b"x" * 100}, "the records can still be read"
 
 
 def test_a_flush_without_room_for_its_checkpoints_is_tried_again() -> None:

@@ -1,4 +1,4 @@
-"""A scrape of a whole node in memory: each step is small, whatever the node has, and its numbers are right."""
+"""A scrape of a whole node in memory: each step is small however much the node has, and its values are correct."""
 
 from __future__ import annotations
 

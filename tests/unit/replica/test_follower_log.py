@@ -178,7 +178,7 @@ def test_a_log_restarted_at_an_offset_has_no_producer_state() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_after_a_truncation_no_crash_restores_truncated_records(seed: int) -> None:
-    """The recovery point on disk is lowered first: what is written after the truncation was never synced."""
+    """The recovery point on disk is lowered first: records written after the truncation were never synced."""
     rng = Random(seed)
     setup = FollowerSetup()
     setup.append(*(leader_batch(offset, 1, 4) for offset in range(10)))

@@ -97,7 +97,7 @@ def test_a_deleted_large_topic_is_unreadable_at_once_and_removed_in_chunks(node:
     node.delete_topic("a")
     assert partition_names(node) == []
     assert sum(each.is_closed for each in partitions) == PARTITIONS_A_TURN
-    assert len(list(node.store)) == 1 + count - PARTITIONS_A_TURN, "the metadata log, and what is not removed yet"
+    assert len(list(node.store)) == 1 + count - PARTITIONS_A_TURN, "the metadata log, and the logs not removed yet"
     node.timers.run_soon()
     assert all(each.is_closed for each in partitions)
     assert len(list(node.store)) == 1

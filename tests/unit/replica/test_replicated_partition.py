@@ -104,7 +104,7 @@ def still_waiting(promise: Promise[ErrorCode] | None) -> Promise[ErrorCode]:
 # --- the high watermark and acknowledgements
 
 
-def test_the_high_watermark_is_what_all_in_sync_replicas_have() -> None:
+def test_the_high_watermark_is_the_lowest_end_of_all_in_sync_replicas() -> None:
     leader = LeaderSetup()
     leader.append(5)
     assert leader.high_watermark == 0

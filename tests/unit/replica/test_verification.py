@@ -64,7 +64,7 @@ def test_a_verified_write_is_accepted_and_the_next_needs_no_verification(partiti
 
 
 def test_a_marker_in_between_voids_the_verification(partition: Partition) -> None:
-    """Records appended after the marker would open a transaction that nobody ends."""
+    """Records appended after the marker would open a transaction that never ends."""
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     mark(partition, verifications)
