@@ -1,4 +1,4 @@
-"""Sets of operations are the numbers that Apache Kafka's brokers answer."""
+"""Sets of ACL operations as the numbers that Apache Kafka's brokers return."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from moldau.log.config import LogConfig
 from moldau.runtime.cleaning import settings as log_cleaner_settings
 
 
-def test_no_key_is_in_both_tables_and_served_ones_are_documented() -> None:
+def test_implemented_and_accepted_keys_are_disjoint_and_documented() -> None:
     assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(OWN) + len(ACCEPTED)
     assert all(definition.documentation for definition in (*IMPLEMENTED, *OWN))
     assert {definition.name for definition in ACCEPTED}.isdisjoint(IMPLEMENTED_NAMES)
@@ -177,7 +177,7 @@ def test_keys_of_listeners_and_unknown_keys_are_shown_where_they_are_set() -> No
         ("x.num.io.threads", False),
     ],
 )
-def test_keys_of_listeners_have_an_effect_in_the_form_that_is_read(key: str, expected: bool) -> None:
+def test_which_listener_keys_have_an_effect(key: str, expected: bool) -> None:
     assert has_effect(f"listener.name.{key}") == expected
 
 
@@ -207,7 +207,7 @@ USED_INDIRECTLY = {
 """Keys that are refused, become part of other settings before a node is built, or are read while it runs."""
 
 
-def test_exactly_the_served_keys_are_used() -> None:
+def test_exactly_the_implemented_keys_are_read() -> None:
     package = Path(moldau.__file__).parent
     node = "".join(path.read_text() for path in (package / "node" / "node.py", *(package / "assembly").glob("*.py")))
     wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}

@@ -17,11 +17,11 @@ LEVEL = ConfigDef("a.level", ConfigType.INT, -1, Range(1, 9, besides=-1))
 FLAG = ConfigDef("a.flag", ConfigType.BOOLEAN, False)
 POLICY = ConfigDef("a.policy", ConfigType.LIST, (), OneOf(("compact", "delete")))
 NAME = ConfigDef("a.name", ConfigType.STRING, None, NonEmpty())
-CASELESS = ConfigDef("a.mode", ConfigType.STRING, None, OneOf(("UP", "DOWN"), ignore_case=True))
+ANY_CASE = ConfigDef("a.mode", ConfigType.STRING, None, OneOf(("UP", "DOWN"), ignore_case=True))
 SECRET = ConfigDef("a.secret", ConfigType.PASSWORD, None)
 
 
-def complaint(definition: ConfigDef, text: str) -> str | None:
+def error_message(definition: ConfigDef, text: str) -> str | None:
     with pytest.raises(KafkaError) as refused:
         definition.parse(text)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
@@ -45,7 +45,7 @@ def complaint(definition: ConfigDef, text: str) -> str | None:
         (POLICY, "", ()),
         (POLICY, "delete, compact", ("delete", "compact")),
         (POLICY, "delete,delete", ("delete",)),
-        (CASELESS, "Down", "Down"),
+        (ANY_CASE, "Down", "Down"),
         (SECRET, " with spaces ", " with spaces "),
     ],
 )
@@ -70,20 +70,20 @@ def test_valid_texts_are_parsed(definition: ConfigDef, text: str, value: ConfigV
         (POLICY, "delete,foo", "Invalid value foo for configuration a.policy: String must be one of: compact, delete"),
         (POLICY, "delete,", "Configuration 'a.policy' values must not be empty."),
         (NAME, " ", "Invalid value  for configuration a.name: String must be non-empty"),
-        (CASELESS, "x", "Invalid value x for configuration a.mode: String must be one of (case insensitive): UP, DOWN"),
+        (ANY_CASE, "x", "Invalid value x for configuration a.mode: String must be one of (case insensitive): UP, DOWN"),
     ],
 )
 def test_error_messages_are_kafkas(definition: ConfigDef, text: str, expected: str) -> None:
-    assert complaint(definition, text) == expected
+    assert error_message(definition, text) == expected
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-inf", "nan", "0x1p3", "1__0"])
 def test_special_doubles_are_refused(text: str) -> None:
-    assert "Not a number of type DOUBLE" in str(complaint(ConfigDef("d", ConfigType.DOUBLE, 0.0), text))
+    assert "Not a number of type DOUBLE" in str(error_message(ConfigDef("d", ConfigType.DOUBLE, 0.0), text))
 
 
-def test_very_long_numbers_are_refused_unparsed() -> None:
-    assert "Not a number" in str(complaint(ANY_INT, "9" * 1_000_000))
+def test_very_long_numbers_are_refused_without_parsing() -> None:
+    assert "Not a number" in str(error_message(ANY_INT, "9" * 1_000_000))
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -113,7 +113,7 @@ def test_a_value_in_hours_counts_as_a_default_as_in_kafka() -> None:
     )
 
 
-def test_the_flush_interval_falls_back_to_the_schedulers() -> None:
+def test_flush_ms_falls_back_to_the_scheduler_interval() -> None:
     broker = BrokerLayers(static={"log.flush.scheduler.interval.ms": "70"})
     assert topic_config_values({}, broker)["flush.ms"] == 70
     both = BrokerLayers(static={"log.flush.scheduler.interval.ms": "70", "log.flush.interval.ms": "80"})

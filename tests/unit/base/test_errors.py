@@ -22,7 +22,7 @@ def test_a_code_of_a_newer_broker_is_kept(code: int) -> None:
     assert isinstance(unknown, ErrorCode)
 
 
-@pytest.mark.parametrize("no_code", [2**15, -(2**15) - 1, "NONE", None, 1.5])
-def test_what_cannot_be_a_code_is_refused(no_code: object) -> None:
+@pytest.mark.parametrize("value", [2**15, -(2**15) - 1, "NONE", None, 1.5])
+def test_invalid_codes_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is not a valid ErrorCode"):
-        ErrorCode(no_code)  # type: ignore[call-overload]
+        ErrorCode(value)  # type: ignore[call-overload]

@@ -50,7 +50,7 @@ def test_an_invalid_text_raises_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["A", "!" * 22, "AAAAAAAAAA AAAAAAAAAAAA", "é" * 22])
-def test_the_error_names_the_text_and_what_is_wrong(text: str) -> None:
+def test_the_error_has_the_text_and_the_reason(text: str) -> None:
     with pytest.raises(ValueError, match=f"^'{text}' is not a Kafka UUID: it is not URL-safe base64$"):
         uuid_from_text(text)
 

@@ -15,6 +15,6 @@ def test_spaces_do_not_matter_and_names_may_have_hyphens() -> None:
 
 
 @pytest.mark.parametrize("text", ["SSL", ":SSL", " : SSL", "A:", "A:TLS"])
-def test_what_is_no_map_is_refused(text: str) -> None:
+def test_invalid_protocol_maps_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not NAME:PROTOCOL with one of PLAINTEXT"):
         parse_protocol_map(text)

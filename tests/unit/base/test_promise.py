@@ -91,7 +91,7 @@ def test_and_then_completes_with_a_raised_kafka_error() -> None:
     first.complete(7)
     refused = result.value()
     assert isinstance(refused, KafkaError)
-    assert refused.__traceback__ is None, "or its frames would keep it, and it them"
+    assert refused.__traceback__ is None, "a traceback would keep its frames in memory"
     assert (refused.code, refused.message) == (ErrorCode.NOT_COORDINATOR, "7")
 
 

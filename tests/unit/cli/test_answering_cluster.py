@@ -1,4 +1,4 @@
-"""What becomes of failures while a command talks to a cluster."""
+"""`answering_cluster`: failures while a command is connected to a cluster."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return Broker("localhost:9092", {})
 
 
-def test_a_lost_connection_is_one_line(broker: Broker) -> None:
+def test_the_error_for_a_lost_connection_is_one_line(broker: Broker) -> None:
     line = "the cluster at localhost:9092 stopped answering: closed"
     with pytest.raises(CommandFailed, match=line), answering_cluster(broker):
         raise ConnectionError("closed")
 
 
-def test_a_closed_output_is_left_to_the_command_line(broker: Broker) -> None:
+def test_a_closed_output_is_not_reported_as_a_lost_connection(broker: Broker) -> None:
     with pytest.raises(BrokenPipeError), answering_cluster(broker):
         raise BrokenPipeError(32, "Broken pipe")

@@ -52,7 +52,7 @@ class TestLeaderElection:
             ),
         ],
     )
-    def test_invalid_lists_of_partitions(self, text: str, message: str) -> None:
+    def test_invalid_lists_of_partitions_are_refused(self, text: str, message: str) -> None:
         with pytest.raises(ToolFailed, match=re.escape(message)):
             leader_election.parse_partitions(text)
 
@@ -90,7 +90,7 @@ class TestLeaderElection:
             ),
         ],
     )
-    def test_flags_that_exclude_each_other(
+    def test_invalid_combinations_of_flags_are_reported(
         self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert leader_election.main(words) == 1
@@ -130,7 +130,7 @@ class TestMetadataQuorum:
         unheard = Quorum(2, 7, 100, (replica(1, 0, -1), replica(2, 101)), (), {})
         assert "MaxFollowerLagTimeMs:   -1\n" in metadata_quorum.status_text("id", unheard)
 
-    def test_replication(self) -> None:
+    def test_the_replication_table(self) -> None:
         rows = metadata_quorum.replication_table(self.QUORUM, None).splitlines()
         assert [[cell.strip() for cell in row.split("\t")] for row in rows[1:]] == [
             ["2", "JEXY6aqzQY-32P5TStzaFg", "101", "0", "1000", "1000", "Leader", ""],
@@ -155,7 +155,7 @@ class TestMetadataQuorum:
             (["--command-config", "no-such", "describe"], "Properties file no-such does not exists!"),
         ],
     )
-    def test_flags_that_exclude_each_other(
+    def test_invalid_combinations_of_flags_are_reported(
         self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert metadata_quorum.main([*SERVER, *words]) == 1
@@ -196,7 +196,7 @@ class TestMetadataQuorum:
             ({"node.id": "1", "process.roles": "broker"}, "process.roles did not contain 'controller'"),
         ],
     )
-    def test_files_that_are_not_of_a_controller(self, settings: dict[str, str], message: str) -> None:
+    def test_settings_that_are_not_of_a_controller_are_refused(self, settings: dict[str, str], message: str) -> None:
         with pytest.raises(ToolFailed, match=re.escape(message)):
             controller_file.controller_id(settings)
 
@@ -278,7 +278,7 @@ class TestFeatures:
             ({"feature": ["a=1"], "release_version": "4.3"}, "Can not specify `release-version` with other feature"),
         ],
     )
-    def test_invalid_requested_levels(self, arguments: dict[str, object], message: str) -> None:
+    def test_invalid_requested_levels_are_refused(self, arguments: dict[str, object], message: str) -> None:
         with pytest.raises(ToolFailed, match=re.escape(message)):
             self.levels(**arguments)
 
@@ -296,7 +296,7 @@ class TestFeatures:
         error = KafkaError(ErrorCode.INVALID_UPDATE_VERSION, refusal) if refusal else None
         assert features.update_line(verb, "a", 1, error, dry_run) == line
 
-    def test_a_wrong_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_wrong_command_line_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
         for words, message in (
             ([], "too few arguments"),
             (["feature-dependencies"], "argument --feature is required"),
@@ -308,7 +308,7 @@ class TestFeatures:
 
 @pytest.mark.parametrize("tool", [features, metadata_quorum])
 @pytest.mark.parametrize("flags", list(permutations(["--bootstrap-server", "--bootstrap-controller"])))
-def test_one_address_before_the_verb_and_another_after_it(
+def test_both_bootstrap_flags_around_the_command_are_refused(
     tool: ModuleType, flags: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tool.main([flags[0], "localhost:1", "describe", flags[1], "localhost:2"]) == 1
@@ -352,7 +352,7 @@ class TestFirstVoters:
             ),
         ],
     )
-    def test_invalid_voters(self, text: str, message: str) -> None:
+    def test_invalid_voters_are_refused(self, text: str, message: str) -> None:
         with pytest.raises(ToolFailed, match=re.escape(message)):
             parse_voters(text)
 

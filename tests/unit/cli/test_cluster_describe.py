@@ -130,18 +130,18 @@ def test_the_summary_counts_troubles_in_topics_that_are_not_shown() -> None:
         (PartitionReplicas(-1, (1,), ()), None, "no leader; not in sync: 1"),
     ],
 )
-def test_notes(partition: PartitionReplicas, move: Reassignment | None, note: str) -> None:
+def test_notes_of_partitions(partition: PartitionReplicas, move: Reassignment | None, note: str) -> None:
     assert cluster_overview.note_of(partition, move) == note
 
 
-def test_signs_and_their_colours() -> None:
+def test_replica_signs_and_their_colours() -> None:
     row = PartitionRow("t", 0, 1, (1, 2, 3), (1, 2), None, "")
     signs = [cluster_drawing.sign(row, broker, cluster_drawing.SYMBOLS) for broker in (1, 2, 3, 4)]
     assert "".join(signs) == "●○◌·"
     assert [sign.style for sign in signs] == ["bold green", "cyan", "bold red", "dim"]
 
 
-def test_members_with_the_same_name_get_different_names() -> None:
+def test_members_with_the_same_client_id_get_different_names() -> None:
     members = [member(1, 0, client_id="rdkafka"), member(2, 1, client_id="rdkafka"), member(3)]
     assert list(cluster_overview.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
 

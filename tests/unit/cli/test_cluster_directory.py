@@ -1,4 +1,4 @@
-"""The directory of `moldau cluster`: its files, what is refused, and which process a pid belongs to."""
+"""The directory of `moldau cluster`: its files, options that are refused, and which process a pid belongs to."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_nothing_is_written_if_a_port_is_busy(tmp_path: Path) -> None:
     assert not place.exists()
 
 
-def test_what_does_not_fit_the_directory_is_refused(tmp_path: Path) -> None:
+def test_options_that_contradict_the_directory_are_refused(tmp_path: Path) -> None:
     laid_out(tmp_path / "c")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "meta.properties").write_text("version=1\n")
@@ -173,7 +173,7 @@ def test_states_of_a_process(tmp_path: Path) -> None:
         finally:
             child.kill()
         assert not cluster_processes.wait_for_end([process], 5)
-        assert process.state() is NodeState.DOWN, "what is left of it until we look at its end does not count"
+        assert process.state() is NodeState.DOWN, "a zombie process counts as ended"
     assert not process.identity.signal(0)
     assert (PROCESSES.memory_bytes(os.getpid()) or 0) > 10 << 20
 
@@ -198,7 +198,7 @@ def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"nodes": 3}', '{"cluster_id": "c", "nodes": [], "overrides": {}}'])
-def test_a_foreign_description_is_reported(tmp_path: Path, content: str) -> None:
+def test_an_invalid_cluster_description_is_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
     with pytest.raises(CommandFailed, match="not a valid cluster description"):
         ClusterDirectory(tmp_path).description()
@@ -229,8 +229,8 @@ def test_a_port_in_use_on_another_interface_is_free() -> None:
 
 
 def test_the_description_and_the_settings_survive_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without cluster.json the data would belong to nobody. Some file systems rename a file before its bytes are on the
-    disk, and it is empty after a power loss."""
+    """Without cluster.json the data cannot be used. Some file systems rename a file before its bytes are on disk: it is
+    empty after a power loss."""
     synced: list[str] = []
 
     def sync_file(fd: int) -> None:

@@ -1,4 +1,4 @@
-"""How `moldau cluster start` stops its nodes: at signals, and when nobody reads its output any more."""
+"""How `moldau cluster start` stops its nodes: at signals, and when its output is closed."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         signal.signal(number, handler)
 
 
-def test_nodes_are_stopped_although_nobody_reads_the_output_any_more(start: Start) -> None:
+def test_nodes_are_stopped_when_the_output_is_closed(start: Start) -> None:
     cluster = start(STOPS_AT_SIGTERM.format(status=0))
     with pytest.raises(BrokenPipeError):
         cluster.run(ScriptedScreen(no_action, close_pipe))
@@ -141,7 +141,7 @@ def test_nodes_are_stopped_although_nobody_reads_the_output_any_more(start: Star
     assert not cluster.directory.foreground_path.exists()
 
 
-def test_nodes_are_stopped_although_the_line_that_says_so_cannot_be_printed(start: Start) -> None:
+def test_nodes_are_stopped_although_the_stop_message_cannot_be_printed(start: Start) -> None:
     cluster = start(STOPS_AT_SIGTERM.format(status=0))
     lost = OSError(5, "Input/output error")
 
@@ -160,7 +160,7 @@ def test_nodes_are_stopped_although_the_line_that_says_so_cannot_be_printed(star
     ("first", "second"),
     [(signal.SIGHUP, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM), (signal.SIGINT, signal.SIGHUP)],
 )
-def test_a_closed_terminal_is_no_second_ctrl_c(start: Start, first: int, second: int) -> None:
+def test_a_closed_terminal_does_not_count_as_a_second_ctrl_c(start: Start, first: int, second: int) -> None:
     cluster = start(STOPS_AT_SIGTERM.format(status=0))
     screen = ScriptedScreen(lambda: send(first), at_stopping(second))
     assert cluster.run(screen) == 0
@@ -168,7 +168,7 @@ def test_a_closed_terminal_is_no_second_ctrl_c(start: Start, first: int, second:
     assert screen.printed[-1] == "moldau cluster: stopped"
 
 
-def test_a_second_ctrl_c_kills_and_says_so(start: Start) -> None:
+def test_a_second_ctrl_c_kills_the_nodes(start: Start) -> None:
     cluster = start(IGNORES_SIGTERM)
     screen = ScriptedScreen(lambda: send(signal.SIGINT), at_stopping(signal.SIGINT))
     assert cluster.run(screen) == 1
@@ -203,7 +203,7 @@ def test_a_signal_without_a_name_is_reported_by_its_number(start: Start) -> None
 
 
 @pytest.mark.parametrize(("words", "kind"), [([], PlainScreen), (["--log-format", "json"], JsonScreen)])
-def test_the_log_format_is_also_that_of_the_command_itself(
+def test_the_log_format_applies_to_the_command_itself(
     words: list[str], kind: type[Screen], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screens: list[Screen] = []
@@ -222,7 +222,7 @@ def test_the_log_format_is_also_that_of_the_command_itself(
     assert [type(each) for each in screens] == [kind]
 
 
-def test_a_full_disk_costs_a_line_of_the_output_and_no_node(start: Start) -> None:
+def test_a_line_lost_on_a_full_disk_stops_no_node(start: Start) -> None:
     cluster = start(STOPS_AT_SIGTERM.format(status=0))
 
     def fail_once(line: str) -> None:
@@ -237,7 +237,7 @@ def test_a_full_disk_costs_a_line_of_the_output_and_no_node(start: Start) -> Non
 IS_READY = "print('Node 1 is ready: here', flush=True); import signal; signal.pause()"
 
 
-def test_a_node_that_cannot_be_restarted_now_is_tried_again(start: Start) -> None:
+def test_a_failed_restart_of_a_node_is_retried(start: Start) -> None:
     """The lack of memory that killed it may also keep its next process from starting."""
     cluster = start(IS_READY, shared_port=23_000)
     cluster.spawn_errors = [None, OSError(errno.ENOMEM, "Cannot allocate memory")]
@@ -258,7 +258,7 @@ def test_a_node_that_cannot_be_restarted_now_is_tried_again(start: Start) -> Non
     ]
 
 
-def test_a_restart_that_fails_ends_no_other_node(start: Start) -> None:
+def test_a_failed_restart_on_request_does_not_stop_the_cluster(start: Start) -> None:
     cluster = start(IS_READY)
     cluster.spawn_errors = [None, OSError(errno.ENOSPC, "No space left on device")]
     request = cluster.directory.restart_path(1)
@@ -275,8 +275,8 @@ def test_a_restart_that_fails_ends_no_other_node(start: Start) -> None:
     assert not request.exists()
 
 
-def test_a_process_that_cannot_be_noted_does_not_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would find it to stop it."""
+def test_a_process_that_cannot_be_recorded_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`moldau cluster stop` could not find it."""
     directory, children = ClusterDirectory(tmp_path), []
     directory.node_path(1).mkdir(parents=True)
 

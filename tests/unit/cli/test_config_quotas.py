@@ -37,7 +37,7 @@ def only(kinds: str, done: str, entity_type: str, names: str) -> str:
     )
 
 
-def test_an_unknown_config_is_named_even_beside_a_credential() -> None:
+def test_an_unknown_config_is_reported_even_beside_a_credential() -> None:
     expected = only("quota and SCRAM credential", "added", "users", "x")
     assert refusal([USER], {"x": "1"}) == expected
     assert refusal([USER], SCRAM | {"x": "1"}) == expected
@@ -49,12 +49,12 @@ def test_configs_to_delete_are_called_deleted() -> None:
     assert refusal([USER], {"x": "1"}, ["y"]) == only("quota and SCRAM credential", "added", "users", "x")
 
 
-def test_kafka_calls_the_configs_of_addresses_added_even_if_they_are_deleted() -> None:
+def test_deleted_configs_of_ips_are_called_added_as_in_kafka() -> None:
     assert refusal([("ips", "10.0.0.1")], {}, ["x"]) == only("connection quota", "added", "ips", "x")
 
 
 @pytest.mark.parametrize("entities", [[USER, CLIENT], [CLIENT, USER], [CLIENT]])
-def test_a_user_with_a_client_is_a_client(entities: list[tuple[str, str]]) -> None:
+def test_a_user_with_a_client_is_reported_as_a_client(entities: list[tuple[str, str]]) -> None:
     assert refusal(entities, SCRAM) == only("quota", "added", "clients", "SCRAM-SHA-256")
     assert refusal(entities, {"x": "1"}) == only("quota", "added", "clients", "x")
 
@@ -65,7 +65,7 @@ def test_a_quota_is_a_number_as_java_parses_it() -> None:
         assert refusal([USER], {"producer_byte_rate": text}) == expected
 
 
-def test_a_credential_is_altered_alone_and_of_a_named_user() -> None:
+def test_a_credential_is_altered_alone_and_for_a_named_user() -> None:
     quota = {"producer_byte_rate": "1"}
     assert refusal([USER], SCRAM | quota).startswith("Cannot alter both quota and SCRAM credential configs")
     assert refusal([USER], quota, ["SCRAM-SHA-256"]).startswith("Cannot alter both quota and SCRAM credential configs")
@@ -73,7 +73,7 @@ def test_a_credential_is_altered_alone_and_of_a_named_user() -> None:
 
 
 @pytest.mark.parametrize("iterations", ["-", "--1", "4096.0", "x", "9" * 20])
-def test_iterations_that_are_no_integer_are_refused(iterations: str) -> None:
+def test_iterations_that_are_not_an_integer_are_refused(iterations: str) -> None:
     with pytest.raises(ToolFailed, match="Invalid credential property SCRAM-SHA-256"):
         salted_credential("alice", "SCRAM-SHA-256", f"iterations={iterations},password=secret")
 

@@ -83,7 +83,7 @@ REFUSED: dict[ApiKey, Message] = {
 
 @pytest.mark.parametrize("dashes", ["-", "--", "---"])
 @pytest.mark.parametrize("has_equals", [True, False])
-def test_no_form_of_the_flag_shows_a_password(
+def test_no_form_of_add_config_shows_a_password(
     dashes: str, has_equals: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     serve(monkeypatch, REFUSED)
@@ -158,7 +158,9 @@ def test_a_group_that_is_listed_needs_no_right_on_the_cluster(
     assert capsys.readouterr().err.endswith(": CLUSTER_AUTHORIZATION_FAILED\n")
 
 
-def test_an_error_is_not_an_empty_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_not_printed_as_an_empty_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     serve(monkeypatch, {**NO_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES: NO_RIGHT, ApiKey.LIST_GROUPS: loading})
     assert configs.main([*SERVER, "--describe", "--client-metrics", "m"]) == 1

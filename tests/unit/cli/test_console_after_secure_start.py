@@ -1,4 +1,4 @@
-"""`moldau start --secure`: what happens after the node is ready."""
+"""`moldau start --secure`: when the console is started, and with which client file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_console_starts_with_the_first_client_file(tmp_path: Path) -> None:
     assert console.read == (tmp_path / "client.properties").read_text()
 
 
-def test_the_console_starts_after_a_lost_client_file_was_made_again(
+def test_the_console_starts_after_a_lost_client_file_was_recreated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = Console()
@@ -70,7 +70,9 @@ def test_the_console_starts_after_a_lost_client_file_was_made_again(
     assert 'password="new"' in lost.read_text().replace("\\", "")
 
 
-def test_the_console_itself_says_that_the_file_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_console_starts_although_the_client_file_cannot_be_recreated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console = Console()
     prepared(tmp_path, console)
     (tmp_path / "client.properties").unlink()

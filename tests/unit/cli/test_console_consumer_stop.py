@@ -25,7 +25,7 @@ class Consumer:
 
 def test_a_signal_does_not_interrupt_the_close() -> None:
     before, consumer = signal.getsignal(signal.SIGTERM), Consumer()
-    loop = PrintLoop(consumer, None, 0, None, False, True)  # type: ignore[arg-type]  # only what is called
+    loop = PrintLoop(consumer, None, 0, None, False, True)  # type: ignore[arg-type]
     status = _run(NO_FLAGS, loop, None)
     assert callable(consumer.handler), "the first signal would end the process"
     assert consumer.handler is not before

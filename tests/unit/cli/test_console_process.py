@@ -36,7 +36,7 @@ class Started:
         self.words, self.environment = words[3:], settings["env"]
 
 
-def test_a_console_that_cannot_be_started_is_reported_and_the_broker_goes_on(
+def test_a_console_that_cannot_be_started_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     Started(monkeypatch, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
@@ -101,18 +101,18 @@ def moldau_console(*words: str) -> str:
     return result.stderr
 
 
-def test_a_wrong_address_to_listen_on_is_one_line() -> None:
+def test_the_error_for_a_wrong_listen_address_is_one_line() -> None:
     expected = "moldau: --listen here: expected HOST:PORT, such as localhost:8080\n"
     assert moldau_console("--listen", "here") == expected
 
 
-def test_a_certificate_that_is_missing_or_wrong_is_named_with_its_option(tmp_path: Path) -> None:
+def test_a_missing_or_wrong_certificate_is_reported_with_its_option(tmp_path: Path) -> None:
     missing, wrong = tmp_path / "missing.pem", tmp_path / "wrong.pem"
     wrong.write_text("nothing")
     listen = ("--listen", "localhost:0")
-    said = moldau_console(*listen, "--tls-certificate", str(missing), "--tls-key", str(wrong))
-    assert said == f"moldau: --tls-certificate {missing}: No such file or directory\n"
-    said = moldau_console(*listen, "--tls-certificate", str(wrong), "--tls-key", str(missing))
-    assert said == f"moldau: --tls-key {missing}: No such file or directory\n"
-    said = moldau_console(*listen, "--tls-certificate", str(wrong), "--tls-key", str(wrong))
-    assert said.startswith(f"moldau: --tls-certificate {wrong}, --tls-key {wrong}: ")
+    stderr = moldau_console(*listen, "--tls-certificate", str(missing), "--tls-key", str(wrong))
+    assert stderr == f"moldau: --tls-certificate {missing}: No such file or directory\n"
+    stderr = moldau_console(*listen, "--tls-certificate", str(wrong), "--tls-key", str(missing))
+    assert stderr == f"moldau: --tls-key {missing}: No such file or directory\n"
+    stderr = moldau_console(*listen, "--tls-certificate", str(wrong), "--tls-key", str(wrong))
+    assert stderr.startswith(f"moldau: --tls-certificate {wrong}, --tls-key {wrong}: ")

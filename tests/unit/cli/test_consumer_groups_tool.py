@@ -51,11 +51,11 @@ class TestDates:
             ("2026-11-15T00:00:00.000Zjunk", 1794700800000),
         ],
     )
-    def test_are_read_as_java_reads_them(self, text: str, moment_ms: int) -> None:
+    def test_dates_are_read_as_by_java(self, text: str, moment_ms: int) -> None:
         assert reset_plan.parse_date_time(text) == moment_ms
 
     @pytest.mark.parametrize("text", ["2026-11-15", "abc", "abT", ""])
-    def test_without_a_time_are_refused(self, text: str) -> None:
+    def test_dates_without_a_time_are_refused(self, text: str) -> None:
         with pytest.raises(ToolFailed, match="does not contain a 'T' according to ISO8601"):
             reset_plan.parse_date_time(text)
 
@@ -70,7 +70,7 @@ class TestDates:
             ("2147483648-01-01T00:00:00.000", "2147483648-01-01T00:00:00.000Z"),
         ],
     )
-    def test_invalid_ones_are_refused_with_the_zone_added(self, text: str, shown: str) -> None:
+    def test_invalid_dates_are_refused_with_the_zone_added(self, text: str, shown: str) -> None:
         with pytest.raises(ToolFailed) as refused:
             reset_plan.parse_date_time(text)
         assert str(refused.value) == f'java.text.ParseException: Unparseable date: "{shown}"'
@@ -84,20 +84,20 @@ class TestDurations:
             ("P-1D", -86_400_000), ("-PT1H", -3_600_000), ("+P1DT-1H", 82_800_000), ("PT1.S", 1000),
         ],
     )  # fmt: skip
-    def test_are_counted_back_from_now(self, text: str, ago_ms: int) -> None:
+    def test_durations_are_counted_back_from_now(self, text: str, ago_ms: int) -> None:
         assert reset_plan.parse_duration(text, NOW_MS) == NOW_MS - ago_ms
 
     @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1M", "PT1D", "P1H", "PT.5S", "P1.5D", "P1D2H"])
-    def test_in_another_form_are_refused(self, text: str) -> None:
+    def test_invalid_durations_are_refused(self, text: str) -> None:
         with pytest.raises(ToolFailed, match=r"^Text cannot be parsed to a Duration$"):
             reset_plan.parse_duration(text, NOW_MS)
 
-    def test_beyond_the_ends_of_javas_time_are_refused(self) -> None:
+    def test_durations_beyond_javas_instants_are_refused(self) -> None:
         with pytest.raises(ToolFailed, match="Instant exceeds minimum or maximum instant"):
             reset_plan.parse_duration("PT99999999999999H", NOW_MS)
 
     @pytest.mark.parametrize("text", ["PT10000000000000000S", "-PT10000000000000000S"])
-    def test_of_more_milliseconds_than_a_long_holds_are_refused(self, text: str) -> None:
+    def test_durations_beyond_a_long_are_refused(self, text: str) -> None:
         with pytest.raises(ToolFailed, match=r"^long overflow$"):
             reset_plan.parse_duration(text, NOW_MS)
 
@@ -122,19 +122,19 @@ class TestPlans:
             ("g,orders,0,5\nother,orders,1,6", {"orders-0": 5}),
         ],
     )
-    def test_of_one_group(self, text: str, expected: dict[str, int]) -> None:
+    def test_a_plan_of_one_group(self, text: str, expected: dict[str, int]) -> None:
         plan = reset_plan.parse_plan(text, ["g"])
         assert {str(where): offset for where, offset in plan["g"].items()} == expected
 
-    def test_of_many_groups_name_them(self) -> None:
+    def test_a_plan_of_many_groups(self) -> None:
         plan = reset_plan.parse_plan("a,orders,0,5\nb,orders,1,6\n", ["a", "b"])
         assert plan == {"a": {TopicPartition("orders", 0): 5}, "b": {TopicPartition("orders", 1): 6}}
 
-    def test_of_blank_lines_only_are_empty(self) -> None:
+    def test_a_plan_of_blank_lines_is_empty(self) -> None:
         assert reset_plan.parse_plan("\n", ["g"]) == {}
 
     @pytest.mark.parametrize("text", ["", "orders,0,5\n\norders,1,7\n"])
-    def test_with_an_empty_line_are_refused(self, text: str) -> None:
+    def test_a_plan_with_an_empty_line_is_refused(self, text: str) -> None:
         with pytest.raises(ToolFailed, match="No content to map due to end-of-input"):
             reset_plan.parse_plan(text, ["g"])
 
@@ -147,14 +147,16 @@ class TestPlans:
             ("g,orders,0,5\ng,orders,0,1.5", 'type `long` from String "1.5"', 12, 'WithGroup["offset"]'),
         ],
     )
-    def test_with_a_bad_number_name_its_place(self, text: str, message: str, column: int, field: str) -> None:
+    def test_the_error_for_a_bad_number_has_its_position(
+        self, text: str, message: str, column: int, field: str
+    ) -> None:
         with pytest.raises(ToolFailed) as refused:
             reset_plan.parse_plan(text, ["g"])
         assert message in str(refused.value)
         assert f"\n at [Source: (StringReader); line: 1, column: {column}] (" in str(refused.value)
         assert str(refused.value).endswith(f"CsvRecord{field})")
 
-    def test_with_too_many_fields_are_refused(self) -> None:
+    def test_a_line_with_too_many_fields_is_refused(self) -> None:
         with pytest.raises(ToolFailed) as refused:
             reset_plan.parse_plan("orders,0,5,6,7", ["g"])
         assert str(refused.value) == (
@@ -171,11 +173,11 @@ class TestPlans:
             (["a-topic-with-a-rather-long-name", 1, 50], '"a-topic-with-a-rather-long-name",1,50'),
         ],
     )
-    def test_are_written_so_that_they_can_be_read(self, values: list[str | int], line: str) -> None:
+    def test_written_lines_are_read_back(self, values: list[str | int], line: str) -> None:
         assert reset_plan.csv_line(values) == line
         assert [field.text for field in reset_plan.split_line(line)] == [str(value) for value in values]
 
-    def test_are_clamped_to_the_log_with_a_warning(self) -> None:
+    def test_offsets_are_clamped_to_the_log_with_a_warning(self) -> None:
         low, fine, high = (TopicPartition("orders", index) for index in range(3))
         warnings: list[str] = []
         bounds = dict.fromkeys((low, fine, high), (10, 20))
@@ -187,7 +189,7 @@ class TestPlans:
 
 
 class TestTopics:
-    def test_whole_ones_and_single_partitions(self) -> None:
+    def test_whole_topics_and_single_partitions(self) -> None:
         named, whole = split_topics(["orders:0,2", "clicks", "returns:1,"])
         assert [str(where) for where in named] == ["orders-0", "orders-2", "returns-1"]
         assert whole == ["clicks"]
@@ -201,26 +203,26 @@ class TestTopics:
             ("orders:", "Invalid topic arg 'orders:', expected topic name and partitions"),
         ],
     )
-    def test_that_are_written_wrong(self, argument: str, message: str) -> None:
+    def test_invalid_topic_arguments_are_refused(self, argument: str, message: str) -> None:
         with pytest.raises(WrongArgument) as refused:
             split_topics([argument])
         assert str(refused.value) == message
 
 
 class TestJavaOrder:
-    def test_hashes(self) -> None:
+    def test_string_hashes(self) -> None:
         assert hash_order.string_hash("hello") == 99162322
         assert hash_order.string_hash("") == 0
         assert hash_order.string_hash("polygenelubricants") == 0x80000000
 
-    def test_partitions_come_as_kafkas_tool_printed_them(self) -> None:
+    def test_partitions_are_ordered_as_by_kafkas_tool(self) -> None:
         orders = [TopicPartition("tt-orders", index) for index in range(4)]
         clicks = [TopicPartition("tt-clicks", index) for index in range(3)]
         assert " ".join(map(str, hash_order.partitions(orders + clicks))) == (
             "tt-orders-1 tt-orders-0 tt-orders-3 tt-clicks-2 tt-orders-2 tt-clicks-0 tt-clicks-1"
         )
 
-    def test_groups_come_as_kafkas_tool_printed_them(self) -> None:
+    def test_groups_are_ordered_as_by_kafkas_tool(self) -> None:
         printed = "tt-live-more tt-x-third tt-mixed tt-live-static tt-del2 tt-live-classic tt-del1 tt-empty-classic"
         assert " ".join(hash_order.strings(sorted(printed.split()))) == printed
 
@@ -234,10 +236,10 @@ class TestJavaOrder:
 
         assert places(12)[0] == 16  # the only one whose low four bits are 0
         assert places(16)[:2] == [16, 17]
-        assert places(17)[0] == 32  # a table of 32 buckets tells 16 and 32 apart
+        assert places(17)[0] == 32  # 16 and 32 are in different buckets of a table of 32
 
 
-def test_errors_as_java_shows_them() -> None:
+def test_errors_are_printed_as_by_java() -> None:
     package = "org.apache.kafka.common.errors"
     assert exception_text(KafkaError(ErrorCode.NON_EMPTY_GROUP)) == (
         f"{package}.GroupNotEmptyException: The group is not empty."
@@ -272,7 +274,7 @@ class TestLines:
             "               -               -               -",
         ]
 
-    def test_members_of_both_protocols_show_who_is_upgraded(self) -> None:
+    def test_the_members_table_shows_upgraded_members(self) -> None:
         new = Member("new", None, "c", "/h", at("orders-1", "orders-0"), at("orders-0"), 3, True)
         old = Member("old", "i", "c", "/h", at("a-0", "b-10", "b-9"), frozenset(), 2, False)
         group = DescribedGroup("g", CONSUMER, "consumer", "Stable", "uniform", COORDINATOR, (new, old), 4, 5)
@@ -327,13 +329,11 @@ class TestLines:
     ],
 )
 @pytest.mark.needs_re2
-def test_regular_expressions_are_judged_as_brokers_judge_them(regex: str, verdict: str) -> None:
+def test_regular_expressions_are_validated_as_by_brokers(regex: str, verdict: str) -> None:
     assert consumer_groups.regex_verdict(regex) == f"The regular expression `{regex}` is {verdict}."
 
 
-def test_without_google_re2_a_pattern_is_not_judged(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validate_regex_needs_google_re2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     assert consumer_groups.main(["--validate-regex", "a.*"]) == 1
     assert "--validate-regex needs google-re2" in capsys.readouterr().err
@@ -415,7 +415,9 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("words", "message"), USAGE)
-def test_a_command_line_that_contradicts_itself(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_combinations_of_flags_are_reported(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert consumer_groups.main(["--bootstrap-server", "localhost:9092", *words.split()]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -438,7 +440,7 @@ def test_the_address_is_required_except_for_validate_regex(capsys: pytest.Captur
         ("--list --consumer --protocol p", 'Option "[consumer]" can\'t be used with option "[protocol]"'),
     ],
 )
-def test_a_command_line_of_kafka_groups_that_is_wrong(
+def test_invalid_flags_of_kafka_groups_are_reported(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert groups.main(["--bootstrap-server", "localhost:9092", *words.split()]) == 1

@@ -72,7 +72,7 @@ def test_settings_of_the_user_win_over_defaults_but_not_over_the_plan() -> None:
             settings_of(plan, **{key: "2"})
 
 
-def test_the_file_of_a_single_node_can_stay_as_it_is() -> None:
+def test_the_file_of_a_single_node_can_be_used_unchanged() -> None:
     plan = CoresPlan(2, "localhost", 9092, "localhost")
     assert [each.node_id for each in settings_of(plan, node_id="1", process_roles="broker,controller")] == [1, 2]
 
@@ -97,7 +97,7 @@ def test_two_machines_have_one_controller() -> None:
     assert CoresPlan(1, "a", 9092, "a", machines=parse_machines("a,b")).voters == {1: Machine("a", 9092)}
 
 
-def test_a_secured_machine_lets_nobody_in_without_a_password_or_a_certificate() -> None:
+def test_all_listeners_of_a_secured_machine_need_a_password_or_a_certificate() -> None:
     for each in settings_of(CoresPlan(2, "0.0.0.0", 9092, "kafka.example.com", is_secure=True)):
         protocols = {listener.name: listener.security_protocol for listener in each.listeners}
         assert protocols == {"SASL_SSL": "SASL_SSL", "BOOTSTRAP": "SASL_SSL", "NODES": "SSL"}
@@ -177,14 +177,14 @@ def test_data_of_a_single_node_is_refused_until_it_is_moved(tmp_path: Path) -> N
     assert described(path, 2).cluster_id == "theirs"
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("")
     with pytest.raises(CommandFailed, match=r"not empty"):
         described(tmp_path, 2)
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.doc"]
 
 
-def test_each_kind_of_directory_says_how_it_is_started(tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_start_command_has_the_right_one(tmp_path: Path) -> None:
     path = tmp_path / "d"
     described(path, 2)
     for words in (["start", "-d", str(path)], ["start", "--cores", "1", "-d", str(path)]):
@@ -200,7 +200,7 @@ def test_each_kind_of_directory_says_how_it_is_started(tmp_path: Path) -> None:
         described(tmp_path / "c", 3)
 
 
-def test_ports_are_told_in_one_line(tmp_path: Path) -> None:
+def test_ports_are_printed_in_one_line(tmp_path: Path) -> None:
     description = described(tmp_path / "d", 2)
     (line,) = announcement(ClusterDirectory(tmp_path / "d"), description, 1.0)
     for words in ("localhost:15092 (", "nodes 1-2 on ports 15093-15094", "controller on port 16092", "17093, 17094"):
@@ -225,7 +225,7 @@ def test_wrong_numbers_of_cores_are_refused(text: str) -> None:
 # --- restarts and lines ----------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_keeps_dying_is_restarted_more_and_more_rarely() -> None:
+def test_a_node_that_keeps_dying_is_restarted_with_growing_delays() -> None:
     restarts, now, delays = Restarts(), 0.0, []
     for _ in range(2000):
         restarts.started(2, now)
@@ -241,7 +241,7 @@ def test_a_node_that_keeps_dying_is_restarted_more_and_more_rarely() -> None:
     assert not restarts.is_due(1, now)
 
 
-def test_json_lines_of_nodes_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_of_nodes_are_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     screen = JsonScreen(lambda: datetime(2026, 1, 2, tzinfo=UTC))
     screen.node_line(2, '{"message": "theirs"}')
     screen.node_line(2, "Moldau is ready")

@@ -10,6 +10,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.kafka import delegation_tokens
+from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.delegation_tokens import TokenWithHmac
 from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import Principal
@@ -34,7 +35,9 @@ SERVER = ["--bootstrap-server", "localhost:1"]
         (["--describe", "CONFIG", "--hmac", "AA=="], 'Option "[describe]" can\'t be used with option "[hmac]"'),
     ],
 )
-def test_wrong_flags(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_flags_are_reported(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "client.properties"
     config.write_text("")
     named = [part for word in words for part in (["--command-config", str(config)] if word == "CONFIG" else [word])]
@@ -70,14 +73,14 @@ def test_tokens_are_printed_as_by_kafka(capsys: pytest.CaptureFixture[str]) -> N
     assert "\\x01" not in repr(shown)
 
 
-def test_an_hmac_that_is_not_base64() -> None:
+def test_an_hmac_that_is_not_base64_is_refused() -> None:
     arguments = delegation_tokens.FLAGS.parse(["--hmac", "p4ss!"])
-    with pytest.raises(Exception, match="is not base64") as failed:
+    with pytest.raises(ToolFailed, match="is not base64") as failed:
         delegation_tokens._hmac(arguments)
     assert "p4ss" not in str(failed.value)
 
 
-def test_without_the_key_its_setting_is_named(
+def test_the_error_without_a_secret_key_has_its_setting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""kafka-dump-log names the file that it cannot read."""
+"""kafka-dump-log of indexes: a missing file is reported with its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEGMENT = "00000000000000000000"
         ([".timeindex", ".index"], ".timeindex", ".log"),
     ],
 )
-def test_the_missing_file_is_named(
+def test_the_missing_file_is_reported(
     files: list[str], dumped: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for suffix in files:

@@ -34,12 +34,12 @@ def test_an_attached_value_may_hold_equals_signs_and_be_empty() -> None:
     assert FLAGS.parse(["--config="]).single_value("config") == ""
 
 
-def test_a_required_argument_is_taken_even_when_it_looks_like_a_flag() -> None:
+def test_a_required_argument_may_look_like_a_flag() -> None:
     assert FLAGS.parse(["--topic", "--list"]).single_value("topic") == "--list"
     assert FLAGS.parse(["--partitions", "-5"]).integer("partitions") == -5
 
 
-def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
+def test_the_next_flag_is_not_an_optional_argument() -> None:
     arguments = FLAGS.parse(["--codec", "--list"])
     assert arguments.has("codec")
     assert arguments.has("list")
@@ -47,7 +47,7 @@ def test_an_optional_argument_is_not_taken_from_the_next_flag() -> None:
     assert FLAGS.parse(["--codec", "zstd"]).single_value("codec") == "zstd"
 
 
-def test_flags_repeat_but_one_value_is_one() -> None:
+def test_a_repeated_flag_is_refused_where_one_value_is_expected() -> None:
     arguments = FLAGS.parse(["--config", "a=1", "--config", "b=2"])
     assert arguments.values_of("config") == ["a=1", "b=2"]
     with pytest.raises(UsageError, match="Found multiple arguments for option config, but you asked for only one"):
@@ -68,7 +68,7 @@ def test_names_are_never_abbreviated(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["---", "---=x"])
-def test_dashes_without_a_name_are_no_flag(word: str) -> None:
+def test_dashes_without_a_name_are_refused(word: str) -> None:
     with pytest.raises(UsageError, match=r"^ is not a recognized option$"):
         FLAGS.parse([word, "x"])
 
@@ -113,7 +113,7 @@ def test_no_words_request_help_and_version_precedes_usage_errors() -> None:
         FLAGS.parse(["--version", "--props", "a=b", "--old-props", "c=d"])
 
 
-def test_the_error_for_zookeeper_names_the_flag_to_use() -> None:
+def test_the_error_for_zookeeper_has_the_flag_to_use() -> None:
     with pytest.raises(UsageError, match="--bootstrap-server localhost:9092"):
         FLAGS.parse(["--zookeeper", "localhost:2181", "--list"])
 

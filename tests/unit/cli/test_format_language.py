@@ -1,4 +1,4 @@
-"""The language of `-f` and the JSON envelope, on a record made by hand."""
+"""The format language of `-f` and the JSON envelope, with a fake record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moldau.cli.records.input import parse_envelope
 
 
 @dataclass
-class Made:
+class FakeRecord:
     """A record with the methods of confluent_kafka's messages."""
 
     k: bytes | None = b"key"
@@ -71,24 +71,24 @@ class Made:
         ("ü%v", "üvalue".encode()),
     ],
 )
-def test_what_a_format_prints(text: str, printed: bytes) -> None:
-    assert compile_format(text)(Made(), 1) == printed
+def test_valid_formats(text: str, printed: bytes) -> None:
+    assert compile_format(text)(FakeRecord(), 1) == printed
 
 
 def test_null_prints_as_nothing_and_its_length_as_minus_one() -> None:
-    assert compile_format("[%k|%v|%h|%K|%V|%H|%v{hex}]")(Made(None, None, None), 1) == b"[|||-1|-1|0|]"
+    assert compile_format("[%k|%v|%h|%K|%V|%H|%v{hex}]")(FakeRecord(None, None, None), 1) == b"[|||-1|-1|0|]"
 
 
 @pytest.mark.parametrize("timestamp", [-1, -(10**14), 253_402_300_800_000, 1_700_000_000_123_456, 2**63 - 1])
-def test_a_timestamp_that_is_no_date_prints_as_a_number(timestamp: int) -> None:
+def test_a_timestamp_that_is_not_a_date_is_printed_as_a_number(timestamp: int) -> None:
     text = "%d|%d{iso}|%d{strftime[%F]}"
-    assert compile_format(text)(Made(t=(1, timestamp)), 1) == b"|".join([b"%d" % timestamp] * 3)
+    assert compile_format(text)(FakeRecord(t=(1, timestamp)), 1) == b"|".join([b"%d" % timestamp] * 3)
 
 
 def test_the_first_and_the_last_date() -> None:
     iso = compile_format("%d{iso}")
-    assert iso(Made(t=(1, 0)), 1) == b"1970-01-01T00:00:00.000Z"
-    assert iso(Made(t=(1, 253_402_300_799_999)), 1) == b"9999-12-31T23:59:59.999Z"
+    assert iso(FakeRecord(t=(1, 0)), 1) == b"1970-01-01T00:00:00.000Z"
+    assert iso(FakeRecord(t=(1, 253_402_300_799_999)), 1) == b"9999-12-31T23:59:59.999Z"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_first_and_the_last_date() -> None:
         ("\\x4", "two hexadecimal digits"),
     ],
 )
-def test_what_is_refused(text: str, complaint: str) -> None:
+def test_invalid_formats_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(BadFormat, match=re.escape(complaint)):
         compile_format(text)
 
@@ -124,11 +124,11 @@ def test_any_text_is_a_format_or_raises_bad_format(text: str) -> None:
         render = compile_format(text)
     except BadFormat:
         return
-    assert isinstance(render(Made(), 1), bytes)
+    assert isinstance(render(FakeRecord(), 1), bytes)
 
 
 def test_the_envelope() -> None:
-    envelope = json.loads(json_envelope(Made(), 1))
+    envelope = json.loads(json_envelope(FakeRecord(), 1))
     assert envelope == {
         "topic": "orders",
         "partition": 3,
@@ -145,10 +145,10 @@ payloads = st.none() | st.binary(max_size=40)
 
 
 @given(payloads, payloads, st.lists(st.tuples(st.text(max_size=5), payloads), max_size=3))
-def test_what_consume_prints_produce_reads_back(
+def test_an_envelope_printed_by_consume_is_read_back_by_produce(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
-    line = json_envelope(Made(key, value, headers), 1)
+    line = json_envelope(FakeRecord(key, value, headers), 1)
     assert line.count(b"\n") == 1
     read = parse_envelope(line.rstrip(b"\n"), [])
     assert (read.key, read.value, read.headers or []) == (key, value, headers)

@@ -35,7 +35,7 @@ def test_a_name_adds_no_line_and_no_escape_code_to_a_table() -> None:
 
 
 @pytest.mark.parametrize("output_format", ["json", "yaml"])
-def test_programs_get_names_with_control_characters_as_they_are(
+def test_json_and_yaml_keep_names_with_control_characters(
     output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """YAML takes U+2028 and U+0085 for the end of a line, and a terminal U+009B for an escape code."""
@@ -47,7 +47,7 @@ def test_programs_get_names_with_control_characters_as_they_are(
     assert "\\u009b2J" in printed
 
 
-def test_an_empty_table_says_so() -> None:
+def test_an_empty_table_prints_its_message() -> None:
     assert list(plain_lines(Table(("NAME",), [], empty="no topics"))) == ["no topics"]
 
 
@@ -59,7 +59,7 @@ def test_json_is_the_rows_as_records(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_sizes_are_numbers_for_programs_and_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_are_numbers_in_json_and_have_units_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [Bytes(size) for size in (0, 1023, 1024, 5 << 20, 3 << 50)]
     assert [str(size) for size in sizes] == ["0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3072.0 TiB"]
     show("json", Table(("SIZE",), [(sizes[2],)]))
@@ -104,18 +104,18 @@ def test_a_pipe_and_a_program_get_no_styles(capsys: pytest.CaptureFixture[str]) 
         ([], "[]"),
         ({}, "{}"),
         ({"a": 1, "b": None, "c": True, "d": 1.5}, "a: 1\nb: null\nc: true\nd: 1.5"),
-        # What YAML would read as something else than a text stands in quotes.
+        # Texts that YAML would read as another type are quoted.
         (["word", "yes", "Null", "1", "", "- x", "a: b", "#", "ö\n"],
          '- word\n- "yes"\n- "Null"\n- "1"\n- ""\n- "- x"\n- "a: b"\n- "#"\n- "ö\\n"'),
         ({"a-b.c": {"x": [1, {"k": [], "z": "w"}]}, "no": "2026-11-15T08:00:00Z"},
          'a-b.c:\n  x:\n    - 1\n    - k: []\n      z: w\n"no": "2026-11-15T08:00:00Z"'),
     ],
 )  # fmt: skip
-def test_yaml(data: Any, text: str) -> None:
+def test_yaml_output(data: Any, text: str) -> None:
     assert to_yaml(data) == text
 
 
-def test_the_runner_sees_what_a_pipe_sees() -> None:
+def test_the_format_option_selects_yaml() -> None:
     assert CliRunner().invoke(_listing(), ["--format", "yaml"]).stdout == (
         "- name: orders\n  records: 5\n  isr:\n    - 1\n    - 2\n- name: x\n  records: null\n  isr: []\n"
     )

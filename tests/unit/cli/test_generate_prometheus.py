@@ -1,4 +1,4 @@
-"""`moldau generate prometheus`: the addresses of a cluster's nodes, and what is refused."""
+"""`moldau generate prometheus`: the addresses of a cluster's nodes, and arguments that are refused."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_times_before_1970_are_refused_because_list_offsets_gives_them_other_mea
 
 
 @pytest.mark.parametrize("text", ["", "+", "-", "1.5", "@", "@yesterday", "1:2", "Earliest", "٣", "9" * 5000])
-def test_invalid_targets(text: str) -> None:
+def test_invalid_targets_are_refused(text: str) -> None:
     with pytest.raises(BadOffset):
         parse_target(text, NOW_MS)
 
@@ -161,7 +161,7 @@ def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:
     assert [len(list(whole_batches(memoryview(two[:cut])))) for cut in (len(two), len(two) - 1, 70, 3)] == [2, 1, 1, 0]
 
 
-def test_a_group_whose_coordinator_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_groups_are_listed_if_a_coordinator_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
     well = DescribedGroup("well", "Classic", "consumer", "Empty", "", Node(1, "host", 9092), ())
     silent = NotAnswered(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     groups = SimpleNamespace(
@@ -204,7 +204,7 @@ def test_the_lag_waits_for_a_leader_that_moves() -> None:
         log_ends(Moving(BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)), [partition])
 
 
-def test_the_age_is_unknown_where_the_leader_dies_meanwhile() -> None:
+def test_the_age_is_unknown_if_the_leader_dies() -> None:
     class Dead(Moving):
         def channel(self, node_id: int) -> Any:
             raise ConnectionRefusedError("Connection refused")
@@ -219,7 +219,7 @@ class FakePartition:
 
 
 class TestMembership:
-    def test_it_is_done_when_all_partitions_are_at_their_end(self) -> None:
+    def test_a_member_is_done_when_all_partitions_are_at_their_end(self) -> None:
         member = Membership()
         assert not member.is_done()
         member.callbacks["on_assign"](None, [FakePartition("t", 0), FakePartition("t", 1)])
@@ -230,7 +230,7 @@ class TestMembership:
         member.left_end(("t", 1))
         assert not member.is_done()
 
-    def test_partitions_come_and_go_one_by_one(self) -> None:
+    def test_partitions_are_assigned_and_revoked_one_by_one(self) -> None:
         member = Membership()
         member.callbacks["on_assign"](None, [FakePartition("t", 0)])
         member.reached_end(("t", 0))
@@ -240,9 +240,9 @@ class TestMembership:
         assert member.is_done()
         member.callbacks["on_revoke"](None, [FakePartition("t", 0)])
         member.callbacks["on_assign"](None, [FakePartition("t", 0)])
-        assert not member.is_done(), "the end reached before is another member's reading"
+        assert not member.is_done(), "the end was reached before the partition was revoked"
 
-    def test_with_nothing_to_read_it_is_done_at_once(self) -> None:
+    def test_a_member_without_partitions_is_done_at_once(self) -> None:
         member = Membership()
         member.callbacks["on_assign"](None, [])
         assert member.is_done()

@@ -39,7 +39,7 @@ def test_floats(value: float, text: str) -> None:
     assert float_text(struct.unpack(">f", struct.pack(">f", value))[0]) == text
 
 
-def test_every_text_stands_for_its_number() -> None:
+def test_random_numbers_survive_text_and_parse() -> None:
     rng = random.Random(1)
     for _ in range(2_000):
         data = rng.randbytes(4)

@@ -125,7 +125,7 @@ class TestFormatter:
         assert Formatter({"value.deserializer": name}).lines([record]) == printed
 
     @pytest.mark.parametrize("data", [b"five", b"\xff" * 36, b"", bytes(16)])
-    def test_what_is_no_uuid_is_an_error_that_can_be_skipped(self, data: bytes) -> None:
+    def test_invalid_uuids_are_refused(self, data: bytes) -> None:
         formatter = Formatter({"value.deserializer": "UUIDDeserializer"})
         with pytest.raises(ToolFailed, match="Error parsing data into UUID"):
             formatter.lines([FakeRecord(data)])
@@ -135,11 +135,11 @@ class TestFormatter:
 
 class TestProperties:
     @pytest.mark.parametrize("value", ["abc", "", "1_000", "9" * 5000])
-    def test_a_buffer_memory_that_is_no_number_is_named(self, value: str) -> None:
+    def test_an_invalid_buffer_memory_is_refused(self, value: str) -> None:
         with pytest.raises(UnusableProperty, match=r"buffer\.memory: expected a number of bytes"):
             for_librdkafka({"buffer.memory": value})
 
-    def test_java_names_become_librdkafkas(self) -> None:
+    def test_java_properties_are_translated_for_librdkafka(self) -> None:
         jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
         java_config = {
             "key.serializer": "x",
@@ -190,13 +190,13 @@ class TestArguments:
             with pytest.raises(ToolFailed, match="HOST:PORT"):
                 clients.addresses(wrong)
 
-    def test_an_error_code_of_a_newer_broker_is_told(self) -> None:
+    def test_an_error_code_of_a_newer_broker_is_reported(self) -> None:
         with pytest.raises(clients.ResponseError, match="UNKNOWN_ERROR_CODE_150"):
             clients.raise_for_error(150, None)
         with pytest.raises(clients.ResponseError, match="because of the moon"):
             clients.raise_for_error(150, "because of the moon")
 
-    def test_a_call_without_an_answer_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_call_that_times_out_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clients, "ADMIN_SECONDS", -5)
         with pytest.raises(ToolFailed, match="the cluster did not answer in time"):
             clients.result_of(Future[None]())
@@ -211,7 +211,7 @@ class TestArguments:
         with pytest.raises(ToolFailed, match="Partition 1 has different replication factor"):
             topics.parse_assignment("1:2,3")
 
-    def test_include_list_takes_a_comma_for_or(self) -> None:
+    def test_include_list_reads_a_comma_as_or(self) -> None:
         pattern = topics.include_list("a.*, b")
         assert [name for name in ("a1", "b", "bb", "c") if pattern.fullmatch(name)] == ["a1", "b"]
         with pytest.raises(ToolFailed, match="invalid regex"):
@@ -307,7 +307,7 @@ class TestArguments:
         with pytest.raises(ToolFailed, match="`AAAA` decoded as 3 bytes"):
             parse_uuid("AAAA")
 
-    def test_a_scram_password_leaves_only_as_a_hash(self) -> None:
+    def test_a_scram_password_is_sent_only_as_a_hash(self) -> None:
         made = salted_credential("alice", "SCRAM-SHA-256", "iterations=8192,password=secret")
         assert (made.mechanism, made.iterations, len(made.salt), len(made.salted_password)) == (1, 8192, 16, 32)
         with pytest.raises(ToolFailed, match="less than the minimum 4096"):
@@ -315,7 +315,7 @@ class TestArguments:
 
 
 class TestPartitionLine:
-    def test_a_line(self) -> None:
+    def test_a_partition_without_a_leader(self) -> None:
         line = PartitionLine(0, -1, [1, 2], [2], [], None, None)
         expected = "\tTopic: t\tPartition: 0\tLeader: none\tReplicas: 1,2\tIsr: 2\tElr: \tLastKnownElr: N/A"
         assert line.draw("t") == expected
@@ -360,7 +360,7 @@ class TestPerfFigures:
         run = Latencies(now=0.0)
         run.fresh += [0.001] * (FOLD_RECORDS - 1)
         run.fold()
-        assert len(run.fresh) == FOLD_RECORDS - 1, "folding few would cost more than it saves"
+        assert len(run.fresh) == FOLD_RECORDS - 1, "few latencies are not folded"
         run.fresh.append(0.001)
         run.fold()
         assert not run.fresh

@@ -1,4 +1,4 @@
-"""`moldau log dump` on files written by the packages that own the formats."""
+"""`moldau log dump` on files written by the code of the broker."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_known_file_of_a_data_directory(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(("timestamp", "shown"), [(-1, None), (BASE_MS * 1000, str(BASE_MS * 1000))])
-def test_a_timestamp_that_is_no_date(tmp_path: Path, timestamp: int, shown: str | None) -> None:
+def test_timestamps_that_are_not_dates(tmp_path: Path, timestamp: int, shown: str | None) -> None:
     segment = tmp_path / f"{SEGMENT}.log"
     segment.write_bytes(build_batch([Record(NEXT_OFFSET, timestamp, None, b"v")], base_offset=0))
     result = dump(segment, "--format", "json")
@@ -167,7 +167,7 @@ def test_an_empty_segment(tmp_path: Path) -> None:
     assert dump(tmp_path, "--verify").exit_code == 0
 
 
-def test_files_that_are_not_a_brokers(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     assert "is not a file of a broker" in dump(tmp_path / "notes.txt").stderr
     assert "nothing in" in dump(tmp_path).stderr

@@ -45,13 +45,13 @@ def test_an_empty_variable_is_ignored() -> None:
         ({"MOLDAU_LOG_FORMAT": "xml\n"}, "MOLDAU_LOG_FORMAT 'xml\\n': expected text or json"),
     ],
 )
-def test_a_wrong_choice_is_one_line(environ: dict[str, str], line: str) -> None:
+def test_the_error_for_a_wrong_level_or_format_is_one_line(environ: dict[str, str], line: str) -> None:
     with pytest.raises(WrongLogChoice) as wrong:
         choose(None, None, environ)
     assert str(wrong.value) == line
 
 
-def test_a_child_process_gets_the_same_choice() -> None:
+def test_a_child_process_gets_the_same_level_and_format() -> None:
     output = LogOutput("warning", "json")
     assert choose(None, None, output.variables()) == output
 

@@ -1,4 +1,4 @@
-"""The entry point of the command line: lazy loading, help, errors in one line, addresses that do not answer."""
+"""`moldau` itself: lazy loading, help, one-line errors, brokers that do not answer, shell completion."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_command_loads_and_its_help_shows_an_example() -> None:
     assert without == []
 
 
-def test_the_summaries_are_shown_without_loading_anything() -> None:
+def test_help_shows_the_summary_of_every_command() -> None:
     shown = moldau("--help").stdout
     for name, command in COMMANDS.items():
         assert name in shown
@@ -122,7 +122,7 @@ def test_debug_adds_the_stack_trace() -> None:
     assert result.stderr.splitlines()[-1].startswith("moldau: host:port is not an address")
 
 
-def test_a_port_where_nobody_listens_is_reported_at_once() -> None:
+def test_a_refused_connection_is_reported_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     result = moldau("topic", "list", "-b", f"127.0.0.1:{port}")
@@ -164,7 +164,7 @@ def test_all_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.M
     assert timeouts == [8.0, 2.0, 0.5, 0.125]
 
 
-def test_a_listener_that_never_answers_is_waited_for_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_never_answers_is_reported_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(connect, "METADATA_SECONDS", (0.2, 0.3, 1.5))
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -191,7 +191,7 @@ def completions(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return moldau().stdout.split()
 
 
-def test_completion_knows_commands_and_is_silent_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_offers_commands_and_nothing_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "plain,describe" in completions("moldau topic de", monkeypatch)
     monkeypatch.setenv("MOLDAU_BOOTSTRAP", "127.0.0.1:1")
     assert completions("moldau topic describe ", monkeypatch) == []
@@ -223,7 +223,7 @@ def test_completion_uses_the_broker_of_the_unfinished_command_line(written: list
     assert brokers == [broker]
 
 
-def test_a_failure_is_one_line_also_with_the_oldest_click(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_one_line_also_with_the_oldest_click(monkeypatch: pytest.MonkeyPatch) -> None:
     """Click 8.1 has no error for a command without arguments: it prints the help itself."""
     monkeypatch.delattr(click.exceptions, "NoArgsIsHelpError")
     result = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])

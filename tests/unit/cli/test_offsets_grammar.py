@@ -1,4 +1,4 @@
-"""The grammar of `-o`: what each text means, and what is refused."""
+"""The grammar of `moldau consume -o`: offsets, times and ranges of them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def at(milliseconds: int) -> Position:
         ("@:end", OffsetRange(START, END)),
     ],
 )
-def test_what_a_range_means(text: str, meaning: OffsetRange) -> None:
+def test_valid_ranges(text: str, meaning: OffsetRange) -> None:
     assert parse_range(text, NOW_MS) == meaning
 
 
@@ -89,7 +89,7 @@ def test_what_a_range_means(text: str, meaning: OffsetRange) -> None:
         "@-1h:9223372036854775807ms",
     ],
 )  # fmt: skip
-def test_what_is_refused(text: str) -> None:
+def test_invalid_ranges_are_refused(text: str) -> None:
     with pytest.raises(BadOffset) as refusal:
         parse_range(text, NOW_MS)
     assert "\n" not in str(refusal.value)

@@ -1,6 +1,6 @@
 """Records of `__consumer_offsets` as text; Apache Kafka prints the same for the same records.
 
-`tests/interop/test_offsets_topic_format.py` lets Apache's own tool judge all kinds of them.
+`tests/interop/test_offsets_topic_format.py` compares all record types with Apache's own tool.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartiti
 from moldau.wire.records import Record
 
 
-def words(key: RecordKey, value: RecordValue | None) -> tuple[str, str | None]:
+def texts(key: RecordKey, value: RecordValue | None) -> tuple[str, str | None]:
     return offsets_texts(Record(7, 0, *encode_record(CoordinatorRecord(key, value))))
 
 
-def test_a_committed_offset_and_its_end() -> None:
+def test_a_committed_offset_and_its_deletion() -> None:
     key = OffsetCommitKey('the "g"', "t", 3)
     text = '{"type":"1","data":{"group":"the \\"g\\"","topic":"t","partition":3}}'
-    assert words(key, OffsetCommitValue(5, -1, "\x1f é", 9, topic_id=bytes(range(16)))) == (
+    assert texts(key, OffsetCommitValue(5, -1, "\x1f é", 9, topic_id=bytes(range(16)))) == (
         text,
         '{"version":"4","data":{"offset":5,"leaderEpoch":-1,"metadata":"\\u001F é","commitTimestamp":9,'
         '"topicId":"AAECAwQFBgcICQoLDA0ODw"}}',
     )
-    assert words(key, None) == (text, "<DELETE>")
+    assert texts(key, None) == (text, "<DELETE>")
 
 
 def test_subscriptions_and_assignments_of_a_classic_group_are_decoded() -> None:
     subscription = write(Subscription(["t"], None), 0)
     assignment = write(Assignment([TopicPartitions("t", [0])], b"\xff"), 1)
     member = MemberMetadata("m", None, "c", "/h", 2, 1, subscription, assignment)
-    _, text = words(GroupMetadataKey("g"), GroupMetadataValue("consumer", 1, "range", "m", 8, [member]))
+    _, text = texts(GroupMetadataKey("g"), GroupMetadataValue("consumer", 1, "range", "m", 8, [member]))
     assert text == (
         '{"version":"3","data":{"protocolType":"consumer","generation":1,"protocol":"range","leader":"m",'
         '"currentStateTimestamp":8,"members":[{"memberId":"m","groupInstanceId":null,"clientId":"c","clientHost":"/h",'
@@ -57,16 +57,16 @@ def test_subscriptions_and_assignments_of_a_classic_group_are_decoded() -> None:
 
 
 @pytest.mark.parametrize("protocol_type", ["connect", "consumer"])
-def test_other_protocols_stay_bytes(protocol_type: str) -> None:
+def test_undecodable_subscriptions_are_printed_as_base64(protocol_type: str) -> None:
     member = MemberMetadata("m", subscription=b"\0", assignment=b"")
-    _, text = words(GroupMetadataKey("g"), GroupMetadataValue(protocol_type, 1, "p", "m", 8, [member]))
+    _, text = texts(GroupMetadataKey("g"), GroupMetadataValue(protocol_type, 1, "p", "m", 8, [member]))
     assert text is not None
     assert '"subscription":"AA==","assignment":""' in text
 
 
 def test_a_member_of_a_consumer_group() -> None:
     owned = [TopicIdPartitions(bytes(15) + b"\1", [0, 2], [4, 5])]
-    text = words(
+    text = texts(
         ConsumerGroupCurrentMemberAssignmentKey("g", "m"), ConsumerGroupCurrentMemberAssignmentValue(5, 4, 1, owned)
     )
     assert text == (

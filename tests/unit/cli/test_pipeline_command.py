@@ -42,7 +42,7 @@ STATUS = RunStatus(
     updated="2026-11-15T11:00:05Z",
     queries=(QueryStatus(name="big-ones", state="running", rows_in_per_second=1234.0, lag_records=7, lag_seconds=0.5),),
 )  # fmt: skip
-US = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
+THIS_PROCESS = Holder(os.getpid(), "here", "2026-11-15T11:00:00Z")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def directory(file: Path) -> StateDirectory:
     return default_directory(file, "shop")
 
 
-def test_init_writes_a_pipeline_that_is_fine(run: Run, tmp_path: Path) -> None:
+def test_init_writes_a_valid_pipeline(run: Run, tmp_path: Path) -> None:
     output = run("init", "My Shop").stdout
     assert "wrote My Shop/pipeline.yaml" in output
     assert output.endswith("next: moldau pipeline test 'My Shop/pipeline.yaml'\n")
@@ -78,7 +78,7 @@ def test_init_writes_a_pipeline_that_is_fine(run: Run, tmp_path: Path) -> None:
     assert "is there already" in again.stderr
 
 
-def test_validate_points_at_every_mistake(run: Run, file: Path) -> None:
+def test_validate_reports_the_position_of_every_mistake(run: Run, file: Path) -> None:
     file.write_text(SHOP.replace("topic: shop.big", "topik: shop.big").replace("from: big", "from: bug"))
     refused = run("validate", "--yaml-only", status=1).stderr
     assert "pipeline.yaml:11:11: sink 'big-ones': unknown view 'bug', did you mean 'big'?" in refused
@@ -87,7 +87,7 @@ def test_validate_points_at_every_mistake(run: Run, file: Path) -> None:
     assert refused.splitlines()[-1].startswith("moldau: ")
 
 
-def test_a_missing_file(run: Run) -> None:
+def test_a_missing_file_is_reported(run: Run) -> None:
     refused = run("validate", "nothing.yaml", status=1).stderr
     assert refused == (
         "moldau: nothing.yaml does not exist; give a pipeline's file, or write one with `moldau pipeline init`\n"
@@ -116,7 +116,7 @@ def test_list_distinguishes_pipelines_from_other_yaml(run: Run, file: Path, dire
     }  # fmt: skip
     assert "problem" in found["inner/broken.yml"]["state"]
     directory.write_status(replace(STATUS, state="running").to_json())
-    with directory.locked(US):
+    with directory.locked(THIS_PROCESS):
         (row, *_) = [row for row in json.loads(run("list", "--format", "json").stdout) if row["name"] == "shop"]
     assert (row["state"], row["lag"]) == ("running", 7)
 
@@ -155,7 +155,7 @@ def test_list_mentions_checkpoints_of_a_former_name(run: Run, file: Path, direct
     directory.write_status(replace(STATUS, state="stopped", file=str(file)).to_json())
     assert len(run("list").stdout.splitlines()) == 2
     file.write_text(SHOP.replace("name: shop", "name: store"))
-    assert len(run("list").stdout.splitlines()) == 2, "without checkpoints there is nothing to know"
+    assert len(run("list").stdout.splitlines()) == 2, "nothing is printed without checkpoints"
     directory.checkpoint("big-ones").mkdir(parents=True)
     assert run("list").stdout.splitlines()[2:] == [
         ".moldau/pipelines/shop has checkpoints of shop, and no file here has that name;"
@@ -181,14 +181,14 @@ def test_a_renamed_pipeline_is_refused_before_spark_is_started(run: Run, file: P
     assert "No broker answers: 127.0.0.1:1" in run("run", "-b", "127.0.0.1:1", "--fresh", status=1).stderr
 
 
-def test_an_empty_folder(run: Run) -> None:
+def test_list_in_an_empty_folder(run: Run) -> None:
     assert run("list").stdout == "no pipelines here; `moldau pipeline init` writes one\n"
 
 
 def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> None:
     assert "has never been run" in run("status", status=1).stderr
     directory.write_status(STATUS.to_json())
-    with directory.locked(US):
+    with directory.locked(THIS_PROCESS):
         output = run("status").stdout.splitlines()
         assert output[0] == "shop: running"
         assert output[2].split() == ["big-ones", "running", "1.23k", "-", "7", "0.5", "-", "-", "-", "0"]
@@ -199,20 +199,22 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
 
 def test_status_shows_what_a_run_waits_for(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status(replace(STATUS, queries=(QueryStatus(name="big-ones", state="running"),)).to_json())
-    with directory.locked(US):
+    with directory.locked(THIS_PROCESS):
         assert run("status").stdout.splitlines()[0] == "shop: running, first micro-batch of big-ones"
         directory.write_status(replace(STATUS, state="starting", message="starting Java", queries=()).to_json())
         assert run("status").stdout == "shop: starting\nstarting Java\n"
 
 
-def test_status_of_a_run_that_died(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_status_of_a_killed_run(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status(STATUS.to_json())
     output = run("status").stdout
     assert output.startswith(f"shop: failed\nprocess {os.getpid()} on here was killed or crashed;")
-    assert "ROWS IN  ROWS OUT" in output, "of a run that is over, the totals"
+    assert "ROWS IN  ROWS OUT" in output, "a run that has ended shows its totals"
 
 
-def test_a_killed_run_is_where_its_checkpoint_is(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_the_position_of_a_killed_run_is_that_of_its_checkpoint(
+    run: Run, file: Path, directory: StateDirectory
+) -> None:
     """Batches are committed after the last status was written."""
     (old,) = STATUS.queries
     directory.write_status(replace(STATUS, queries=(replace(old, position={"shop.events": {"0": 5}}),)).to_json())
@@ -227,11 +229,11 @@ def test_a_killed_run_is_where_its_checkpoint_is(run: Run, file: Path, directory
     assert (query["state"], query["rows_in_per_second"], query["rows_out_per_second"]) == ("stopped", 0.0, None)
 
 
-def test_the_lag_of_a_list_is_unknown_while_that_of_a_query_is(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_the_listed_lag_is_unknown_while_that_of_a_query_is(run: Run, file: Path, directory: StateDirectory) -> None:
     """The query without a finished batch may be the one that is furthest behind."""
     (known,) = STATUS.queries
     known = replace(known, batch_id=3)
-    with directory.locked(US):
+    with directory.locked(THIS_PROCESS):
         for queries, lag in ((known,), 7), ((known, QueryStatus(name="stuck")), None):
             directory.write_status(replace(STATUS, queries=queries).to_json())
             assert [row["lag"] for row in json.loads(run("list", "--format", "json").stdout)] == [lag]
@@ -246,17 +248,17 @@ def test_status_mentions_a_batch_that_ran_since(run: Run, file: Path, directory:
     assert "--batch" not in run("status").stdout
 
 
-def test_status_of_a_name_nobody_ran(run: Run) -> None:
+def test_status_of_a_pipeline_that_never_ran_here(run: Run) -> None:
     assert "no pipeline books has been run from this folder" in run("status", "books", status=1).stderr
 
 
-def test_status_that_another_version_wrote(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_a_status_written_by_another_version_is_refused(run: Run, file: Path, directory: StateDirectory) -> None:
     directory.write_status({"pipeline": "shop"})
     assert "not a status of this version" in run("status", status=1).stderr
 
 
 @pytest.mark.parametrize("content", ["{broken", '{"pipeline": "shop"}'])
-def test_a_status_that_cannot_be_read_hides_no_other_pipeline(
+def test_list_shows_other_pipelines_beside_an_unreadable_status(
     run: Run, file: Path, directory: StateDirectory, content: str
 ) -> None:
     directory.write_status(STATUS.to_json())
@@ -273,7 +275,7 @@ def test_stop_waits_for_the_run_to_end(run: Run, file: Path, directory: StateDir
     locked, pause = threading.Event(), threading.Event()
 
     def until_asked() -> None:
-        with directory.locked(US):
+        with directory.locked(THIS_PROCESS):
             locked.set()
             while not directory.stop_requested():
                 pause.wait(0.01)
@@ -286,7 +288,7 @@ def test_stop_waits_for_the_run_to_end(run: Run, file: Path, directory: StateDir
 
 
 def test_stop_reports_a_timeout(run: Run, file: Path, directory: StateDirectory) -> None:
-    with directory.locked(US):
+    with directory.locked(THIS_PROCESS):
         refused = run("stop", "--timeout", "0.1", status=1).stderr
     assert f"still runs after 0 s (process {os.getpid()} on here)" in refused
 
@@ -322,13 +324,13 @@ def test_runs_that_are_refused_before_spark_is_started(run: Run, file: Path, wor
 
 def test_a_second_run_is_refused_before_spark_is_started(run: Run, file: Path, directory: StateDirectory) -> None:
     pytest.importorskip("pyspark")
-    with directory.locked(US):
+    with directory.locked(THIS_PROCESS):
         refused = run("run", status=1).stderr
     assert f"shop is being run already by process {os.getpid()} on here since 2026-11-15T11:00:00Z" in refused
 
 
 @pytest.mark.parametrize("words", [[], ["--batch"]])
-def test_a_failed_run_names_the_file_with_its_failures(
+def test_the_error_of_a_failed_run_has_the_file_of_its_failures(
     run: Run, file: Path, directory: StateDirectory, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyspark")
@@ -343,17 +345,17 @@ def test_a_failed_run_names_the_file_with_its_failures(
     assert run("run", *words, status=1).stderr == f"moldau: it failed (all of it: {failures})\n"
 
 
-def test_a_run_of_a_directory_is_one_of_its_file(run: Run, file: Path, directory: StateDirectory) -> None:
+def test_run_accepts_the_directory_of_a_pipeline(run: Run, file: Path, directory: StateDirectory) -> None:
     (file.parent / "shop").mkdir()
     file = file.rename(file.parent / "shop" / file.name)
     directory = default_directory(file, "shop")
     directory.write_status(replace(STATUS, file=str(file), state="stopped").to_json())
-    with directory.locked(US):  # the first check after the one of the name
+    with directory.locked(THIS_PROCESS):  # the first check after the one of the name
         assert "is being run already" in run("run", "shop", status=1).stderr
 
 
 @pytest.mark.parametrize("command", ["validate", "preview"])
-def test_a_dev_of_a_directory_is_asked_by_its_file(
+def test_a_running_dev_is_asked_about_the_file_in_a_directory(
     run: Run, file: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file.parent / "shop").mkdir()
@@ -369,12 +371,12 @@ def test_a_dev_of_a_directory_is_asked_by_its_file(
     assert asked == [file]
 
 
-def test_tests_without_cases(run: Run, file: Path) -> None:
+def test_a_pipeline_without_test_cases_is_reported(run: Run, file: Path) -> None:
     pytest.importorskip("pyspark")
     assert "there are no test cases" in run("test", str(file), status=1).stderr
 
 
-def test_completion(run: Run, file: Path) -> None:
+def test_completion_of_files_and_sinks(run: Run, file: Path) -> None:
     (file.parent / "inner").mkdir()
     (file.parent / "notes.txt").touch()
     from moldau.cli.pipeline.run import run as command
@@ -429,7 +431,7 @@ def test_no_command_shows_the_password(run: Run, file: Path, monkeypatch: pytest
         SECURED + f"  ssl.key.password: {PLANTED}\n  bootstrap.servers: x\n  x: {{sasl.password: {PLANTED}}}\n"
     )
     outputs += [run("validate", "--yaml-only", status=1).output, run("run", status=1).output]
-    # `run` connects before it starts Spark: nobody listens there, and the mechanism is not set.
+    # `run` connects before it starts Spark; here the connection is refused, and the mechanism is not set.
     file.write_text(SECURED)
     outputs.append(run("run", "-b", "127.0.0.1:1", status=1).output)
     assert "kafka: sasl.mechanism: expected one of" in outputs[-1]

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a call to Java: what the interrupted call logs is no failure."""
+"""`moldau pipeline dev`: Ctrl-C during a call to Java, whose errors are not logged."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Printed:
 RANGES = {("t", 0): ResolvedRange(0, 2)}
 
 
-def test_a_user_without_a_right_on_the_group_reads_all_the_same() -> None:
+def test_a_user_without_rights_on_the_group_can_read() -> None:
     """librdkafka needs a group's name and looks for its coordinator, although nothing is committed."""
     printed = Printed()
     refused = error("GROUP_AUTHORIZATION_FAILED")

@@ -79,7 +79,7 @@ class TestPlan:
             ),
         ],
     )
-    def test_what_is_not_a_plan(self, text: str, message: str) -> None:
+    def test_invalid_plans_are_refused(self, text: str, message: str) -> None:
         with pytest.raises(ToolFailed, match=re.escape(message)):
             parse_plan(text)
 
@@ -96,13 +96,13 @@ class TestPlan:
             ),
         ],
     )
-    def test_what_can_be_verified_but_not_executed(self, rows: list[tuple[int, str]], message: str) -> None:
+    def test_plans_that_can_be_verified_but_not_executed(self, rows: list[tuple[int, str]], message: str) -> None:
         listed = ",".join(f'{{"topic": "t", "partition": {index}, "replicas": {ids}}}' for index, ids in rows)
         plan = parse_plan(f'{{"partitions": [{listed}]}}')
         with pytest.raises(ToolFailed, match=re.escape(message)):
             check_for_execution(plan)
 
-    def test_it_is_written_as_kafka_writes_it(self) -> None:
+    def test_a_plan_is_written_as_by_kafka(self) -> None:
         text = plan_json({T1: [2], T0: [1, 3]}, {Replica("t", 0, 3): "/data"})
         assert text == (
             '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,3],"log_dirs":["any","/data"]},'
@@ -136,7 +136,7 @@ class TestThrottles:
         moves = proposed_moves(active, {T0: [4]}, {T0: [3, 1]})
         assert moves == {T0: Move(frozenset({1}), frozenset({4})), T1: Move(frozenset({1}), frozenset({2}))}
 
-    def test_replicas_are_named_partition_by_partition(self) -> None:
+    def test_throttled_replicas_are_listed_by_partition(self) -> None:
         moves = {T0: Move(frozenset({1, 2}), frozenset({3})), T1: Move(frozenset({10}), frozenset())}
         assert throttled_replicas(moves) == {
             "t": {
@@ -147,7 +147,7 @@ class TestThrottles:
 
 
 class ClusterWithAStoppedBroker:
-    """Stands for a ClusterAdmin: broker 2 does not answer, the others accept what they are asked."""
+    """A fake ClusterAdmin: broker 2 does not answer, the others accept every request."""
 
     cluster = None
 
@@ -168,7 +168,7 @@ class ClusterWithAStoppedBroker:
         return IncrementalAlterConfigsResponse()
 
 
-def test_a_stopped_broker_keeps_no_other_throttles() -> None:
+def test_throttles_are_cleared_on_other_brokers_if_one_is_stopped() -> None:
     plan = parse_plan('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}')
     admin = ClusterWithAStoppedBroker()
     with pytest.raises(KafkaError, match="There is no node 2"):
@@ -228,7 +228,7 @@ class TestProposal:
         assert all({racks[broker] for broker in replicas} == {"a", "b", "c"} for replicas in placed)
         assert max(Counter(replicas[0] for replicas in placed).values()) <= 3
 
-    def test_more_replicas_than_brokers(self) -> None:
+    def test_more_replicas_than_brokers_are_refused(self) -> None:
         with pytest.raises(ToolFailed, match="The target replication factor of 2 cannot be reached because only 1"):
             place_replicas({1: None}, 1, 2, random.Random(0))
         with pytest.raises(ToolFailed, match="All brokers are currently fenced"):
@@ -266,7 +266,7 @@ class TestFlags:
             ),
         ],
     )
-    def test_flags_that_exclude_each_other(self, words: list[str], message: str) -> None:
+    def test_invalid_combinations_of_flags_are_refused(self, words: list[str], message: str) -> None:
         with pytest.raises(UsageError, match=re.escape(message)):
             selected_action(reassign_partitions.FLAGS.parse(words))
 

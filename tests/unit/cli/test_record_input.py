@@ -1,4 +1,4 @@
-"""Lines and envelopes as records."""
+"""`moldau produce`: how lines and JSON envelopes become records, and records that cannot be sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_envelopes(line: bytes, record: InputRecord) -> None:
     assert envelope_parser(None)(line) == record
 
 
-def test_headers_for_all_come_first() -> None:
+def test_headers_for_all_records_come_before_those_of_the_envelope() -> None:
     parse = envelope_parser([("all", b"x")])
     assert parse(b'{"headers": {"own": "y"}}').headers == [("all", b"x"), ("own", b"y")]
     assert parse(b"{}").headers == [("all", b"x")]
@@ -62,7 +62,7 @@ def test_headers_for_all_come_first() -> None:
         b'{"headers": [{"value": "1"}]}', b'{"partition": "0"}', b'{"partition": -1}', b'{"timestamp": true}', b"\xff",
     ],
 )  # fmt: skip
-def test_invalid_envelopes(line: bytes) -> None:
+def test_invalid_envelopes_are_refused(line: bytes) -> None:
     with pytest.raises(BadRecord):
         envelope_parser(None)(line)
 
@@ -81,12 +81,12 @@ def test_invalid_envelopes(line: bytes) -> None:
         (b'{"timestamp": 9223372036854775808}', "timestamp is not a whole number from 0 to 9223372036854775807"),
     ],
 )
-def test_what_the_client_library_cannot_send_is_no_record(line: bytes, reason: str) -> None:
+def test_envelopes_that_librdkafka_cannot_send_are_refused(line: bytes, reason: str) -> None:
     with pytest.raises(BadRecord, match=reason):
         envelope_parser(None)(line)
 
 
-class Refusing:
+class RefusingProducer:
     """A producer that refuses some values at once, as librdkafka does with those that are too long."""
 
     def __init__(self, refused: bytes) -> None:
@@ -110,7 +110,7 @@ class Refusing:
 
 
 def test_records_before_one_that_is_refused_are_written() -> None:
-    producer = Refusing(b"long")
+    producer = RefusingProducer(b"long")
     deliveries = send_lines(producer, "t", [b"a", b"b", b"long", b"c"], InputRecord, -1, eager=False)
     assert deliveries.summary("t") == "2 records to t: partition 0 offsets 0-1"
     assert (deliveries.failed, deliveries.first_error.str()) == (1, "too large")
@@ -121,20 +121,20 @@ def test_records_before_an_error_of_the_input_are_written() -> None:
         yield b"a"
         raise OSError(errno.EIO, "Input/output error")
 
-    producer = Refusing(b"")
+    producer = RefusingProducer(b"")
     with pytest.raises(OSError, match="Input/output error"):
         send_lines(producer, "t", broken_file(), InputRecord, -1, eager=False)
     assert producer.flushes == 1
 
 
 @pytest.mark.parametrize("text", ["\\", "\\x", "\\u2192"])
-def test_a_separator_that_is_no_escape_is_refused(text: str) -> None:
+def test_a_separator_with_an_invalid_escape_is_refused(text: str) -> None:
     result = CliRunner().invoke(produce, ["t", "-K", text, "-b", "localhost:1"])
     assert result.exit_code == 2
     assert "-K" in result.output
 
 
-def test_a_header_name_that_is_no_text_is_refused() -> None:
+def test_a_header_name_that_is_not_unicode_is_refused() -> None:
     result = CliRunner().invoke(produce, ["t", "-H", "\udcff=1", "-b", "localhost:1"])
     assert result.exit_code == 2
     assert "-H" in result.output

@@ -59,7 +59,7 @@ class EmptyGroups:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "BACKOFF_SECONDS_FIRST", 0)
 
 
@@ -83,7 +83,7 @@ def test_a_moving_leader_does_not_end_the_tool(scenario: list[str], offset: int)
     assert groups.commits == {"one": {PARTITION: offset}}
 
 
-def test_if_a_group_fails_those_before_it_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_that_were_reset_before_a_failure_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     groups = EmptyGroups(failing="two")
     with pytest.raises(ToolFailed):
         run(groups, MovingLeader(), "--group", "one", "--group", "two", "--execute", "--to-earliest")
@@ -92,7 +92,7 @@ def test_if_a_group_fails_those_before_it_are_shown(capsys: pytest.CaptureFixtur
     assert (header.split()[0], row.split()) == ("GROUP", ["one", "orders", "0", "3"])
 
 
-def test_a_dry_run_that_fails_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_that_fails_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     class Refusing(MovingLeader):
         def list_offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

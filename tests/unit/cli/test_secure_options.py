@@ -1,4 +1,4 @@
-"""`--secure` and `--command-config` on command lines: what is printed, refused and warned of."""
+"""`--secure` and `--command-config`: what is printed, which options are refused, and warnings."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_the_advertised_port_is_that_of_the_listener_in_the_file(listeners: str 
         ),
     ],
 )
-def test_who_opens_a_broker_to_everybody_is_warned(properties: dict[str, str], is_open: bool) -> None:
+def test_a_listener_that_is_open_to_everybody_causes_a_warning(properties: dict[str, str], is_open: bool) -> None:
     warnings = list(warn_of_open_listeners(from_properties(properties)))
     assert len(warnings) == is_open
     assert all("moldau start --secure" in line for line in warnings)
 
 
-def test_secured_data_is_not_opened_by_mistake(tmp_path: Path) -> None:
+def test_secured_data_is_not_served_without_security(tmp_path: Path) -> None:
     settings = from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://localhost:9092"})
     refuse_to_open(settings)
     (tmp_path / "authority.pem").touch()
@@ -121,7 +121,7 @@ def test_a_command_config_is_translated_and_options_win(tmp_path: Path) -> None:
     }
     assert chosen_broker("b:2", str(file), {}).bootstrap_servers == "b:2"
     assert chosen_broker(None, None, {}).bootstrap_servers == "localhost:9092"
-    # The file of another user has nothing of this one's.
+    # The file of another user contains no credentials of this one.
     assert public_java_properties(broker.client_config) == {
         "security.protocol": "SASL_SSL",
         "ssl.truststore.type": "PEM",
@@ -137,7 +137,9 @@ def test_a_command_config_is_translated_and_options_win(tmp_path: Path) -> None:
         (f'sasl.jaas.config=x required password="{PLANTED}', "sasl.jaas.config"),
     ],
 )
-def test_a_bad_command_config_is_one_line_without_secrets(tmp_path: Path, content: str | None, reason: str) -> None:
+def test_the_error_for_a_bad_command_config_is_one_line_without_secrets(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
     file = tmp_path / "client.properties"
     if content is not None:
         file.write_text(content)
@@ -189,14 +191,14 @@ class TestCluster:
             (Security(advertise="x"), Security(listen="127.0.0.1"), "leave --listen and --advertise out"),
         ],
     )
-    def test_security_does_not_change_later(
+    def test_changing_the_security_of_a_cluster_is_refused(
         self, tmp_path: Path, first: Security | None, then: Security | None, reason: str
     ) -> None:
         directory = self.directory(tmp_path, first)
         with pytest.raises(click.ClickException, match=reason):
             directory.plan(None, None, {}, bytes(16), security=then)
 
-    def test_the_same_command_starts_it_again(self, tmp_path: Path) -> None:
+    def test_the_same_command_starts_a_secured_cluster_again(self, tmp_path: Path) -> None:
         same = Security(listen="127.0.0.1", advertise="kafka.example.com")
         directory = self.directory(tmp_path, same)
         assert directory.plan(None, None, {}, bytes(16), security=same).is_secure
@@ -223,7 +225,7 @@ class TestCluster:
         directory.properties_path(1).write_text("listeners=nonsense\n")
         assert directory.with_advertised_hosts(description).nodes[0].host == host
 
-    def test_its_settings_are_private_and_all_nodes_have_the_same_token_key(self, tmp_path: Path) -> None:
+    def test_settings_are_private_and_all_nodes_have_the_same_token_key(self, tmp_path: Path) -> None:
         directory = self.directory(tmp_path, Security())
         paths = [directory.properties_path(node.id) for node in directory.description().nodes]
         assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
@@ -253,7 +255,7 @@ def test_a_warning_of_all_nodes_is_shown_once(tmp_path: Path) -> None:
 
 
 class TestRememberedNames:
-    def test_the_name_of_advertise_is_kept_and_the_key_if_it_is_ours(self) -> None:
+    def test_the_advertised_name_and_a_generated_key_are_kept(self) -> None:
         texts = {"advertised.listeners": SettingText("SASL_SSL://kafka.example.com:9092", "--advertise")}
         ours = {**texts, SECRET_KEY: SettingText("key", "--secure")}
         assert values_to_keep(ours, 9092) == {SECRET_KEY: "key", "advertise": "kafka.example.com"}
@@ -261,7 +263,7 @@ class TestRememberedNames:
         theirs = {"advertised.listeners": texts["advertised.listeners"]._replace(origin="server.properties:1")}
         assert values_to_keep({**theirs, SECRET_KEY: SettingText("key", "--override")}, 9092) == {}
 
-    def test_a_later_start_uses_it_unless_another_is_given(self, tmp_path: Path) -> None:
+    def test_a_later_start_uses_the_kept_name_unless_another_is_given(self, tmp_path: Path) -> None:
         directory = SecureDirectory(tmp_path)
         directory.keep({SECRET_KEY: "key", "advertise": "kafka.example.com"})
         defaults = secured_defaults(directory, {})
@@ -310,7 +312,7 @@ def test_other_listeners_and_settings_of_plain_are_left_alone(
         (Listener("SASL_SSL", "SASL_SSL", "localhost", 0), "localhost:41234", "localhost:41234"),
     ],
 )
-def test_the_node_reaches_itself_whatever_is_advertised(listener: Listener, advertised: str, own: str) -> None:
+def test_a_node_connects_to_itself_whatever_is_advertised(listener: Listener, advertised: str, own: str) -> None:
     assert Recovery("x").address(listener, advertised) == own
 
 
@@ -326,7 +328,9 @@ def test_the_node_reaches_itself_whatever_is_advertised(listener: Listener, adve
         ("127.0.0.1", ["127.0.0.1"], False),
     ],
 )
-def test_a_name_that_means_only_this_machine_is_warned_of(host: str, addresses: list[str], is_warned: bool) -> None:
+def test_an_advertised_name_that_resolves_to_loopback_causes_a_warning(
+    host: str, addresses: list[str], is_warned: bool
+) -> None:
     lines = list(warn_of_loopback([host], lambda name: addresses))
     assert len(lines) == is_warned
     assert all(f"clients are told to connect to {host}, which is {addresses[0]}" in line for line in lines)

@@ -23,7 +23,7 @@ from moldau.security.scram_credentials import ScramMechanism
 PLANTED = "s3cr3t"
 
 
-def test_a_password() -> None:
+def test_a_credential_from_a_password() -> None:
     record = scram_record(f'SCRAM-SHA-512=[name="ann",password="{PLANTED}",iterations=8192]')
     keys = ScramKeys(ScramMechanism.SCRAM_SHA_512)
     expected = keys.credential(keys.salted_password(PLANTED, record.salt, 8192), record.salt, 8192)
@@ -31,7 +31,7 @@ def test_a_password() -> None:
     assert (record.stored_key, record.server_key) == (expected.stored_key, expected.server_key)
 
 
-def test_a_salted_password() -> None:
+def test_a_credential_from_a_salted_password() -> None:
     keys = ScramKeys(ScramMechanism.SCRAM_SHA_256)
     salted = b64encode(keys.salted_password(PLANTED, b"salt", 4096)).decode()
     record = scram_record(f"SCRAM-SHA-256=[name=ann,salt=c2FsdA==,saltedpassword={salted}]")

@@ -1,4 +1,4 @@
-"""What `moldau user remove` says of delegation tokens."""
+"""What `moldau user remove` prints about delegation tokens of the user."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def token(owner: Principal, valid_ms: int, *renewers: Principal) -> DelegationTo
     return DelegationToken("id", owner, owner, renewers, 0, NOW_MS + 10**9, NOW_MS + valid_ms)
 
 
-def test_tokens_that_are_valid_are_counted() -> None:
+def test_valid_tokens_are_counted() -> None:
     assert note() is None
-    assert note(token(ANN, -1), token(BOB, 9_000, ANN)) is None, "expired, or of somebody else"
+    assert note(token(ANN, -1), token(BOB, 9_000, ANN)) is None, "expired, or owned by another user"
     one = note(token(ANN, 5_000), token(ANN, -1))
     assert one is not None
     assert one.startswith("1 delegation token of ann can be used until 2027-01-15T08:00:05Z")
@@ -39,12 +39,12 @@ def test_tokens_that_are_valid_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "is_told"),
+    ("code", "is_mentioned"),
     [(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, False), (ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, True)],
 )
-def test_a_broker_that_does_not_tell(code: ErrorCode, is_told: bool) -> None:
+def test_tokens_that_the_broker_does_not_describe(code: ErrorCode, is_mentioned: bool) -> None:
     def describe(owners: object) -> Any:
         raise KafkaError(code)
 
     described: Any = SimpleNamespace(describe=describe)
-    assert ("if there are any" in (tokens_note("ann", described, NOW_MS) or "")) is is_told
+    assert ("if there are any" in (tokens_note("ann", described, NOW_MS) or "")) is is_mentioned

@@ -1,4 +1,4 @@
-"""`moldau topic`: what is done and said if some of the calls fail."""
+"""`moldau topic` if some of its calls fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moldau.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-GONE = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+UNKNOWN_TOPIC = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
 
 def answers(values: Iterable[tuple[Any, Any]]) -> dict[Any, Future[Any]]:
@@ -40,15 +40,15 @@ class Admin:
     """A cluster whose topic `gone` and whose partitions 1 were deleted since the metadata were read."""
 
     def delete_topics(self, names: list[str]) -> dict[str, Future[Any]]:
-        return answers((name, GONE if name == "gone" else None) for name in names)
+        return answers((name, UNKNOWN_TOPIC if name == "gone" else None) for name in names)
 
     def list_offsets(self, requested: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
         found = SimpleNamespace(offset=7)
-        return answers((each, GONE if each.topic == "gone" else found) for each in requested)
+        return answers((each, UNKNOWN_TOPIC if each.topic == "gone" else found) for each in requested)
 
     def delete_records(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
         done = SimpleNamespace(low_watermark=7)
-        return answers((each, GONE if each.partition == 1 else done) for each in wanted)
+        return answers((each, UNKNOWN_TOPIC if each.partition == 1 else done) for each in wanted)
 
 
 @pytest.fixture
@@ -67,14 +67,14 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     return invoke
 
 
-def test_one_topic_that_cannot_be_deleted_hides_no_other(run: Any) -> None:
+def test_other_topics_are_deleted_if_one_cannot_be(run: Any) -> None:
     result = run("delete", "gone", "a", "orders", "--yes")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == ["deleted a", "deleted orders"]
     assert result.stderr.startswith("moldau: gone: ")
 
 
-def test_one_partition_that_cannot_be_trimmed_hides_no_other(run: Any) -> None:
+def test_other_partitions_are_trimmed_if_one_cannot_be(run: Any) -> None:
     result = run("trim", "orders", "--before", "end", "--yes")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0] == "orders now begins at"
@@ -82,7 +82,7 @@ def test_one_partition_that_cannot_be_trimmed_hides_no_other(run: Any) -> None:
     assert result.stderr.startswith("moldau: orders partition 1: ")
 
 
-def test_a_topic_that_is_deleted_while_topics_are_listed(run: Any) -> None:
+def test_list_works_if_a_topic_is_deleted_meanwhile(run: Any) -> None:
     result = run("list")
     assert result.exit_code == 0, result.stderr
     offsets = {line.split()[0]: line.split()[3] for line in result.stdout.splitlines()[1:]}
@@ -91,7 +91,7 @@ def test_a_topic_that_is_deleted_while_topics_are_listed(run: Any) -> None:
 
 
 @pytest.mark.parametrize("words", [("create", "a", "-p"), ("alter", "a", "-p"), ("create", "a", "-r")])
-def test_more_partitions_than_librdkafka_accepts(run: Any, words: tuple[str, ...]) -> None:
+def test_more_partitions_than_librdkafka_accepts_are_refused(run: Any, words: tuple[str, ...]) -> None:
     result = run(*words, "100001")
     assert result.exit_code == 1
     assert "100001 is not in the range" in result.stderr

@@ -80,7 +80,9 @@ class TestFlags:
             ),
         ],
     )
-    def test_what_the_parser_refuses(self, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
+    def test_arguments_refused_by_the_parser(
+        self, capsys: pytest.CaptureFixture[str], words: str, message: str
+    ) -> None:
         assert transactions.main(words.split()) == 1
         captured = capsys.readouterr()
         assert captured.err.startswith("usage: kafka-transactions.sh ")
@@ -137,7 +139,7 @@ class TestFlags:
 
 
 class TestTables:
-    def test_a_listing_goes_broker_by_broker(self) -> None:
+    def test_a_listing_is_grouped_by_broker(self) -> None:
         listed = [
             ListedTransaction("b", 17, 5, "Ongoing"),
             ListedTransaction("he-empty", 2, 3, "Empty"),
@@ -196,18 +198,18 @@ class TestTables:
 
 
 class TestHanging:
-    def test_only_what_is_open_and_idle_for_long(self) -> None:
+    def test_only_transactions_that_are_open_and_idle_for_long_may_hang(self) -> None:
         producers = {
             T0: [producer(1, last_ms=NOW_MS - 1001), producer(2, last_ms=NOW_MS - 1000), producer(3, start=None)],
             T1: [],
         }
         assert open_for_long(producers, NOW_MS, 1000) == [OpenTransaction(T0, producer(1, last_ms=NOW_MS - 1001))]
 
-    def test_a_coordinator_that_waits_for_the_partition_will_end_it(self) -> None:
+    def test_a_transaction_that_its_coordinator_knows_does_not_hang(self) -> None:
         found = [OpenTransaction(T0, producer(7)), OpenTransaction(T1, producer(7))]
         assert hanging(found, {7: "he-open"}, {"he-open": described(T0)}) == [found[1]]
 
-    def test_it_hangs_if_the_producer_or_its_id_is_forgotten(self) -> None:
+    def test_a_transaction_that_its_coordinator_forgot_hangs(self) -> None:
         found = [OpenTransaction(T0, producer(7))]
         assert hanging(found, {}, {"he-open": described(T0)}) == found
         assert hanging(found, {7: "he-open"}, {"he-open": None}) == found
@@ -247,7 +249,7 @@ class TestHanging:
         ),
     ],
 )
-def test_failures_in_the_words_of_kafkas_clients(why: str, message: str) -> None:
+def test_error_messages_are_those_of_kafkas_clients(why: str, message: str) -> None:
     assert why == message
 
 
@@ -281,7 +283,7 @@ class TestTheTransactionLog:
     def record(self, value: TransactionLogValue | None, transaction_version: int = 2) -> Record:
         return Record(7, 0, *encode_record(CoordinatorRecord(self.KEY, value), transaction_version))
 
-    def test_as_dump_log_prints_it(self) -> None:
+    def test_records_are_printed_as_by_dump_log(self) -> None:
         key = f'{{"type":"0","data":{self.KEY_JSON}}}'
         assert transaction_log_texts(self.record(self.ONGOING)) == (key, f'{{"version":"1","data":{self.DATA}}}')
         assert transaction_log_texts(self.record(self.EMPTY, 0)) == (
@@ -290,7 +292,7 @@ class TestTheTransactionLog:
         )
         assert transaction_log_texts(self.record(None)) == (key, "<DELETE>")
 
-    def test_as_the_console_consumers_formatter_prints_it(self) -> None:
+    def test_records_are_printed_as_by_the_formatter_of_the_console_consumer(self) -> None:
         unknown = Fetched(b"\0\x09rest", None)
         keyless = Fetched(None, b"v")
         text = transaction_log_formatter().lines(
@@ -331,7 +333,7 @@ def test_durations(text: str, length_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1w", "9" * 5000 + "s", "9999999999999d"])
-def test_invalid_durations(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(BadOffset):
         parse_duration(text)
 
@@ -359,8 +361,8 @@ def test_a_state_newer_than_this_tool_is_unknown() -> None:
     assert state_name("Dreaming") == "Unknown"
 
 
-def test_a_partition_without_a_leader_hides_no_other() -> None:
-    """It may be why the transaction does not end."""
+def test_describe_lists_partitions_without_a_leader() -> None:
+    """The missing leader may be why the transaction does not end."""
     asked: list[TopicPartition] = []
 
     def producers(partitions: Iterable[TopicPartition]) -> Any:

@@ -1,4 +1,4 @@
-"""`moldau view` and brokers that refuse to tell configs, or what they have evaluated."""
+"""`moldau view` with brokers that refuse to describe configs, or counts of evaluated records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.client.confluent import KafkaError, KafkaException
 from moldau.wire.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 
 
-def test_a_refusal_is_no_lack_of_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_refuses_to_describe_counts_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = DescribeConfigsResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Not allowed.", 2, "v", [])
     admin = SimpleNamespace(
         described=lambda: SimpleNamespace(nodes={4: None}), ask=lambda *_: DescribeConfigsResponse(results=[refused])
@@ -32,7 +32,7 @@ def test_a_refusal_is_no_lack_of_readers(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Topics:
-    """A broker whose topics are views, or refuse to tell it."""
+    """A broker whose topics are views, except one whose configs it refuses to describe."""
 
     def __init__(self, refused: str, code: int) -> None:
         self._refused, self._code = refused, code
@@ -50,8 +50,8 @@ class Topics:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-def test_a_topic_whose_configs_cannot_be_read_hides_no_view(code: ErrorCode) -> None:
-    """Who may read a topic may not always read its configs; and one may be deleted meanwhile."""
+def test_other_views_are_listed_if_configs_of_a_topic_cannot_be_read(code: ErrorCode) -> None:
+    """A user may read a topic without the right to read its configs, and a topic may be deleted meanwhile."""
     broker: Any = Topics("secret", code)
     assert list(readable_views(broker, ["secret", "big"])) == ["big"]
     with pytest.raises(CommandFailed, match="secret: no"):

@@ -1,4 +1,4 @@
-"""The server side of a connection, on a real socket: it gives the answers that the test chooses, right or wrong."""
+"""A server on a real socket that answers requests as the test chooses, correctly or not."""
 
 from __future__ import annotations
 
@@ -62,9 +62,11 @@ class ScriptedPeer:
     async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> ScriptedPeer:
         self._server = await asyncio.start_server(self._talk, "127.0.0.1", port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
+        _running.add(self)
         return self
 
     async def stop(self) -> None:
+        _running.discard(self)
         self._server.close()
         self.hang_up()
         await self._server.wait_closed()
@@ -98,10 +100,10 @@ class ScriptedPeer:
             old = header._replace(api_version=0)
             writer.write(framed(old, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)))
             return True
-        told = [
+        supported = [
             ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.versions.items()
         ]
-        writer.write(framed(header, ApiVersionsResponse(api_keys=told)))
+        writer.write(framed(header, ApiVersionsResponse(api_keys=supported)))
         return True
 
 
@@ -115,7 +117,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def answer_to(later: Promise[Any]) -> Any:
     """Wait for the promise and return its value."""
-    assert not later.done, "it came before the one who asked could have looked"
+    assert not later.done, "the promise was completed before the request could be sent"
     await until(lambda: later.done)
     return later.value()
 
@@ -126,6 +128,18 @@ async def heartbeat(peer: PeerConnection, timeout_ms: int = PATIENCE_MS, version
     return came.code if isinstance(came, KafkaError) else came
 
 
+_running: set[ScriptedPeer] = set()
+
+
 def run(test: Coroutine[Any, Any, None], uvloop: bool = True) -> None:
+    """Run the test within its time limit. A failed test leaves peers running, for which uvloop would wait for ever."""
+
+    async def run_and_stop_peers() -> None:
+        try:
+            await asyncio.wait_for(test, PATIENCE_S)
+        finally:
+            for peer in tuple(_running):
+                await peer.stop()
+
     with asyncio.Runner(loop_factory=new_loop if uvloop else asyncio.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(test, PATIENCE_S))
+        runner.run(run_and_stop_peers())

@@ -1,4 +1,4 @@
-"""Where a client gets its token: files and token endpoints, good, slow and hostile ones."""
+"""Access tokens of a client, from files and from token endpoints that may be slow or hostile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_token_is_kept_for_most_of_its_life(running: Provider) -> None:
     assert short.current() != short.current()
 
 
-def test_a_wrong_secret_is_told_at_once_and_not_quoted(running: Provider) -> None:
+def test_a_wrong_secret_is_reported_at_once_and_not_printed(running: Provider) -> None:
     tokens = AccessTokens(TokenRequest(f"{running.url}/token", "node", "wr0ng-planted"))
     with pytest.raises(LoginFailed, match=f"no token from {running.url}/token: the server answered 401") as failed:
         tokens.current()
@@ -73,7 +73,7 @@ class MovedTime:
         return time.time() + self.moved_s
 
 
-def test_a_token_is_used_until_it_expires_if_there_is_no_other(
+def test_a_token_is_used_until_it_expires_if_it_cannot_be_renewed(
     running: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = MovedTime()
@@ -94,7 +94,7 @@ def test_a_token_is_used_until_it_expires_if_there_is_no_other(
     assert tokens.current() != first
 
 
-def test_the_scope_and_the_header_are_encoded_if_wanted(running: Provider) -> None:
+def test_the_scope_and_the_header_are_encoded_if_configured(running: Provider) -> None:
     running.clients["a:b c"] = "x%"
     encoded = TokenRequest(f"{running.url}/token", "a:b c", "x%", "s&t u", is_header_url_encoded=True)
     running.clients["a%3Ab+c"] = "x%25"
@@ -176,7 +176,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
         (OK + b"Content-Length: 99999999999\r\n\r\n" + b"z" * 2000, True, "it has more than 1000 bytes"),
     ],
 )
-def test_hostile_servers(data: bytes, then_waits: bool, sentence: str) -> None:
+def test_requests_to_hostile_servers_fail_with_a_short_error(data: bytes, then_waits: bool, sentence: str) -> None:
     with server_that_sends(data, then_waits) as url:
         with pytest.raises(RequestFailed, match=sentence) as failed:
             fetch(WebRequest(url, 1000, read_timeout_s=0.3 if "in time" in sentence else PATIENCE_S))

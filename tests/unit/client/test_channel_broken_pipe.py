@@ -1,4 +1,4 @@
-"""A broker that ends must not look like a reader of our output that ends (`| head`), which is no error."""
+"""A connection closed by a broker must not look like a closed output (`| head`), which is not an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moldau.client.channel import Channel, Security
 
 
 class BrokenSocket:
-    """A connection whose other side is gone."""
+    """A connection that the other side has closed."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -32,7 +32,9 @@ class BrokenTls(ssl.SSLContext):
 
 
 @pytest.mark.parametrize("tls", [None, BrokenTls(ssl.PROTOCOL_TLS_CLIENT)])
-def test_it_is_an_error_of_the_connection(tls: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_pipe_is_raised_as_a_connection_error(
+    tls: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = BrokenSocket()
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: broken)
     with pytest.raises(ConnectionError, match="the broker closed the connection") as failed:

@@ -89,7 +89,7 @@ def key_properties(vault: Vault) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("case", range(7))
-def test_every_way_to_name_a_key(vault: Vault, case: int) -> None:
+def test_every_way_to_configure_a_key(vault: Vault, case: int) -> None:
     properties = {"security.protocol": "SSL", "ssl.ca.location": vault.trusted, **key_properties(vault)[case]}
     context = security(properties).tls
     assert context is not None
@@ -100,7 +100,7 @@ def test_every_way_to_name_a_key(vault: Vault, case: int) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "elsewhere.example"])
 @pytest.mark.parametrize("algorithm", [None, "", "none", "https"])
-def test_host_names_are_checked_unless_it_is_switched_off(vault: Vault, host: str, algorithm: str | None) -> None:
+def test_host_names_are_checked_unless_disabled(vault: Vault, host: str, algorithm: str | None) -> None:
     properties = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": vault.authority.pem}
     if algorithm is not None:
         properties["ssl.endpoint.identification.algorithm"] = algorithm
@@ -112,7 +112,7 @@ def test_host_names_are_checked_unless_it_is_switched_off(vault: Vault, host: st
                 connect(port, tls_context(properties), host)
 
 
-def test_a_stranger_is_not_trusted_unless_everything_is(vault: Vault) -> None:
+def test_an_unknown_authority_is_refused_unless_verification_is_disabled(vault: Vault) -> None:
     other = {"ssl.ca.pem": Authority().pem}
     with tls_server(vault) as (port, _), pytest.raises(ssl.SSLCertVerificationError):
         connect(port, tls_context(other))
@@ -134,7 +134,7 @@ def test_a_stranger_is_not_trusted_unless_everything_is(vault: Vault) -> None:
         ({"ssl.cipher.suites": "NONE:SUCH"}, "ssl.cipher.suites: NONE is not supported"),
     ],
 )
-def test_unusable_properties(properties: dict[str, str], line: str) -> None:
+def test_unusable_properties_are_refused(properties: dict[str, str], line: str) -> None:
     with pytest.raises(UnusableProperty, match=line) as refused:
         security({"security.protocol": "SSL", **properties})
     assert "planted" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Errors of single groups among many: values where the caller wants that, else raised."""
+"""`Groups`: errors of single groups are returned by `each_described` and `each_committed`, raised by other methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moldau.wire.messages.offset_fetch import (
 
 
 class Coordinators(Cluster):
-    """Answers for groups: those in `unplaced` have no coordinator, those in `failing` an error of theirs."""
+    """Answers for groups: those in `unplaced` have no coordinator, those in `failing` have errors of their own."""
 
     def __init__(self, unplaced: Mapping[str, ErrorCode], failing: Mapping[str, ErrorCode]) -> None:
         super().__init__("localhost:1", {})
@@ -81,7 +81,7 @@ def codes(results: Mapping[str, Any]) -> dict[str, ErrorCode]:
     return {each: result.code for each, result in results.items() if isinstance(result, KafkaError)}
 
 
-def test_one_group_hides_no_other() -> None:
+def test_an_error_of_one_group_does_not_hide_others() -> None:
     cluster = Coordinators({"away": AWAY, "hidden": AUTHORIZATION}, {"secret": AUTHORIZATION, "loading": LOADING})
     groups = Groups(cluster, 0)
     ids = ["away", "fine", "hidden", "loading", "secret"]
@@ -96,23 +96,21 @@ def test_one_group_hides_no_other() -> None:
     assert isinstance(described["fine"], DescribedGroup)
 
 
-def test_only_groups_with_a_passing_error_are_asked_again() -> None:
-    cluster = Coordinators({}, {"secret": AUTHORIZATION, "loading": LOADING})
-
+def test_only_groups_with_a_retriable_error_are_requested_again() -> None:
     class Recovering(Coordinators):
         def ask(self, key: ApiKey, request: Any, response_type: Any, versions: Any = None) -> Any:
             answer = super().ask(key, request, response_type, versions)
             self.failing.pop("loading", None)
             return answer
 
-    cluster = Recovering({}, cluster.failing)
+    cluster = Recovering({}, {"secret": AUTHORIZATION, "loading": LOADING})
     committed = Groups(cluster, 60_000).each_committed(["fine", "loading", "secret"])
     assert codes(committed) == {"secret": AUTHORIZATION}
     assert cluster.asked == [["fine", "loading", "secret"], ["loading"]]
 
 
 @pytest.mark.parametrize("code", [AWAY, AUTHORIZATION])
-def test_for_the_tools_an_error_of_a_coordinator_is_raised(code: ErrorCode) -> None:
+def test_described_and_committed_raise_the_error_of_a_coordinator(code: ErrorCode) -> None:
     groups = Groups(Coordinators({"a": code}, {}), 0)
     for ask in (groups.described, groups.committed):
         with pytest.raises(NotAnswered) as raised:

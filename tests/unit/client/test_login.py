@@ -55,7 +55,7 @@ def verify(token: str) -> Promise[Verdict]:
     return resolved(verdict)
 
 
-class WhoAsked:
+class RecordingHeartbeat:
     api = ApiKey.HEARTBEAT
     versions = (0, 4)
 
@@ -69,11 +69,11 @@ class WhoAsked:
 
 class SaslPeer:
     def __init__(self, lifetime_ms: int = 0) -> None:
-        self.who = WhoAsked()
+        self.heartbeat = RecordingHeartbeat()
         self.logins: list[Access] = []
         router = Router()
         router.serve(
-            [self.who, ApiVersions(CurrentImage(), router.served, lambda: 1), SaslHandshake(), SaslAuthenticate()]
+            [self.heartbeat, ApiVersions(CurrentImage(), router.served, lambda: 1), SaslHandshake(), SaslAuthenticate()]
         )
         settings = SaslListenerSettings(
             dict.fromkeys(SUPPORTED_MECHANISMS, lifetime_ms), receive_bytes_max=10_000, passwords={"node": PASSWORD}
@@ -124,7 +124,7 @@ def test_a_node_logs_in_before_its_first_request(mechanism: str) -> None:
             peer = peers.with_login(login_with(mechanism)).to("127.0.0.1", server.port, "x")
             answers = [await heartbeat(peer) for _ in range(3)]  # type: ignore[arg-type]
             assert all(isinstance(answer, HeartbeatResponse) for answer in answers)
-            assert server.who.users == ["node"] * 3
+            assert server.heartbeat.users == ["node"] * 3
             assert server.listener.connections == 1
 
     run(talk(), uvloop=False)
@@ -138,7 +138,7 @@ def test_a_wrong_password_fails_requests_and_is_logged_without_it(
         async with sasl_peer() as (server, peers):
             peer = peers.with_login(login_with(mechanism, "wr0ng")).to("127.0.0.1", server.port, "x")
             assert await heartbeat(peer) is ErrorCode.NETWORK_EXCEPTION  # type: ignore[arg-type]
-            assert not server.who.users
+            assert not server.heartbeat.users
 
     with caplog.at_level(logging.WARNING):
         run(talk(), uvloop=False)
@@ -150,7 +150,7 @@ def test_a_node_without_a_login_is_not_served() -> None:
     async def talk() -> None:
         async with sasl_peer() as (server, peers):
             assert await heartbeat(peers.to("127.0.0.1", server.port, "x")) is ErrorCode.NETWORK_EXCEPTION
-            assert not server.who.users
+            assert not server.heartbeat.users
 
     run(talk(), uvloop=False)
 
@@ -184,7 +184,7 @@ def test_a_session_is_renewed_before_it_expires(mechanism: str, monkeypatch: pyt
     run(talk(), uvloop=False)
 
 
-def test_requests_go_on_while_a_login_waits_for_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_continue_while_a_login_waits_for_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """An identity provider may be slow; the session is still valid."""
     monkeypatch.setattr(peer_connections, "RENEW_AT", 0.01)
     monkeypatch.setattr("moldau.security.sasl.exchange.REAUTHENTICATION_INTERVAL_MS_MIN", 0)
@@ -238,7 +238,7 @@ def test_the_channel_logs_in_and_renews_its_session(mechanism: str, monkeypatch:
             channel = await asyncio.to_thread(Channel, "127.0.0.1", server.port, login)
             for _ in range(3):
                 await asyncio.to_thread(ask, channel)
-            assert server.who.users == ["node"] * 3
+            assert server.heartbeat.users == ["node"] * 3
             assert len(server.logins) == 4
             channel.close()
 
@@ -270,7 +270,7 @@ def test_properties_of_java_and_of_librdkafka() -> None:
     assert security(plural) == Security(login=ClientLogin("PLAIN", "a", ""))
 
 
-def test_a_delegation_token_as_user() -> None:
+def test_properties_of_a_login_with_a_delegation_token() -> None:
     """Our own channel can use it, librdkafka cannot."""
     java = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
     by_token = {**java, "sasl.jaas.config": f"{JAAS[:-1]} tokenauth=true;"}
@@ -298,7 +298,7 @@ def test_a_callback_gives_the_token() -> None:
         ({"sasl.jaas.config": JAAS[:-1] + PASSWORD}, "Value not specified"),
     ],
 )
-def test_refused_properties(changes: dict[str, str], message: str) -> None:
+def test_invalid_properties_are_refused(changes: dict[str, str], message: str) -> None:
     java = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS}
     with pytest.raises(UnusableProperty) as refused:
         security({**java, **changes})

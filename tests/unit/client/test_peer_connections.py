@@ -1,4 +1,4 @@
-"""What a node may expect of its connections to other nodes, on both event loops and loopback sockets."""
+"""`PeerConnections`, the connections between nodes, on loopback sockets and both event loops."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def connected(server: ScriptedPeer) -> AsyncIterator[tuple[PeerConnections
         await server.stop()
 
 
-async def nothing_is_there() -> int:
-    """Return a port on which nobody listens."""
+async def unused_port() -> int:
+    """Return a port whose connections are refused."""
     server = await ScriptedPeer().start()
     await server.stop()
     return server.port
@@ -131,7 +131,7 @@ def test_an_unsupported_api_or_version_fails_only_its_own_request() -> None:
 @LOOPS
 def test_a_refused_connection_fails_at_once_and_later_requests_succeed_when_the_node_is_up(uv: bool) -> None:
     async def talk() -> None:
-        port = await nothing_is_there()
+        port = await unused_port()
         peer = PeerConnections(asyncio.get_running_loop()).to("127.0.0.1", port, PURPOSE)
         assert await heartbeat(peer) is ErrorCode.NETWORK_EXCEPTION
         server = await ScriptedPeer().start(port)
@@ -144,7 +144,7 @@ def test_a_refused_connection_fails_at_once_and_later_requests_succeed_when_the_
 
 def test_immediate_retries_do_not_keep_the_event_loop_busy() -> None:
     async def talk() -> None:
-        peer = PeerConnections(asyncio.get_running_loop()).to("127.0.0.1", await nothing_is_there(), PURPOSE)
+        peer = PeerConnections(asyncio.get_running_loop()).to("127.0.0.1", await unused_port(), PURPOSE)
         failures = 0
 
         def again(came: Any) -> None:
@@ -271,26 +271,26 @@ def test_an_idle_connection_closed_by_the_peer_is_opened_again() -> None:
         async with connected(server) as (_, peer):
             await heartbeat(peer)
             server.hang_up()
-            await asyncio.sleep(0.02)
+            await until(lambda: peer._frames is None)
             assert isinstance(await heartbeat(peer), HeartbeatResponse)
         assert server.connections == 2
 
     run(talk())
 
 
-NONSENSE = {
+MALFORMED = {
     "a negative length": with_bytes(struct.pack(">i", -1)),
-    "a length of nothing": with_bytes(struct.pack(">i", 0)),
+    "a zero length": with_bytes(struct.pack(">i", 0)),
     "too large a length": with_bytes(struct.pack(">i", (1 << 31) - 1)),
     "another protocol": with_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-    "the answer to something else": with_bytes(struct.pack(">iibihb", 12, 77_777, 0, 0, 0, 0)[:16]),
+    "another correlation id": with_bytes(struct.pack(">iibihb", 12, 77_777, 0, 0, 0, 0)[:16]),
     "a body that is cut short": with_bytes(struct.pack(">i", 6) + b"%c\0\0"),
     "bytes behind the body": with_bytes(struct.pack(">i", 21) + b"%c" + bytes(17)),
     "header tags without end": with_bytes(struct.pack(">i", 5) + b"%c\xff"),
 }
 
 
-@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE.keys())
+@pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_malformed_response_closes_the_connection_and_is_logged_once(
     answer: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -316,7 +316,7 @@ def test_an_unexpected_response_closes_the_connection() -> None:
         server = ScriptedPeer(twice)
         async with connected(server) as (_, peer):
             assert isinstance(await heartbeat(peer), HeartbeatResponse)
-            await asyncio.sleep(0.02)
+            await until(lambda: peer._frames is None)
             assert isinstance(await heartbeat(peer), HeartbeatResponse)
         assert server.connections == 2
 

@@ -55,7 +55,7 @@ def test_a_length_that_arrives_in_two_pieces_is_joined(behind: int) -> None:
     assert [bytes(one) for one in cut] == [b"first", second]
 
 
-def test_a_length_alone_costs_no_memory() -> None:
+def test_a_length_without_its_bytes_allocates_little_memory() -> None:
     frames = ResponseFrames(lambda frame: None, lambda reason, _: None)
     feed(frames, response_frames.RESPONSE_BYTES_MAX.to_bytes(4, "big") + bytes(100), [104])
     assert len(memoryview(frames.get_buffer(-1))) <= RESPONSE_TRUSTED_BYTES

@@ -1,4 +1,4 @@
-"""The stand-in's admin client: which result is whose."""
+"""The stand-in's admin client: results are matched to their topics, and timeouts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _error(result: tuple[str, int]) -> int:
     return result[1]
 
 
-def test_configs_are_those_of_their_topic(brokers: FakeBrokers) -> None:
+def test_described_configs_are_matched_to_their_topics(brokers: FakeBrokers) -> None:
     brokers.handlers[ApiKey.DESCRIBE_CONFIGS] = lambda _, request: DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(code, None, TOPIC, name, [DescribeConfigsResourceResult("of", name)])
@@ -50,7 +50,7 @@ def test_configs_are_those_of_their_topic(brokers: FakeBrokers) -> None:
         futures[secret].result()
 
 
-def test_changes_of_configs_are_those_of_their_topic(brokers: FakeBrokers) -> None:
+def test_altered_configs_are_matched_to_their_topics(brokers: FakeBrokers) -> None:
     brokers.handlers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _, request: IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(code, None, TOPIC, name) for name, code in authorized_first(request.resources)

@@ -85,7 +85,9 @@ def test_offsets_are_committed_to_the_next_coordinator(brokers: FakeBrokers, mem
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
-def test_a_member_that_slept_too_long_rejoins(brokers: FakeBrokers, member: Member, code: ErrorCode) -> None:
+def test_a_member_that_was_removed_from_the_group_rejoins(
+    brokers: FakeBrokers, member: Member, code: ErrorCode
+) -> None:
     assert len(member.poll(4)) == 2
     brokers.handlers[ApiKey.OFFSET_COMMIT] = lambda _, request: offset_commit_response(request, code)
     brokers.handlers[HEARTBEAT] = lambda _, request: (
@@ -97,7 +99,7 @@ def test_a_member_that_slept_too_long_rejoins(brokers: FakeBrokers, member: Memb
     )
     member.consumer._next_commit = 0
     brokers.received.clear()
-    assert sorted(filter(None, member.poll(6))) == [b"0", b"1"], "what was not committed is read again"
+    assert sorted(filter(None, member.poll(6))) == [b"0", b"1"], "uncommitted records are read again"
     assert member.events == [("assign", [0, 1]), ("lost", [0, 1]), ("assign", [0, 1])]
 
 
@@ -177,7 +179,7 @@ def _without_a_topic(name: str) -> Any:
     return answer
 
 
-def test_a_deleted_topic_is_given_up_though_its_offsets_cannot_be_committed(
+def test_a_deleted_topic_is_revoked_although_its_offsets_cannot_be_committed(
     brokers: FakeBrokers, member: Member
 ) -> None:
     assert len(member.poll(4)) == 2
@@ -190,7 +192,7 @@ def test_a_deleted_topic_is_given_up_though_its_offsets_cannot_be_committed(
     assert member.events[1:] == [("revoke", [0, 1]), ("assign", [])]
 
 
-def test_a_member_leaves_the_group_though_the_offsets_of_a_deleted_topic_cannot_be_committed(
+def test_a_member_leaves_although_offsets_of_a_deleted_topic_cannot_be_committed(
     brokers: FakeBrokers, member: Member
 ) -> None:
     assert len(member.poll(4)) == 2

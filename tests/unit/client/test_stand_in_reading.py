@@ -28,7 +28,7 @@ def values(reader: Consumer, polls: int = 4) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("offset", [-2, 0])
-def test_a_partition_without_a_leader_blocks_no_other(brokers: FakeBrokers, offset: int) -> None:
+def test_a_partition_without_a_leader_does_not_block_others(brokers: FakeBrokers, offset: int) -> None:
     brokers.topics["t"] = {0: -1, 1: 1}
     reader = consumer(offset=offset)
     assert values(reader) == [b"1"]
@@ -50,14 +50,14 @@ def test_a_message_has_the_leader_epoch_of_its_batch(brokers: FakeBrokers) -> No
     assert [each.leader_epoch() for each in read] == [None, 5]
 
 
-def test_a_deleted_topic_blocks_no_other(brokers: FakeBrokers) -> None:
+def test_a_deleted_topic_does_not_block_others(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1}
     reader = consumer(1)
     reader.incremental_assign([TopicPartition("gone", index, 0) for index in range(50)])
     assert values(reader, 2) == [b"0"]
 
 
-def test_a_dead_leader_blocks_no_other(brokers: FakeBrokers) -> None:
+def test_a_dead_leader_does_not_block_others(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 2, 1: 3}
     brokers.dead = {2}
     reader = consumer()

@@ -45,19 +45,19 @@ class Writer:
         return self.reports
 
 
-def test_sending_to_a_partition_without_a_leader_blocks_no_other(brokers: FakeBrokers) -> None:
+def test_records_for_a_partition_without_a_leader_do_not_block_others(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: -1, 1: 1}
     writer = Writer()
     writer.write(b"a", 0)
     writer.write(b"b", 1)
     assert writer.await_reports(1) == {b"b": "delivered"}
     writer.write(b"c", 1)
-    assert writer.await_reports(2) == {b"b": "delivered", b"c": "delivered"}, "what is queued later goes its way too"
+    assert writer.await_reports(2) == {b"b": "delivered", b"c": "delivered"}, "records queued later are delivered too"
     brokers.topics["t"] = {0: 2, 1: 1}
     assert writer.await_reports(3)[b"a"] == "delivered"
 
 
-def test_a_missing_topic_blocks_no_other(brokers: FakeBrokers) -> None:
+def test_a_missing_topic_does_not_block_others(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 1}
     writer = Writer()
     writer.write(b"a", topic="missing")
@@ -90,7 +90,7 @@ def test_a_topic_is_created_even_if_the_partition_is_given(brokers: FakeBrokers)
     assert writer.await_reports(1) == {b"a": "delivered"}
 
 
-def test_brokers_that_do_not_answer_are_waited_for(brokers: FakeBrokers) -> None:
+def test_records_wait_for_brokers_that_do_not_answer(brokers: FakeBrokers) -> None:
     """Longer than for a missing topic: each failed connection attempt takes five seconds here."""
     brokers.topics["t"] = {0: 1}
     brokers.dead = {1, 2, 3}
@@ -122,7 +122,7 @@ def test_a_record_fails_at_the_delivery_timeout(brokers: FakeBrokers) -> None:
     assert writer.await_reports(2)[b"b"] == "delivered"
 
 
-def test_a_delivery_timeout_of_zero_is_none_as_in_librdkafka(brokers: FakeBrokers) -> None:
+def test_a_delivery_timeout_of_zero_never_expires_as_in_librdkafka(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: -1}
     writer = Writer(message_timeout_ms=0)
     writer.write(b"a", 0)

@@ -16,7 +16,7 @@ from moldau.client.stand_in.values import KafkaError, KafkaException
 
 
 @pytest.mark.parametrize("address", ["one:2", "one:2,", " one:2 , ", "PLAINTEXT://one:2", "[::1]:2"])
-def test_an_address_leads_to_its_node(brokers: FakeBrokers, address: str) -> None:
+def test_a_client_connects_to_the_given_address(brokers: FakeBrokers, address: str) -> None:
     AdminClient({"bootstrap.servers": address}).list_topics()
     assert brokers.connections == [2]
 
@@ -52,13 +52,13 @@ def test_an_unknown_property_is_refused_with_librdkafkas_message(client_class: A
     ],
 )
 @pytest.mark.parametrize("client_class", [Producer, Consumer])
-def test_an_invalid_value_is_refused_in_librdkafkas_words(client_class: Any, name: str, value: str) -> None:
+def test_an_invalid_value_is_refused_with_librdkafkas_message(client_class: Any, name: str, value: str) -> None:
     message = refusal(client_class, {"bootstrap.servers": "one:1", name: value})
     assert message == f'Invalid value "{value}" for configuration property "{name}"'
 
 
 @pytest.mark.parametrize("protocol", ["SASL_SLL", "TLS", "foo"])
-def test_a_misspelt_protocol_is_not_taken_for_one_without_tls(protocol: str) -> None:
+def test_a_misspelt_security_protocol_is_refused(protocol: str) -> None:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
     with pytest.raises(UnusableProperty, match=r"security\.protocol: expected one of PLAINTEXT, SSL"):
         security({"security.protocol": protocol, **login})

@@ -1,4 +1,4 @@
-"""Documentation of configs: Apache Kafka's is HTML, ours is text. And how long a broker may take for a change."""
+"""Plain text of Apache Kafka's HTML documentation of configs, and the timeouts of changes of topics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from moldau.client.topic_admin import create_topic, delete_topic, grow_topic, pl
         ("", ""),
     ],
 )
-def test_markup_is_left_out(documentation: str, text: str) -> None:
+def test_html_is_removed_from_documentation(documentation: str, text: str) -> None:
     assert plain_text(documentation) == text
 
 
-class Asked(ClusterAdmin):
+class RecordingAdmin(ClusterAdmin):
     def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
         self.timeout_ms: int = request.timeout_ms
         raise KeyError("the response does not matter")
@@ -43,9 +43,9 @@ class Asked(ClusterAdmin):
         lambda admin: delete_topic(admin, "t"),
     ],
 )
-def test_a_broker_answers_before_the_client_asks_again(change: Callable[[ClusterAdmin], None]) -> None:
+def test_the_timeout_of_the_broker_is_below_that_of_the_client(change: Callable[[ClusterAdmin], None]) -> None:
     """The retry of a change that was only slow would fail: the topic exists already, or no longer."""
-    admin = Asked(Cluster("localhost:1", {}, timeout_seconds=10), 10_000)
+    admin = RecordingAdmin(Cluster("localhost:1", {}, timeout_seconds=10), 10_000)
     with pytest.raises(KeyError):
         change(admin)
     assert 1_000 <= admin.timeout_ms < admin.cluster.timeout_ms

@@ -1,4 +1,4 @@
-"""Random histories of a compacted log, cleaned now and then, and a plain model of what must be left of them."""
+"""Random writes to a compacted log, cleanings of it, and a model of the records that must be left."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from copy import copy
 from typing import NamedTuple
 
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, read_batches
+from reading_committed import read_committed
 
 from moldau.log import compaction
 from moldau.log.cleaning.clean import CleaningResult, clean
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.reading import aborted_between
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, has_valid_crc
@@ -24,7 +24,6 @@ from moldau.wire.records import (
     build_batch,
     decode_records,
     end_txn_marker,
-    read_end_txn_marker,
 )
 
 MAP_BYTES = 1 << 20
@@ -44,11 +43,11 @@ class Put(NamedTuple):
     value: bytes | None
     timestamp: int
     transaction: int
-    """0 without one."""
+    """0 for none."""
 
 
 class History:
-    """What was done to one log."""
+    """A log, and a record of everything that was written to it."""
 
     def __init__(self, seed: object, files: MemoryFiles | None = None) -> None:
         self.rng = random.Random(str(seed))
@@ -65,11 +64,11 @@ class History:
         """Producer -> its transaction."""
         self.leader_epoch = 0
         self.first_cleaned_ms: dict[int, int] = {}
-        """Tombstone -> when a round first went over it."""
+        """Offset of a tombstone -> time of the first cleaning that included it."""
         self.touched_up_to = 0
         self.may_remove_expired = True
 
-    # --- what happens -------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------
 
     def write(self, batches: int) -> None:
         for _ in range(batches):
@@ -148,7 +147,7 @@ class History:
         return max((each.base_offset for each in segments if each.base_offset <= stable), default=0)
 
     def clean(self, map_bytes_max: int = MAP_BYTES, io_buffer_bytes: int = 1 << 16) -> CleaningResult | None:
-        """One round, None if there is nothing to clean."""
+        """Clean once; None if there is nothing to clean."""
         log, up_to = self.log, self.cleanable_up_to()
         if up_to <= log.segments.first.base_offset:
             return None
@@ -183,14 +182,14 @@ class History:
         self.adopt(self.store.get(PARTITION))
         self.log.cleaned_up_to = cleaned_up_to
 
-    def at_rest(self) -> History:
-        """Closed, with nothing on the way to the disk: to be brought back to life as often as one likes."""
+    def stopped(self) -> History:
+        """Close the log with all of it on disk. `reopened_copy` can then be called any number of times."""
         self.store.close({PARTITION: self.log.end_offset})
         self.files = self.files.crash(random.Random(0))
         return self
 
-    def alive(self) -> History:
-        """Another life of a history that is at rest."""
+    def reopened_copy(self) -> History:
+        """A copy of a stopped history, with its log opened again."""
         other = copy(self)
         other.files = self.files.crash(random.Random(0))
         other.rng = random.Random(self.rng.random())
@@ -205,7 +204,7 @@ class History:
         assert log is not None
         self.log = log
 
-    # --- what must be left --------------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------
 
     def fate(self, offset: int) -> str:
         return self.fates[self.puts[offset].transaction]
@@ -224,10 +223,10 @@ class History:
             assert (record.key, record.value, record.timestamp) == (put.key, put.value, put.timestamp), offset
         for offset in self.puts:
             if offset >= self.touched_up_to:
-                assert offset in survivors, f"{offset} was not to be touched"
+                assert offset in survivors, f"offset {offset} is missing, although it was never cleaned"
         self._check_last_values(survivors)
         committed = {at for at in survivors if self.fate(at) in (PLAIN, COMMITTED) and at < self.stable_offset}
-        assert read_committed(self.log) == committed
+        assert {record.offset for record in read_committed(self.log, self.log.end_offset)} == committed
 
     def _check_batches(self, batches: list[tuple[BatchHeader, bytes]]) -> None:
         end = 0
@@ -244,7 +243,7 @@ class History:
         assert end == self.log.end_offset
 
     def _check_last_values(self, survivors: dict[int, Record]) -> None:
-        """A reader from the start ends up with the last value of every key; tombstones go only when they may."""
+        """A reader gets the last value of every key; tombstones are removed only after their retention."""
         decided = [at for at in sorted(self.puts) if self.fate(at) in (PLAIN, COMMITTED)]
         last = {self.puts[at].key: at for at in decided}
         left = {survivors[at].key: at for at in decided if at in survivors}
@@ -252,23 +251,23 @@ class History:
             if at in survivors:
                 assert left[key] == at
                 continue
-            assert self.puts[at].value is None, f"the last value of {key!r}, at {at}, is gone"
-            assert key not in left, f"{key!r} is back from the dead"
-            assert self.now_ms >= self.first_cleaned_ms[at] + RETENTION_MS, f"the tombstone at {at} went too soon"
+            assert self.puts[at].value is None, f"the last value of {key!r}, at {at}, is missing"
+            assert key not in left, f"an old value of {key!r} is left without its tombstone"
+            assert self.now_ms >= self.first_cleaned_ms[at] + RETENTION_MS, f"the tombstone at {at} is missing too soon"
 
     def check_clean(self, cleaned: CleaningResult) -> None:
-        """After a round nothing stands twice in what it went over, and nothing of what was aborted."""
+        """The cleaned part has no key twice and no record of an aborted transaction."""
         seen = set()
         for header, batch in reversed(read_batches(self.log, up_to=cleaned.cleaned_up_to)):
             for record in reversed(decode_records(batch)):
                 if header.is_control or record.offset >= cleaned.cleaned_up_to:
                     continue
                 assert self.fate(record.offset) != ABORTED
-                assert record.key not in seen, f"{record.key!r} stands twice"
+                assert record.key not in seen, f"{record.key!r} is there twice"
                 seen.add(record.key)
 
     def producers(self) -> dict[int, tuple[int, int, int]]:
-        """What must be known of them however the log is opened."""
+        """The producer state that must be the same however the log is opened."""
         return {
             entry.producer_id: (entry.epoch, entry.last_sequence, entry.transaction_start)
             for entry in self.log.producers.active()
@@ -281,23 +280,3 @@ def _identity(header: BatchHeader) -> tuple[int, ...]:
         header.base_offset, header.last_offset_delta, header.leader_epoch, kind,
         header.producer_id, header.producer_epoch, header.base_sequence,
     )  # fmt: skip
-
-
-def read_committed(log: Log) -> set[int]:
-    """Offsets of the records that a client with `isolation.level=read_committed` hands to its user."""
-    stable = log.last_stable_offset(log.end_offset)
-    to_come = [(txn.first_offset, txn.producer_id) for txn in aborted_between(log.segments, log.start_offset, stable)]
-    assert to_come == sorted(to_come, key=lambda each: each[0])
-    aborted: set[int] = set()
-    found: set[int] = set()
-    for header, batch in read_batches(log, up_to=stable):
-        while to_come and to_come[0][0] <= header.last_offset:
-            aborted.add(to_come.pop(0)[1])
-        records = decode_records(batch)
-        if header.is_control:
-            marker = read_end_txn_marker(records[0]) if records else None
-            if marker is not None and not marker.committed:
-                aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in aborted):
-            found |= {record.offset for record in records}
-    return found

@@ -1,4 +1,4 @@
-"""Batches and logs for the tests of the log room."""
+"""Functions that create batches and logs, and read logs, for the tests of `moldau.log`."""
 
 from __future__ import annotations
 

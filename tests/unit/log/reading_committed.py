@@ -1,4 +1,4 @@
-"""What a client makes of a log that holds transactions: the filter of `read_committed`, as consumers have it."""
+"""A consumer with `isolation.level=read_committed`, which filters aborted transactions out of a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moldau.wire.records import Record, decode_records, read_end_txn_marker
 
 
 def whole_batches(content: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
-    """The last batch of a fetch may be cut."""
+    """The whole batches of a fetch; the last one may be partial and is left out."""
     position = 0
     while len(content) - position >= BATCH_HEADER_BYTES:
         header = read_header(content, position)
@@ -21,16 +21,16 @@ def whole_batches(content: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 def visible(content: bytes, aborted: Iterable[tuple[int, int]]) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Each batch of one fetch with what its reader sees of it; `aborted` are (first offset, producer id) in order."""
+    """Each batch of one fetch with its committed records; `aborted` are (first offset, producer id) in order."""
     ahead = list(aborted)
-    assert ahead == sorted(ahead), "clients rely on the order"
+    assert ahead == sorted(ahead), "consumers rely on the order"
     dropped: set[int] = set()
     for header, batch in whole_batches(content):
         while ahead and ahead[0][0] <= header.last_offset:
             dropped.add(ahead.pop(0)[1])
         records = decode_records(batch)
         if header.is_control:
-            marker = read_end_txn_marker(records[0])
+            marker = read_end_txn_marker(records[0]) if records else None
             if marker is not None and not marker.committed:
                 dropped.discard(header.producer_id)
             records = []
@@ -44,10 +44,10 @@ def read_committed(log: Log, high_watermark: int, max_bytes: int = 1 << 20) -> l
     offset, up_to = log.start_offset, log.last_stable_offset(high_watermark)
     found: list[Record] = []
     while (piece := log.read(offset, max_bytes, up_to)) is not None:
-        told = [(each.first_offset, each.producer_id) for each in log.aborted_in(piece, offset, up_to)]
+        transactions = [(each.first_offset, each.producer_id) for each in log.aborted_in(piece, offset, up_to)]
         begin = offset
-        for header, records in visible(piece.read(), told):
-            assert header.last_offset < up_to, "nothing that is open is shown"
+        for header, records in visible(piece.read(), transactions):
+            assert header.last_offset < up_to, "a batch of an open transaction was returned"
             found += [record for record in records if record.offset >= begin]
             offset = header.next_offset
     return found

@@ -1,4 +1,4 @@
-"""What may enter a log, and what comes back. Codes and corner cases are those Apache Kafka 4.3 gave when asked."""
+"""Which batches a log accepts. The error codes and corner cases were observed with Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(batch: memoryview | bytes, log: Log | None = None, origin: Origin = 
     before = (log.end_offset, log.size_bytes)
     with pytest.raises(KafkaError) as caught:
         append(log, memoryview(bytearray(batch)), origin)
-    assert (log.end_offset, log.size_bytes) == before, "a refused batch left a trace"
+    assert (log.end_offset, log.size_bytes) == before, "a refused batch changed the log"
     return caught.value.code
 
 
@@ -53,7 +53,7 @@ def int32(value: int) -> bytes:
     return struct.pack(">i", value)
 
 
-def test_offsets_follow_on_and_are_stamped_in_the_received_bytes() -> None:
+def test_offsets_are_consecutive_and_stamped_in_the_received_bytes() -> None:
     log = new_log()
     assert append(log, batch_of([b"a", b"b"])) == (0, 1, -1, False)
     batch = batch_of([b"c"])
@@ -65,7 +65,7 @@ def test_offsets_follow_on_and_are_stamped_in_the_received_bytes() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 10, 16, 30, 60])
-def test_too_few_bytes_for_a_batch(length: int) -> None:
+def test_too_few_bytes_for_a_batch_are_refused(length: int) -> None:
     assert refused(batch_of()[:length]) is ErrorCode.INVALID_RECORD
 
 
@@ -79,11 +79,11 @@ def test_too_few_bytes_for_a_batch(length: int) -> None:
         (len(batch_of()) - 12 - 3, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_a_length_that_lies(length: int, code: ErrorCode) -> None:
+def test_a_wrong_batch_length_is_refused(length: int, code: ErrorCode) -> None:
     assert refused(changed(batch_of(), 8, int32(length))) is code
 
 
-def test_what_follows_the_batch() -> None:
+def test_bytes_after_the_batch_are_dropped_and_a_second_batch_is_refused() -> None:
     log = new_log()
     append(log, memoryview(bytearray(bytes(batch_of([b"a"])) + b"abc")))
     assert log.size_bytes == len(batch_of([b"a"]))
@@ -92,13 +92,13 @@ def test_what_follows_the_batch() -> None:
     assert refused(bytes(batch_of()) * 5_000) is ErrorCode.INVALID_RECORD
 
 
-def test_magic() -> None:
+def test_other_magic_values_are_refused() -> None:
     assert refused(changed(batch_of(), 16, b"\x00")) is ErrorCode.INVALID_RECORD
     assert refused(changed(batch_of(), 16, b"\x01")) is ErrorCode.INVALID_RECORD
     assert refused(changed(batch_of(), 16, b"\x03")) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_crc_over_every_byte_it_covers() -> None:
+def test_a_change_of_any_byte_fails_the_crc_check() -> None:
     for position in range(17, len(batch_of())):
         batch = batch_of()
         batch[position] ^= 1
@@ -106,12 +106,12 @@ def test_crc_over_every_byte_it_covers() -> None:
 
 
 @pytest.mark.parametrize(("delta", "count"), [(0, 2), (0, 0), (-1, 1), (-1, 0), (1, 1), (-(2**31), -(2**31) + 1)])
-def test_counts_that_contradict_each_other(delta: int, count: int) -> None:
+def test_contradicting_record_counts_are_refused(delta: int, count: int) -> None:
     batch = changed(changed(batch_of(), 23, int32(delta)), 57, int32(count))
     assert refused(batch) is ErrorCode.INVALID_RECORD
 
 
-def test_base_offset_codec_and_sequence_of_a_client() -> None:
+def test_base_offset_codec_and_sequence_of_a_client_are_checked() -> None:
     moved = batch_of()
     stamp(moved, 5, -1)
     assert refused(moved) is ErrorCode.INVALID_RECORD
@@ -119,7 +119,7 @@ def test_base_offset_codec_and_sequence_of_a_client() -> None:
     assert refused(batch_of(producer_id=9, producer_epoch=0, base_sequence=-1)) is ErrorCode.INVALID_RECORD
 
 
-def test_size() -> None:
+def test_batch_size_limits() -> None:
     config = LogConfig(max_message_bytes=len(batch_of()))
     append(new_log(config), batch_of())
     assert refused(batch_of([b"values"]), new_log(config)) is ErrorCode.MESSAGE_TOO_LARGE
@@ -128,7 +128,7 @@ def test_size() -> None:
     assert refused(batch_of(), new_log(LogConfig(segment_bytes=50))) is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_control_batches_are_for_brokers() -> None:
+def test_control_batches_of_clients_are_refused() -> None:
     marker = build_batch([end_txn_marker(EndTxnMarker(True, 0), NOW_MS)], is_control=True, producer_id=3)
     assert refused(memoryview(marker)) is ErrorCode.INVALID_RECORD
     append(new_log(), memoryview(marker), Origin.COORDINATOR)
@@ -136,7 +136,7 @@ def test_control_batches_are_for_brokers() -> None:
     append(new_log(), memoryview(leader), Origin.RAFT)
 
 
-def test_timestamps_out_of_range_name_the_records() -> None:
+def test_records_with_timestamps_out_of_range_are_listed() -> None:
     records = [Record(NEXT_OFFSET, ts, None, b"v") for ts in (NOW_MS, NOW_MS + 2 * HOUR_MS, -1, NOW_MS - HOUR_MS)]
     with pytest.raises(RecordsRejected) as caught:
         append(new_log(), memoryview(build_batch(records)))
@@ -150,7 +150,7 @@ def test_timestamps_out_of_range_name_the_records() -> None:
     append(new_log(), batch_of(timestamp=-1))
 
 
-def test_of_very_many_rejected_records_only_the_first_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_many_rejected_records_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validate, "RECORD_ERRORS_OF_BATCH_MAX", 3)
     keyless = build_batch([Record(NEXT_OFFSET, NOW_MS, None, b"v")] * 5)
     early = build_batch([Record(NEXT_OFFSET, NOW_MS + 2 * HOUR_MS, None, b"v")] * 5)
@@ -167,7 +167,7 @@ def test_of_very_many_rejected_records_only_the_first_are_named(monkeypatch: pyt
         assert [index for index, _ in caught.value.record_errors] == [0, 1, 2]
 
 
-def test_a_header_that_lies_about_time_is_put_right() -> None:
+def test_a_wrong_timestamp_in_the_header_is_corrected() -> None:
     log = new_log()
     append(log, changed(batch_of([b"a"]), 35, struct.pack(">q", NOW_MS + 10 * HOUR_MS)))
     append(log, changed(batch_of([b"b"]), 22, b"\x08"))
@@ -247,8 +247,8 @@ def test_records_that_cannot_be_recompressed_are_refused() -> None:
         LogConfig(compression_type="lz4", cleanup_policy=frozenset({"compact"})),
     ],
 )
-def test_where_records_are_read_their_own_timestamps_count(config: LogConfig) -> None:
-    """The header says that all is well, but retention would keep the segment for ten years."""
+def test_record_timestamps_are_checked_where_the_broker_reads_records(config: LogConfig) -> None:
+    """The header's timestamp is valid and that of a record is not: retention would keep the segment for ten years."""
     ten_years_ms = 10 * 365 * 24 * HOUR_MS
     stamped = [Record(NEXT_OFFSET, timestamp, b"k", b"v") for timestamp in (NOW_MS, NOW_MS + ten_years_ms, -1)]
     lying = changed(memoryview(build_batch(stamped)), 35, struct.pack(">q", NOW_MS))
@@ -297,7 +297,7 @@ def leaders_bytes(*starts: tuple[int, int]) -> bytearray:
     return content
 
 
-def test_a_follower_keeps_offsets_and_epochs_and_drops_a_cut_tail() -> None:
+def test_a_follower_keeps_offsets_and_epochs_and_drops_a_partial_batch() -> None:
     log = new_log()
     content = leaders_bytes((0, 1), (2, 1), (10, 4))
     whole = len(content)
@@ -311,7 +311,7 @@ def test_a_follower_keeps_offsets_and_epochs_and_drops_a_cut_tail() -> None:
     assert read_header(piece.read()).base_offset == 10, "an offset in a gap gives the next batch"
 
 
-def test_a_follower_refuses_what_a_leader_would_never_send() -> None:
+def test_a_follower_refuses_corrupt_and_overlapping_batches() -> None:
     broken = leaders_bytes((0, 1))
     broken[70] ^= 1
     assert refused(broken, origin=Origin.REPLICATION) is ErrorCode.CORRUPT_MESSAGE
@@ -320,13 +320,13 @@ def test_a_follower_refuses_what_a_leader_would_never_send() -> None:
     assert refused(leaders_bytes((1, 1)), log, Origin.REPLICATION) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_follower_takes_batches_that_its_leader_took_under_other_limits() -> None:
+def test_a_follower_accepts_batches_beyond_its_own_size_limits() -> None:
     log = new_log(LogConfig(segment_bytes=50, max_message_bytes=10))
     append(log, memoryview(leaders_bytes((0, 1), (2, 1))), Origin.REPLICATION)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
-def test_a_follower_may_begin_far_ahead() -> None:
+def test_a_follower_log_may_start_at_a_large_offset() -> None:
     log = new_log()
     append(log, memoryview(leaders_bytes((2**40, 3))), Origin.REPLICATION)
     assert (log.start_offset, log.end_offset) == (2**40, 2**40 + 2)

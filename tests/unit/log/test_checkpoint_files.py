@@ -1,4 +1,4 @@
-"""Checkpoints that are written while what they speak of changes."""
+"""Checkpoint files of a `LogStore`: truncations, deletions and crashes between computing and writing them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def files() -> MemoryFiles:
     return MemoryFiles()
 
 
-def filled(store: LogStore, count: int = 5) -> Log:
+def filled_log(store: LogStore, count: int = 5) -> Log:
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
     for number in range(count):
         log.append(batch_of([b"%d" % number]), leader_epoch=2, now_ms=NOW_MS)
@@ -32,10 +32,10 @@ def filled(store: LogStore, count: int = 5) -> Log:
     return log
 
 
-def test_what_was_computed_before_a_log_was_cut_is_not_written_after_it(files: MemoryFiles) -> None:
-    """Else a crash would trust bytes that were never synced."""
+def test_checkpoints_computed_before_a_truncation_are_not_written_after_it(files: MemoryFiles) -> None:
+    """Otherwise a recovery would trust bytes that were never synced."""
     store, _ = load_store(files)
-    filled(store)
+    filled_log(store)
     computed = store.checkpoints({PARTITION: 5})
     store.truncate(PARTITION, 2)
     for each in computed:
@@ -43,13 +43,13 @@ def test_what_was_computed_before_a_log_was_cut_is_not_written_after_it(files: M
     assert read_offsets(files, f"{store.directory}/{layout.RECOVERY_POINTS}") == {PARTITION: 2}
 
 
-def test_what_was_computed_of_a_log_that_is_gone_is_not_written_of_the_next_of_its_name(files: MemoryFiles) -> None:
+def test_checkpoints_of_a_deleted_log_are_not_written_for_its_successor(files: MemoryFiles) -> None:
     store, _ = load_store(files)
-    filled(store).delete_records(4)
+    filled_log(store).delete_records(4)
     store.write_checkpoints({PARTITION: 5})
     computed = store.checkpoints({PARTITION: 5})
     store.delete(PARTITION, bytes(16), NOW_MS)
-    filled(store, 9)
+    filled_log(store, 9)
     for each in computed:
         store.write_checkpoint(each)
     store, _ = load_store(files.restart())
@@ -59,12 +59,12 @@ def test_what_was_computed_of_a_log_that_is_gone_is_not_written_of_the_next_of_i
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
-def test_records_that_were_deleted_stay_deleted_if_a_topic_is_created_again_before_a_crash(
+def test_deleted_records_stay_deleted_if_another_topic_is_recreated_before_a_crash(
     files: MemoryFiles, is_prepared: bool
 ) -> None:
     store, _ = load_store(files)
     other = TopicPartition("other", 0)
-    filled(store).delete_records(3)
+    filled_log(store).delete_records(3)
     store.create(other, TOPIC_ID, LogConfig(), NOW_MS).flush()
     store.write_checkpoints({PARTITION: 5, other: 0})
     store.delete(other, bytes(16), NOW_MS)
@@ -80,11 +80,11 @@ def test_records_that_were_deleted_stay_deleted_if_a_topic_is_created_again_befo
     assert store.high_watermarks == {}
 
 
-def test_a_truncation_lowers_what_the_checkpoints_say_before_a_crash(files: MemoryFiles) -> None:
-    """After an unclean election. Else the new records would count as deleted, or as cleaned: a tombstone among them
-    could be removed before the records that it deletes."""
+def test_a_truncation_lowers_the_checkpoints(files: MemoryFiles) -> None:
+    """After an unclean election. Otherwise the new records would count as deleted, or as cleaned: a tombstone could be
+    removed before the records that it deletes."""
     store, _ = load_store(files)
-    log = filled(store)
+    log = filled_log(store)
     log.delete_records(4)
     log.cleaned_up_to = 4
     store.write_checkpoints({PARTITION: 5})
@@ -98,10 +98,10 @@ def test_a_truncation_lowers_what_the_checkpoints_say_before_a_crash(files: Memo
     assert (found.start_offset, found.cleaned_up_to, found.end_offset) == (2, 2, 7)
 
 
-def test_a_log_is_cut_again_and_again_while_checkpoints_are_written(tmp_path: Path) -> None:
+def test_a_log_is_truncated_repeatedly_while_a_thread_writes_checkpoints(tmp_path: Path) -> None:
     store = LogStore(DiskFiles(), str(tmp_path))
     store.load(lambda _: LogConfig(), NOW_MS)
-    log = filled(store, 60)
+    log = filled_log(store, 60)
     with ThreadPoolExecutor(1) as thread:
         written = []
         for offset in range(59, 0, -1):

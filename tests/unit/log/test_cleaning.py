@@ -1,4 +1,4 @@
-"""Cleaning, rule by rule."""
+"""Log compaction, one rule per test, and the map of keys that it uses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Pair = tuple[bytes, bytes | None]
 
 
 def put(history: History, *pairs: Pair, codec: Compression = Compression.NONE, is_rolled: bool = True) -> int:
-    """One batch, in a segment of its own; its base offset."""
+    """Append one batch, roll the segment if `is_rolled`, and return the base offset."""
     records = [Record(NEXT_OFFSET, history.now_ms + index, key, value) for index, (key, value) in enumerate(pairs)]
     batch = memoryview(build_batch(records, compression=codec))
     appended = history.log.append(batch, leader_epoch=history.leader_epoch, now_ms=history.now_ms, origin=Origin.CLIENT)
@@ -58,7 +58,7 @@ def job_of(history: History, **changes: int) -> CleaningJob:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_batch_that_loses_a_record_keeps_its_place_and_its_codec(codec: Compression) -> None:
+def test_a_batch_that_loses_records_keeps_its_offsets_and_codec(codec: Compression) -> None:
     history = History("codec")
     pairs = [(b"a", b"1"), (b"b", b"2" * 100), (b"a", b"3"), (b"c", b"4"), (b"c", b"5")]
     first = put(history, *pairs, codec=codec)
@@ -73,7 +73,7 @@ def test_a_batch_that_loses_a_record_keeps_its_place_and_its_codec(codec: Compre
     assert after.max_timestamp == history.now_ms + 4
 
 
-def test_a_batch_may_expand_as_far_as_the_job_says() -> None:
+def test_a_batch_may_expand_up_to_the_limit_of_the_job() -> None:
     history = History("expands")
     put(history, (b"a", bytes(BUFFER_BYTES)), codec=Compression.ZSTD)
     put(history, (b"b", b"1"))
@@ -101,7 +101,7 @@ def test_a_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:
     assert read_batches(history.log) == before
 
 
-def test_a_tombstone_stays_for_its_time_counted_from_the_first_round() -> None:
+def test_a_tombstone_is_kept_for_delete_retention_ms_after_its_first_cleaning() -> None:
     history = History("tombstone")
     put(history, (b"a", b"1"), (b"b", b"1"))
     put(history, (b"a", None))
@@ -121,7 +121,7 @@ def test_a_tombstone_stays_for_its_time_counted_from_the_first_round() -> None:
 
 
 def rounds_with_markers(history: History, rounds: int) -> list[list[tuple[int, bool]]]:
-    """After each round: the markers that are left, with their producers, and whether they have a horizon."""
+    """After each cleaning: the producer of each remaining marker, and whether the marker has a delete horizon."""
     markers = []
     for _ in range(rounds):
         put(history, (b"z", b"1"))
@@ -132,7 +132,7 @@ def rounds_with_markers(history: History, rounds: int) -> list[list[tuple[int, b
     return markers
 
 
-def test_a_marker_outlives_its_records_for_as_long_as_a_tombstone() -> None:
+def test_a_marker_is_kept_for_delete_retention_ms_after_its_records() -> None:
     history = History("marker")
     history._append(11)
     history.end_transaction(11, is_commit=False)
@@ -140,7 +140,7 @@ def test_a_marker_outlives_its_records_for_as_long_as_a_tombstone() -> None:
     assert rounds_with_markers(history, 3) == [[(11, False)], [(11, True)], []]
 
 
-def test_a_marker_waits_for_replicas_that_are_away() -> None:
+def test_an_expired_marker_is_kept_while_replicas_are_out_of_sync() -> None:
     history = History("away")
     history._append(11)
     history.end_transaction(11, is_commit=False)
@@ -151,7 +151,7 @@ def test_a_marker_waits_for_replicas_that_are_away() -> None:
     assert rounds_with_markers(history, 1) == [[]]
 
 
-def test_a_marker_stays_while_nothing_else_knows_the_epoch_of_its_producer() -> None:
+def test_a_marker_is_kept_while_only_it_has_the_epoch_of_its_producer() -> None:
     history = History("epoch")
     history._append(12)
     history.end_transaction(12, is_commit=False)
@@ -161,8 +161,8 @@ def test_a_marker_stays_while_nothing_else_knows_the_epoch_of_its_producer() -> 
     assert history.producers() == before
 
 
-def test_what_kafka_has_left_of_the_last_word_of_a_producer_stays() -> None:
-    """It takes the record out of such a marker and keeps the header, in which the epoch is."""
+def test_a_marker_that_kafka_emptied_is_kept() -> None:
+    """Kafka removes the record of the last marker of a producer and keeps the header, which has the epoch."""
     history = History("kafka's last word")
     history.open[12] = 1
     history.end_transaction(12, is_commit=True)
@@ -182,7 +182,7 @@ def test_what_kafka_has_left_of_the_last_word_of_a_producer_stays() -> None:
     assert read_batches(history.log)[0][1] == bytes(batch)
 
 
-def test_the_index_of_aborted_transactions_tells_of_what_a_round_has_met() -> None:
+def test_aborted_transactions_stay_in_the_index_after_cleaning() -> None:
     history = History("index")
     history._append(11)
     history.end_transaction(11, is_commit=False)
@@ -194,7 +194,7 @@ def test_the_index_of_aborted_transactions_tells_of_what_a_round_has_met() -> No
     assert aborted_between(history.log.segments, 0, history.log.end_offset) == [known]
 
 
-def test_small_segments_become_one() -> None:
+def test_small_segments_are_merged() -> None:
     history = History("merged")
     for number in range(5):
         put(history, (b"key %d" % (number % 3), b"%d" % number * 40))
@@ -205,8 +205,8 @@ def test_small_segments_become_one() -> None:
     assert all(segment.size <= CONFIG.segment_bytes for segment in history.log.segments)
 
 
-def test_records_without_a_key_go() -> None:
-    """They were let in before the topic was compacted."""
+def test_records_without_a_key_are_removed() -> None:
+    """They were accepted before the topic was compacted."""
     history = History("keyless")
     history.log.update_config(LogConfig(segment_bytes=900))
     put(history, (b"a", b"1"))
@@ -217,7 +217,7 @@ def test_records_without_a_key_go() -> None:
     assert read_values(history.log) == {0: b"1", 2: b"2"}
 
 
-def test_the_last_batch_of_a_segment_leaves_its_header() -> None:
+def test_an_emptied_last_batch_of_a_segment_keeps_its_header() -> None:
     history = History("header")
     put(history, (b"a", b"1"), (b"a", b"2"))
     put(history, (b"x" * 500, b"1" * 300))
@@ -228,8 +228,8 @@ def test_the_last_batch_of_a_segment_leaves_its_header() -> None:
     assert len(batch) == BATCH_HEADER_BYTES
 
 
-def test_what_a_producer_had_in_flight_is_known_again_after_rounds_and_restarts() -> None:
-    """It may send all of it once more, whatever became of the records."""
+def test_duplicates_are_recognised_after_cleanings_and_restarts() -> None:
+    """A producer may repeat its batches in flight, even if their records have been cleaned away."""
     history = History("in flight")
 
     def send(sequence: int) -> tuple[int, bool]:
@@ -251,7 +251,7 @@ def test_what_a_producer_had_in_flight_is_known_again_after_rounds_and_restarts(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cleaned_log_can_be_recovered_from_its_first_byte(seed: int) -> None:
-    """Holes are no lost tails; what was cleaned away is still known by its epoch, if by nothing else."""
+    """Gaps between batches do not count as lost data, and the epochs of removed batches stay known."""
     history = History(f"first byte {seed}")
     for _ in range(4):
         history.write(12)
@@ -277,7 +277,7 @@ def test_a_cleaned_log_can_be_recovered_from_its_first_byte(seed: int) -> None:
     history.check()
 
 
-def test_a_cut_inside_a_hole_ends_the_log_where_its_records_end() -> None:
+def test_truncation_inside_a_gap_ends_the_log_before_the_gap() -> None:
     history = History("hole")
     for number in range(6):
         put(history, (b"a", b"%d" % number), is_rolled=False)
@@ -291,7 +291,7 @@ def test_a_cut_inside_a_hole_ends_the_log_where_its_records_end() -> None:
     assert put(history, (b"d", b"1")) == 0
 
 
-def test_a_broken_batch_ends_the_round_and_leaves_the_log_as_it_was() -> None:
+def test_a_corrupt_batch_fails_the_cleaning_and_leaves_the_log_unchanged() -> None:
     history = History("broken")
     put(history, (b"a", b"1" * 50))
     put(history, (b"a", b"2" * 50))
@@ -305,7 +305,7 @@ def test_a_broken_batch_ends_the_round_and_leaves_the_log_as_it_was() -> None:
     assert not [name for name in history.files.names(history.log.directory) if name.endswith(layout.CLEANED)]
 
 
-def test_a_broken_batch_that_would_keep_only_its_header_ends_the_round() -> None:
+def test_a_corrupt_batch_that_would_keep_only_its_header_fails_the_cleaning() -> None:
     """In the part that was cleaned before, where nothing else checks its CRC."""
     history = History("broken-header")
     records = [Record(NEXT_OFFSET, history.now_ms, b"a", b"1" * 50)]
@@ -320,7 +320,7 @@ def test_a_broken_batch_that_would_keep_only_its_header_ends_the_round() -> None
         clean(history.files, job_of(history), lambda _: None)
 
 
-def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None:
+def test_the_key_map_equals_a_dict_and_keeps_to_its_memory_limit() -> None:
     rng = random.Random(5)
     lengths = (0, 1, 7, 8, 9, 16, 17, 63, 64, 65, 200)
     keys_map, model = KeyMap(1 << 18, 1 << 20), dict[bytes, int]()
@@ -340,7 +340,7 @@ def test_the_map_knows_every_key_as_a_dict_does_and_keeps_to_its_bound() -> None
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_nobody_can_choose_keys_that_collide_in_the_map(attempt: int) -> None:
+def test_chosen_keys_do_not_collide_in_the_key_map(attempt: int) -> None:
     """Each map draws its own random numbers. Here the second words cancel what a multiplication and a shift by half a
     word make of the first ones: a chain of such steps has 128 hashes for these 16,384 keys."""
     tops = [top << 57 for top in range(128)]
@@ -358,7 +358,7 @@ def test_the_hash_of_a_key_does_not_depend_on_the_keys_beside_it() -> None:
     assert len(set(together)) == len(keys)
 
 
-def test_counting_keys_do_not_crowd_in_some_cells_whatever_the_random_numbers() -> None:
+def test_sequential_keys_are_spread_evenly_with_any_random_factors() -> None:
     keys = columns([struct.pack("<q", number) for number in range(4096)])
     key_map = KeyMap(1 << 20, 1 << 20)
     key_map._factors[:] = 1 << 32
@@ -372,12 +372,12 @@ def columns(keys: list[bytes]) -> Keys:
     return Keys(np.frombuffer(b"".join(keys) + bytes(8), np.uint8), np.cumsum(lengths) - lengths, lengths)
 
 
-def test_settings_have_their_types() -> None:
+def test_compaction_configs_have_their_types() -> None:
     config = LogConfig.from_properties({"min.cleanable.dirty.ratio": "0.25", "delete.retention.ms": "7"})
     assert (config.min_cleanable_dirty_ratio, config.delete_retention_ms) == (0.25, 7)
 
 
-def test_a_compacted_log_rolls_before_its_records_are_overdue() -> None:
+def test_a_compacted_log_rolls_after_max_compaction_lag_ms() -> None:
     history = History("roll")
     history.log.update_config(LogConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000))
     put(history, (b"a", b"1"), is_rolled=False)

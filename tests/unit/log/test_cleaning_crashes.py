@@ -1,5 +1,5 @@
-"""Power is lost at every operation of a round of cleaning and of the swap: what comes up is the log as it was, or as it
-was to be, segment by segment; and never one that has lost a last value, an epoch or a producer."""
+"""Power is lost at every operation of a round of cleaning and of the swap: after a restart
+each segment is the old or the cleaned one, and no last value, epoch or producer is lost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from moldau.log.cleaning.swap import SwapWork
 from moldau.testing.files import MemoryFiles, PowerLoss
 
 
-def written_and_cleaned(seed: int) -> History:
-    return at_rest(seed).alive()
+def reopened_history(seed: int) -> History:
+    return stopped_history(seed).reopened_copy()
 
 
 @cache
-def at_rest(seed: int) -> History:
-    """A log with a clean part, tombstones on their way out, and something new to clean."""
+def stopped_history(seed: int) -> History:
+    """A closed log with a cleaned part, expired tombstones and records to clean."""
     history = History(f"crash {seed}")
     history.write(16)
     history.clean()
@@ -31,10 +31,10 @@ def at_rest(seed: int) -> History:
     for producer_id in sorted(history.open):
         history.end_transaction(producer_id, is_commit=producer_id == 11)
     history.write(4)
-    return history.at_rest()
+    return history.stopped()
 
 
-def recovered(history: History, files: MemoryFiles, may_end_earlier: bool = False) -> None:
+def recover(history: History, files: MemoryFiles, may_end_earlier: bool = False) -> None:
     history.files = files
     history.store, report = load_store(files, CONFIG)
     assert report.unreadable == []
@@ -45,13 +45,13 @@ def recovered(history: History, files: MemoryFiles, may_end_earlier: bool = Fals
     assert not [name for name in left if name.endswith((layout.CLEANED, layout.SWAP))]
 
 
-def cleaned_and_purged(history: History) -> None:
+def clean_and_purge(history: History) -> None:
     assert history.clean() is not None
     history.log.flush()
     history.log.purge(history.now_ms)
 
 
-def goes_on(history: History) -> None:
+def check_cleaning_continues(history: History) -> None:
     history.now_ms += RETENTION_MS
     assert history.clean() is not None
     history.write(3)
@@ -59,39 +59,39 @@ def goes_on(history: History) -> None:
 
 
 def operations_of_a_round(seed: int) -> tuple[int, int]:
-    history = written_and_cleaned(seed)
+    history = reopened_history(seed)
     begun = history.files.operations
-    cleaned_and_purged(history)
+    clean_and_purge(history)
     return begun, history.files.operations
 
 
 @pytest.mark.parametrize(("seed", "is_power_lost"), [(0, True), (1, True), (2, False)])
 def test_a_crash_at_any_operation_loses_nothing(seed: int, is_power_lost: bool) -> None:
     begun, total = operations_of_a_round(seed)
-    assert total - begun > 25, "the round has become too small to mean anything"
+    assert total - begun > 25, "the cleaning has too few operations for this test"
     for lost_at in range(begun, total):
-        history = written_and_cleaned(seed)
+        history = reopened_history(seed)
         end_offset, producers, epochs = history.log.end_offset, history.producers(), history.log.epochs.entries
         history.files.power_lost_at = lost_at
         with pytest.raises(PowerLoss):
-            cleaned_and_purged(history)
+            clean_and_purge(history)
         files = history.files
         try:
-            recovered(history, files.crash(random.Random(lost_at)) if is_power_lost else files.restart())
+            recover(history, files.crash(random.Random(lost_at)) if is_power_lost else files.restart())
             assert history.log.end_offset == end_offset
             assert history.producers() == producers
             assert history.log.epochs.entries == epochs
             history.check()
             if lost_at % 4 == 0:
-                goes_on(history)
+                check_cleaning_continues(history)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, lost at operation {lost_at} of {total}: {error}") from error
 
 
-def test_a_crash_while_recovery_finishes_a_swap_is_no_worse() -> None:
-    history = written_and_cleaned(7)
-    job, cleaned = begun_round(history)
-    named(compaction.begin_swap(history.log, job, cleaned))
+def test_crashes_while_recovery_finishes_a_swap_lose_nothing() -> None:
+    history = reopened_history(7)
+    job, cleaned = start_cleaning(history)
+    rename_all(compaction.begin_swap(history.log, job, cleaned))
     files = history.files.restart()
     for lost_at in range(40):
         files.power_lost_at = files.operations + lost_at
@@ -103,14 +103,14 @@ def test_a_crash_while_recovery_finishes_a_swap_is_no_worse() -> None:
             files = files.restart()
             break
     files.power_lost_at = None
-    recovered(history, files)
+    recover(history, files)
     history.check()
     assert [(each.base_offset, each.size) for each in history.log.segments][: len(cleaned.groups)] == [
         (group.base_offset, group.size) for group in cleaned.groups
     ]
 
 
-def begun_round(history: History) -> tuple[CleaningJob, CleaningResult]:
+def start_cleaning(history: History) -> tuple[CleaningJob, CleaningResult]:
     log, up_to = history.log, history.cleanable_up_to()
     job = compaction.cleaning_job(
         log, log.cleaned_up_to, up_to, history.now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16
@@ -122,17 +122,17 @@ def begun_round(history: History) -> tuple[CleaningJob, CleaningResult]:
     return job, clean(history.files, job, lambda _: None)
 
 
-def named(work: SwapWork | None) -> SwapWork:
+def rename_all(work: SwapWork | None) -> SwapWork:
     assert work is not None
     while not work.is_renamed:
         work.rename_next()
     return work
 
 
-def test_a_log_that_was_cut_meanwhile_is_not_swapped() -> None:
-    history = written_and_cleaned(1)
+def test_a_log_that_was_truncated_meanwhile_is_not_swapped() -> None:
+    history = reopened_history(1)
     log = history.log
-    job, cleaned = begun_round(history)
+    job, cleaned = start_cleaning(history)
     log.truncate_to(log.segments.first.base_offset + 1)
     before = [(each.base_offset, each.size) for each in log.segments]
     assert not compaction.swap_cleaned(log, job, cleaned, history.now_ms)
@@ -141,18 +141,18 @@ def test_a_log_that_was_cut_meanwhile_is_not_swapped() -> None:
 
 
 @pytest.mark.parametrize("is_power_lost", [True, False])
-@pytest.mark.parametrize("stage", ["half named", "named", "half replaced"])
-def test_a_cut_takes_back_a_swap_that_is_not_finished(stage: str, is_power_lost: bool) -> None:
-    history = written_and_cleaned(2)
+@pytest.mark.parametrize("stage", ["half renamed", "renamed", "half replaced"])
+def test_a_truncation_cancels_an_unfinished_swap(stage: str, is_power_lost: bool) -> None:
+    history = reopened_history(2)
     log = history.log
-    job, cleaned = begun_round(history)
+    job, cleaned = start_cleaning(history)
     assert len(cleaned.groups) > 1
     work = compaction.begin_swap(log, job, cleaned)
-    if stage == "half named":
+    if stage == "half renamed":
         assert work is not None
         work.rename_next()
     else:
-        named(work).sync()
+        rename_all(work).sync()
     assert work is not None
     if stage == "half replaced":
         compaction.replace_next(log, work, history.now_ms)
@@ -161,15 +161,15 @@ def test_a_cut_takes_back_a_swap_that_is_not_finished(stage: str, is_power_lost:
     assert not [name for name in history.files.names(log.directory) if name.endswith((".cleaned", ".swap"))]
     end_offset = log.end_offset
     files = history.files.crash(random.Random(1)) if is_power_lost else history.files.restart()
-    # Where batches were cleaned away, what is left may end earlier.
+    # The log may end earlier if its last batches were cleaned away.
     may_end_earlier = stage == "half replaced"
-    recovered(history, files, may_end_earlier)
+    recover(history, files, may_end_earlier)
     is_as_it_was = history.log.end_offset == end_offset
-    assert is_as_it_was or (may_end_earlier and history.log.end_offset < end_offset), "what was cut is back"
+    assert is_as_it_was or (may_end_earlier and history.log.end_offset < end_offset), "truncated records are back"
 
 
-def test_whoever_reads_an_old_segment_reads_on() -> None:
-    history = written_and_cleaned(3)
+def test_a_slice_of_a_replaced_segment_can_still_be_read() -> None:
+    history = reopened_history(3)
     piece = history.log.read(history.log.start_offset, 1 << 20, history.log.end_offset)
     assert piece is not None
     before = piece.read()

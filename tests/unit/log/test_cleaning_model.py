@@ -1,4 +1,4 @@
-"""A compacted log, whatever was written to it and whenever it is cleaned, tells what a dict of last values tells."""
+"""Random writes to a compacted log and cleanings of it, compared with a dict of the last values."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_a_small_map_takes_several_rounds(seed: int) -> None:
         if cleaned.cleaned_up_to == history.cleanable_up_to():
             break
     assert len(reached) > 1
-    assert reached == sorted(set(reached)), "every round gets somewhere"
+    assert reached == sorted(set(reached)), "every cleaning gets further"
     assert reached[-1] == history.cleanable_up_to()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_producers_are_known_after_a_restart_as_before(seed: int) -> None:
+def test_producer_state_survives_cleanings_and_restarts(seed: int) -> None:
     history = History(f"producers {seed}")
     for _ in range(4):
         history.write(25)

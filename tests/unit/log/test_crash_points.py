@@ -1,6 +1,6 @@
-"""Power is lost at every operation on the disk, one after the other, and what comes up again is compared with what was
-promised: records that were flushed are there once and in order, nothing that was never written is, and the log can be
-read, deduplicated and written as if nothing had happened.
+"""Power is lost at every operation on the disk, one after the other. After the recovery, flushed records are there once
+and in order, there are no records that were never written, and the log can be read and written, with duplicates
+recognised.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ HOUR_MS = 3600 * 1000
 
 
 class History:
-    """What was done to one log, and so what a crash may leave of it."""
+    """The values written to a log and flushed: those that a crash may leave, and those that it must leave."""
 
     def __init__(self) -> None:
         self.written: dict[int, set[bytes]] = {}
         """Every value ever given to an offset."""
         self.promised: dict[int, bytes] = {}
-        """Values that were flushed, and that nobody has asked to remove since."""
+        """Values that were flushed, and not deleted or truncated since."""
         self.current: dict[int, bytes] = {}
         self.sequences = {1: 0, 2: 0}
         self.epoch = 0
@@ -47,7 +47,7 @@ class History:
 
 
 class Scenario:
-    """One life of a store, always the same, until the power goes."""
+    """A fixed sequence of operations on a store, until power is lost."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self.files = files
@@ -116,7 +116,7 @@ class Scenario:
         self.log.delete_records(offset)
 
     def retain(self) -> None:
-        # Which segments go is for the log to say: what it may take is everything below its last segment.
+        # The log decides which segments to delete; it may delete everything below its last segment.
         promised = self.history.promised
         self.history.remove_below(self.log.segments.active.base_offset)
         self.log.delete_expired(NOW_MS, self.log.end_offset)
@@ -151,22 +151,22 @@ def operations_of_a_whole_run() -> int:
 def check_recovered(log: Log, history: History) -> None:
     batches = read_batches(log)
     for (before, _), (after, _) in pairwise(batches):
-        assert after.base_offset == before.next_offset, "a hole in the log"
+        assert after.base_offset == before.next_offset, "a gap in the log"
     for header, batch in batches:
         assert has_valid_crc(memoryview(batch))
         assert log.epochs.epoch_for_offset(max(header.base_offset, log.start_offset)) == header.leader_epoch
         for record in decode_records(batch):
-            assert record.value in history.written[record.offset], "a record that nobody wrote there"
+            assert record.value in history.written[record.offset], "a record that was never written at this offset"
     values = read_values(log)
     for offset, value in history.promised.items():
         if offset >= log.start_offset:
-            assert values.get(offset) == value, f"offset {offset} was flushed and is gone"
+            assert values.get(offset) == value, f"offset {offset} was flushed and is missing"
     check_indexes(log)
     check_producers(log)
 
 
 def check_indexes(log: Log) -> None:
-    """Every offset is found where a plain walk over everything finds it."""
+    """Every offset is found where a scan of the whole log finds it."""
     for header, batch in read_batches(log):
         for offset in range(max(header.base_offset, log.start_offset), header.next_offset):
             piece = log.read(offset, 1, log.end_offset)
@@ -181,7 +181,7 @@ def check_indexes(log: Log) -> None:
 
 
 def check_producers(log: Log) -> None:
-    """The last batch of each producer is known again when it is sent again, and the next one is welcome."""
+    """The last batch of each producer is a duplicate when it is repeated, and the next one is accepted."""
     last = {header.producer_id: (header, batch) for header, batch in read_batches(log)}
     known = {entry.producer_id: entry.last_sequence for entry in log.producers.active()}
     for producer_id, (header, batch) in last.items():
@@ -207,7 +207,7 @@ def recovered_log(files: MemoryFiles) -> Log | None:
 @pytest.mark.parametrize("seed", range(4))
 def test_power_lost_at_every_operation(seed: int) -> None:
     total = operations_of_a_whole_run()
-    assert total > 150, "the scenario has become too small to mean anything"
+    assert total > 150, "the scenario has too few operations for this test"
     for lost_at in range(total):
         files = MemoryFiles()
         files.power_lost_at = lost_at
@@ -226,7 +226,7 @@ def test_power_lost_at_every_operation(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_power_lost_during_recovery(seed: int) -> None:
-    """Recovery itself may be cut short, and must then do as well the next time."""
+    """An interrupted recovery must succeed the next time."""
     total = operations_of_a_whole_run()
     for lost_at in range(40, total, 7):
         files = MemoryFiles()
@@ -249,8 +249,8 @@ def test_power_lost_during_recovery(seed: int) -> None:
         check_recovered(log, scenario.history)
 
 
-def test_what_was_rolled_before_a_cut_is_synced_by_the_next_flush() -> None:
-    """The recovery point moves past it, and recovery never looks at it again."""
+def test_segments_rolled_before_a_truncation_are_synced_by_the_next_flush() -> None:
+    """The recovery point moves past them, and recovery does not read them again."""
     for seed in range(20):
         files = MemoryFiles()
         log = new_log(CONFIG, files)
@@ -265,8 +265,8 @@ def test_what_was_rolled_before_a_cut_is_synced_by_the_next_flush() -> None:
         assert [header.base_offset for header, _ in read_batches(again)] == list(range(end_offset))
 
 
-def test_a_flush_relies_on_no_other_that_is_under_way() -> None:
-    """Whoever closes a log, or cleans it, does not wait for the thread."""
+def test_a_flush_does_not_rely_on_another_in_progress() -> None:
+    """Closing or cleaning a log does not wait for the flush of the thread."""
     for seed in range(20):
         files = MemoryFiles()
         log = new_log(CONFIG, files)
@@ -283,8 +283,8 @@ def test_a_flush_relies_on_no_other_that_is_under_way() -> None:
         assert files.read(f"{log.directory}/{layout.LEADER_EPOCH_CHECKPOINT}") == log.epochs.encode()
 
 
-def test_segments_cut_off_do_not_come_back() -> None:
-    """Else they would stand behind whatever is written next, by a leader of the same epoch perhaps."""
+def test_truncated_segments_do_not_reappear_after_a_crash() -> None:
+    """Otherwise they would follow the records that are written next, perhaps by a leader of the same epoch."""
     for seed in range(20):
         files = MemoryFiles()
         scenario = Scenario(files)
@@ -299,7 +299,7 @@ def test_segments_cut_off_do_not_come_back() -> None:
         assert log.end_offset <= second.base_offset
 
 
-def test_killed_without_losing_power() -> None:
+def test_a_killed_process_loses_no_acknowledged_record() -> None:
     """kill -9: the page cache survives, so every acknowledged record must."""
     total = operations_of_a_whole_run()
     for lost_at in range(0, total, 3):
@@ -309,9 +309,11 @@ def test_killed_without_losing_power() -> None:
         with pytest.raises(PowerLoss):
             scenario.run()
         log = recovered_log(files.restart())
-        if log is not None:
-            values = read_values(log)
-            for offset, value in scenario.history.current.items():
-                if offset >= log.start_offset:
-                    assert values.get(offset) == value
-            check_recovered(log, scenario.history)
+        if log is None:
+            assert not scenario.history.current
+            continue
+        values = read_values(log)
+        for offset, value in scenario.history.current.items():
+            if offset >= log.start_offset:
+                assert values.get(offset) == value
+        check_recovered(log, scenario.history)

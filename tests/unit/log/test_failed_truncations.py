@@ -1,4 +1,4 @@
-"""The disk fails at any step of a truncation or of a roll over a gap: a log accepts nothing that a restart loses."""
+"""The disk fails at any operation of a truncation or of a roll over a gap: a restart loses no accepted record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAR = RELATIVE_OFFSET_MAX + 100
 
 
 class FailingFiles(MemoryFiles):
-    """Refuses one operation that changes something, and no other."""
+    """Fails the write operation number `fails_at`, and no other."""
 
     fails_at: int | None = None
     error = errno.EIO
@@ -59,9 +59,9 @@ def faults_of(change: Callable[[Log], None], error: int) -> list[tuple[FailingFi
         except StorageFault:
             failed.append((files, store, log))
         else:
-            assert step > 3, "a truncation has several steps"
+            assert step > 3, "a truncation has several operations"
             return failed
-    raise AssertionError("it does not end")
+    raise AssertionError("it fails at every step")
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
@@ -86,7 +86,7 @@ def test_a_failed_truncation_refuses_writes(offset: int, error: int) -> None:
         check_after_restart(files, offset)
 
 
-def test_a_lack_of_descriptors_that_lasts_goes_on_to_refuse_writes() -> None:
+def test_a_lasting_lack_of_file_descriptors_refuses_writes() -> None:
     for files, _, log in faults_of(lambda log: log.truncate_to(3), errno.EMFILE):
         files.fails_at = files.operations + 1
         with pytest.raises(StorageFault):
@@ -96,7 +96,7 @@ def test_a_lack_of_descriptors_that_lasts_goes_on_to_refuse_writes() -> None:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
 @pytest.mark.parametrize("offset", [0, 2, 77])
-def test_a_failed_restart_of_a_log_refuses_writes(offset: int, error: int) -> None:
+def test_a_failed_full_truncation_refuses_writes(offset: int, error: int) -> None:
     for files, _, log in faults_of(lambda log: log.truncate_fully(offset), error):
         if error == errno.EIO:
             with pytest.raises(StorageFault):
@@ -120,7 +120,7 @@ def check_after_restart(files: MemoryFiles, offset: int) -> None:
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
-def test_a_batch_after_a_wide_gap_that_cannot_be_written(batches: int) -> None:
+def test_a_failed_append_of_a_batch_after_a_wide_gap_can_be_repeated(batches: int) -> None:
     """A follower rolls first: the log then ends where its last segment begins."""
     for step in range(1, 20):
         files = FailingFiles()
@@ -138,4 +138,4 @@ def test_a_batch_after_a_wide_gap_that_cannot_be_written(batches: int) -> None:
         else:
             assert step > 3
             return
-    raise AssertionError("it does not end")
+    raise AssertionError("it fails at every step")

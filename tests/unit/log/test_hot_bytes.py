@@ -1,4 +1,4 @@
-"""Which bytes need no question to the kernel: the last that were written, to whichever log."""
+"""Hot bytes: the last bytes written over all logs. The kernel is not asked whether it has them in its page cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def write(hot: HotBytes, begin: int, end: int) -> None:
         hot.note(position, MIB)
 
 
-def test_what_was_there_before_is_not_hot_and_what_was_written_is() -> None:
+def test_only_bytes_written_since_the_start_are_hot() -> None:
     written = WrittenBytes()
     hot = HotBytes(3 * MIB, written)
     write(hot, 3 * MIB, 5 * MIB)
@@ -25,11 +25,11 @@ def test_all_logs_share_one_budget() -> None:
     for log in logs:
         write(log, 0, 8 * MIB)
     hot = [log.is_hot(7 * MIB) for log in logs]
-    assert hot == sorted(hot), "those that were written last"
+    assert hot == sorted(hot), "the logs written last are hot"
     assert HOT_BYTES // 2 <= sum(hot) * 8 * MIB <= HOT_BYTES
 
 
-def test_a_log_that_is_written_to_once_in_a_while_is_hot_at_its_end() -> None:
+def test_a_rarely_written_log_is_hot_at_its_end() -> None:
     written = WrittenBytes()
     hot = HotBytes(0, written)
     write(hot, 0, MIB)

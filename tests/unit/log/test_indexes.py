@@ -1,4 +1,4 @@
-"""Sparse indexes against a plain search."""
+"""Offset, time and transaction indexes, compared with a search in a list."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_time_lookup(points: list[tuple[int, int]], target: int) -> None:
     assert index.last()[:2] == (entries[-1] if entries else (-1, BASE))
 
 
-def test_what_is_not_sane() -> None:
+def test_damaged_indexes_are_not_sane() -> None:
     index, _ = build([5, 5, 5])
     assert index.is_sane(log_bytes=301)
     assert not index.is_sane(log_bytes=300)
@@ -66,7 +66,7 @@ def test_what_is_not_sane() -> None:
     assert not TimeIndex(BASE, bytes(24)).is_sane(BASE + 3)
 
 
-def test_aborted_transactions() -> None:
+def test_the_transaction_index() -> None:
     files = MemoryFiles()
     files.mkdir("d")
     index = TxnIndex(files, "d/0.txnindex")
@@ -79,19 +79,19 @@ def test_aborted_transactions() -> None:
     assert index.overlapping(21, 100) == [second]
     assert index.overlapping(0, 15) == [first]
     files.open(index.path).pwrite(b"\0\0\0", 68)
-    assert TxnIndex(files, index.path).transactions() == [first, second], "a torn entry is passed over"
+    assert TxnIndex(files, index.path).transactions() == [first, second], "a partial entry is ignored"
     index.truncate(30)
     assert TxnIndex(files, index.path).transactions() == [first]
     index.truncate(0)
     assert not files.exists(index.path)
 
 
-def test_a_batch_between_two_others_in_the_index_is_known_without_the_log() -> None:
-    """Exactly where both it and its follower are in the index, and were written by this process."""
+def test_batches_next_to_each_other_in_the_index_are_found_without_the_log() -> None:
+    """Only if both a batch and the one after it are in the index and were written by this process."""
     index = OffsetIndex(100)
     index.append(109, 0, 100)
     index.append(119, 500, 110)
-    index.append(139, 1500, 130)  # a batch of 120..129 stands between, and is not in the index
+    index.append(139, 1500, 130)  # the batch of 120..129 before it is not in the index
     assert [index.exact(offset) for offset in (100, 105, 109)] == [(0, 100, 500)] * 3
     assert [index.exact(offset) for offset in (110, 119, 120, 129, 130, 139, 140)] == [None] * 7
     assert OffsetIndex(100, bytes(index.entries)).exact(105) is None

@@ -1,4 +1,4 @@
-"""Any sequence of what can be done to a log leaves it as a plain list would be."""
+"""Random operations on a log, compared with a list of records."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class LogMachine(RuleBasedStateMachine):
             assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     @invariant()
-    def is_like_the_list(self) -> None:
+    def log_equals_the_list(self) -> None:
         assert (self.log.start_offset, self.log.end_offset) == (self.start, self.end)
         kept = [record for record in read_records(self.log) if record.offset >= self.start]
         assert kept == [record for record in self.records if record.offset >= self.start]

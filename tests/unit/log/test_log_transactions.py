@@ -1,4 +1,4 @@
-"""Transactions in a log: which markers may enter, how far readers of committed data may read, what is told to them."""
+"""Transactions in a log: which markers may enter, the last stable offset, the list of aborted transactions."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def test_last_stable_offset_waits_for_markers_and_for_the_high_watermark() -> No
 
 @pytest.mark.parametrize("rolls_before", [(), (1,), (3,), (1, 3)])
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_a_marker_that_is_not_replicated_holds_readers_back_after_a_restart(
+def test_an_unreplicated_marker_holds_back_the_last_stable_offset_after_a_restart(
     rolls_before: tuple[int, ...], is_closed: bool
 ) -> None:
-    """Snapshots tell of transactions that are open, and nothing of those that have just ended."""
+    """Snapshots have open transactions only, not those that have just ended."""
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -70,7 +70,7 @@ def test_a_marker_that_is_not_replicated_holds_readers_back_after_a_restart(
     assert [again.last_stable_offset(high_watermark) for high_watermark in range(7)] == [0, 1, 1, 1, 1, 3, 6]
 
 
-def test_a_marker_that_is_not_replicated_holds_readers_back_after_a_cut() -> None:
+def test_an_unreplicated_marker_holds_back_the_last_stable_offset_after_a_truncation() -> None:
     log = new_log()
     send(log, 0, producer_id=2, is_transactional=True)
     end(log, commit=True, producer_id=2)
@@ -86,7 +86,7 @@ def test_a_plain_batch_within_a_transaction_is_refused() -> None:
     assert refused(log, 1) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_markers_of_the_fenced_are_refused() -> None:
+def test_markers_of_fenced_producers_and_coordinators_are_refused() -> None:
     log = new_log()
     send(log, 0, epoch=5, is_transactional=True)
     end(log, commit=True, epoch=5, coordinator_epoch=4)
@@ -115,13 +115,13 @@ def test_a_late_marker_of_version_2_does_not_end_the_next_transaction() -> None:
         assert end_refused(log, epoch=epoch, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
     end(log, commit=True, epoch=6, version=2)
     send(log, 0, epoch=6, is_transactional=True, version=2)
-    assert end_refused(log, epoch=6, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH, "it is the one before, again"
+    assert end_refused(log, epoch=6, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH, "it repeats the marker before"
     assert log.producers.has_open_transaction(7, 6)
     end(log, commit=False, epoch=7, version=2)
     assert [each[:3] for each in aborted_between(log.segments, 0, 9)] == [(7, 2, 3)]
 
 
-def test_a_marker_of_version_2_may_come_twice_while_nothing_is_open() -> None:
+def test_a_repeated_marker_of_version_2_is_accepted_if_no_transaction_is_open() -> None:
     log = new_log()
     send(log, 0, epoch=5, is_transactional=True, version=2)
     end(log, commit=False, epoch=6, version=2)
@@ -131,25 +131,25 @@ def test_a_marker_of_version_2_may_come_twice_while_nothing_is_open() -> None:
     assert log.last_stable_offset(3) == 3
 
 
-def test_a_transaction_under_the_last_epoch_of_all_can_be_ended() -> None:
+def test_a_transaction_of_the_largest_epoch_can_be_ended() -> None:
     log = new_log()
     send(log, 0, epoch=EPOCH_MAX, is_transactional=True)
     end(log, commit=True, epoch=EPOCH_MAX, version=2)
     assert log.last_stable_offset(2) == 2
 
 
-def test_only_the_epoch_that_wrote_has_a_transaction_open() -> None:
+def test_only_the_epoch_that_wrote_has_an_open_transaction() -> None:
     log = new_log()
     assert not log.producers.has_open_transaction(7, 3)
     send(log, 0, epoch=3)
-    assert not log.producers.has_open_transaction(7, 3), "it wrote outside of any"
+    assert not log.producers.has_open_transaction(7, 3), "the batch is not transactional"
     send(log, 1, epoch=3, is_transactional=True)
     assert [epoch for epoch in range(6) if log.producers.has_open_transaction(7, epoch)] == [3]
     end(log, commit=True, epoch=3)
     assert not log.producers.has_open_transaction(7, 3)
 
 
-def test_an_unknown_producer_of_version_2_begins_a_transaction_at_zero() -> None:
+def test_an_unknown_producer_of_version_2_must_begin_at_sequence_0() -> None:
     log = new_log()
     assert refused(log, 5, is_transactional=True, version=2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     send(log, 5, producer_id=8, is_transactional=True, version=1)
@@ -158,7 +158,7 @@ def test_an_unknown_producer_of_version_2_begins_a_transaction_at_zero() -> None
     send(log, 1, is_transactional=True, version=2)
 
 
-def test_a_marker_for_a_producer_that_wrote_nothing_ends_nothing_and_is_remembered() -> None:
+def test_a_marker_for_an_unknown_producer_sets_its_epoch() -> None:
     log = new_log()
     end(log, commit=False, epoch=4, coordinator_epoch=2)
     assert log.last_stable_offset(1) == 1
@@ -169,7 +169,7 @@ def test_a_marker_for_a_producer_that_wrote_nothing_ends_nothing_and_is_remember
     send(log, 0, epoch=4, is_transactional=True)
 
 
-def test_what_a_coordinator_writes_has_no_sequence_but_an_epoch() -> None:
+def test_offsets_committed_by_a_coordinator_are_checked_by_epoch_only() -> None:
     log = new_log()
     send(log, 4, epoch=2, is_transactional=True)
 
@@ -188,7 +188,7 @@ def test_what_a_coordinator_writes_has_no_sequence_but_an_epoch() -> None:
     assert log.last_stable_offset(2) == 0
 
 
-def test_transactions_and_plain_batches_of_one_producer_may_take_turns() -> None:
+def test_transactions_and_plain_batches_of_one_producer_may_alternate() -> None:
     log = new_log()
     send(log, 0)
     send(log, 1, is_transactional=True)
@@ -205,7 +205,7 @@ def test_a_marker_is_never_too_large() -> None:
     assert log.last_stable_offset(2) == 2
 
 
-def test_ended_transactions_are_not_kept_for_readers_that_never_come() -> None:
+def test_replicated_ended_transactions_are_forgotten() -> None:
     log = new_log()
     for sequence in range(50):
         send(log, sequence, is_transactional=True)
@@ -215,7 +215,7 @@ def test_ended_transactions_are_not_kept_for_readers_that_never_come() -> None:
     assert log.last_stable_offset(log.end_offset) == 100
 
 
-# --- deleted and cut --------------------------------------------------------------------------------------------
+# --- deletion and truncation ------------------------------------------------------------------------------------
 
 
 def test_a_log_may_begin_in_the_middle_of_an_open_transaction() -> None:
@@ -231,7 +231,7 @@ def test_a_log_may_begin_in_the_middle_of_an_open_transaction() -> None:
     assert [record.offset for record in read_committed(log, 6)] == [4]
 
 
-def test_cutting_off_a_marker_opens_the_transaction_again() -> None:
+def test_truncating_a_marker_reopens_its_transaction() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -243,10 +243,10 @@ def test_cutting_off_a_marker_opens_the_transaction_again() -> None:
     assert aborted_between(log.segments, 0, 9) == []
     assert log.last_stable_offset(1) == 0
     end(log, commit=True)
-    assert [record.offset for record in read_committed(log, 2)] == [0], "the other outcome, the one that is left"
+    assert [record.offset for record in read_committed(log, 2)] == [0], "committed after the truncation of its abort"
 
 
-def test_cutting_off_the_first_batch_ends_a_transaction_that_never_was() -> None:
+def test_truncating_the_first_batch_removes_its_transaction() -> None:
     store, _ = load_store(MemoryFiles())
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
     send(log, 0)
@@ -259,7 +259,7 @@ def test_cutting_off_the_first_batch_ends_a_transaction_that_never_was() -> None
 
 
 def test_aborted_transactions_over_many_segments() -> None:
-    """One that spans all of them, short ones within, and none that a reader does not need."""
+    """One that spans all of them and short ones within; only those that a reader needs are returned."""
     log = new_log(LogConfig(segment_bytes=300, index_interval_bytes=1))
     send(log, 0, producer_id=1, is_transactional=True)
     for number in range(10):
@@ -267,15 +267,15 @@ def test_aborted_transactions_over_many_segments() -> None:
         end(log, commit=False, producer_id=2)
     end(log, commit=False, producer_id=1)
     assert len(log.segments) > 4
-    told = [each[:2] for each in aborted_between(log.segments, 5, 10)]
-    assert told == [(1, 0), (2, 5), (2, 7), (2, 9)]
+    found = [each[:2] for each in aborted_between(log.segments, 5, 10)]
+    assert found == [(1, 0), (2, 5), (2, 7), (2, 9)]
     piece = log.read(5, 150, 22)
     assert piece is not None
     assert [each[:2] for each in log.aborted_in(piece, 5, 22)] == [(1, 0), (2, 5)]
     assert read_committed(log, 22) == []
 
 
-def test_logs_without_aborted_transactions_look_at_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_without_aborted_transactions_read_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     log = new_log(LogConfig(segment_bytes=300))
     for sequence in range(12):
         send(log, sequence, is_transactional=True)
@@ -288,7 +288,7 @@ def test_logs_without_aborted_transactions_look_at_no_index(monkeypatch: pytest.
 
     assert read_piece(log) == ()
     with monkeypatch.context() as patch:
-        patch.setattr(TxnIndex, "transactions", lambda _: pytest.fail("an index was looked at"))
+        patch.setattr(TxnIndex, "transactions", lambda _: pytest.fail("an index was read"))
         assert read_piece(log) == ()
     send(log, 12, is_transactional=True)
     end(log, commit=False)
@@ -297,7 +297,7 @@ def test_logs_without_aborted_transactions_look_at_no_index(monkeypatch: pytest.
     assert [each[:2] for each in log.aborted_in(piece, 24, 26)] == [(7, 24)]
 
 
-def test_a_marker_with_a_new_epoch_starts_the_count_anew() -> None:
+def test_a_marker_with_a_new_epoch_restarts_sequences_at_0() -> None:
     log = new_log()
     send(log, 0, 3, is_transactional=True)
     end(log, commit=False, epoch=1)
@@ -306,7 +306,7 @@ def test_a_marker_with_a_new_epoch_starts_the_count_anew() -> None:
     send(log, 0, epoch=1)
 
 
-def test_aborted_transactions_survive_every_kind_of_restart() -> None:
+def test_aborted_transactions_survive_a_crash_and_a_clean_restart() -> None:
     config = LogConfig(segment_bytes=300)
     files = MemoryFiles()
     store, _ = load_store(files, config)
@@ -318,16 +318,14 @@ def test_aborted_transactions_survive_every_kind_of_restart() -> None:
     expected = aborted_between(log.segments, 0, 100)
     assert len(expected) == 3
     stable = log.last_stable_offset(log.end_offset)
-    crashed, _ = load_store(files.restart(), config)
-    for reopened in (crashed.get(PARTITION),):
+    for is_clean in (False, True):
+        store, report = load_store(files.restart(), config)
+        assert report.was_clean is is_clean
+        reopened = store.get(PARTITION)
         assert reopened is not None
         assert aborted_between(reopened.segments, 0, 100) == expected
         assert reopened.last_stable_offset(log.end_offset) == stable
-    crashed.close()
-    closed = load_store(files.restart(), config)[0].get(PARTITION)
-    assert closed is not None
-    assert aborted_between(closed.segments, 0, 100) == expected
-    assert closed.last_stable_offset(log.end_offset) == stable
+        store.close()
 
 
 class RefusesIndexes(MemoryFiles):
@@ -347,7 +345,7 @@ class RefusesIndexes(MemoryFiles):
         return super().open(path, create=create, stays_open=stays_open)
 
 
-def test_an_abort_that_a_broken_disk_does_not_index_ends_the_log_until_recovery() -> None:
+def test_a_disk_error_on_indexing_an_abort_stops_the_log_until_recovery() -> None:
     files = RefusesIndexes()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -362,7 +360,7 @@ def test_an_abort_that_a_broken_disk_does_not_index_ends_the_log_until_recovery(
 
 
 @pytest.mark.parametrize("index_bytes", [0, 10])
-def test_an_abort_that_a_full_disk_does_not_index_is_indexed_later(index_bytes: int) -> None:
+def test_an_abort_on_a_full_disk_is_indexed_later(index_bytes: int) -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)

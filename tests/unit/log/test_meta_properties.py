@@ -1,4 +1,4 @@
-"""meta.properties: Kafka's format both ways, and whose directory may be used by whom."""
+"""meta.properties: Kafka's format both ways, and which directories a node may use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbered_uuids() -> Uuid:
 _numbers = count(1)
 
 
-def test_a_file_that_kafka_wrote() -> None:
+def test_a_file_written_by_kafka_is_parsed() -> None:
     meta = parse(WRITTEN_BY_KAFKA)
     assert (meta.cluster_id, meta.node_id, len(meta.directory_id)) == ("AAAAAAAAAAAAAAAAAAAAAQ", 1, 16)
     assert parse(render(meta)) == meta
@@ -44,7 +44,7 @@ def test_a_file_that_kafka_wrote() -> None:
     st.integers(0, 2**31 - 1),
     st.binary(min_size=16, max_size=16),
 )
-def test_what_is_written_is_read_back(cluster_id: str, node_id: int, directory_id: bytes) -> None:
+def test_rendered_properties_are_parsed_to_the_same(cluster_id: str, node_id: int, directory_id: bytes) -> None:
     meta = MetaProperties(cluster_id, NodeId(node_id), directory_id)
     assert parse(render(meta)) == meta
 
@@ -62,18 +62,18 @@ def test_what_is_written_is_read_back(cluster_id: str, node_id: int, directory_i
         (("node.id=1", "node.id=\\u12"), "line 3"),
     ],
 )
-def test_what_does_not_parse_is_malformed(changed: tuple[str, str], complaint: str) -> None:
+def test_invalid_properties_are_malformed(changed: tuple[str, str], complaint: str) -> None:
     with pytest.raises(MalformedData, match=complaint):
         parse(WRITTEN_BY_KAFKA.replace(*changed))
 
 
-def test_bytes_that_are_no_text_are_malformed(tmp_path: Path) -> None:
+def test_a_binary_file_is_malformed(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_bytes(b"\xff\xfe")
     with pytest.raises(MalformedData, match=str(tmp_path)):
         read(FILES, str(tmp_path))
 
 
-def test_written_whole_and_nothing_left_beside(tmp_path: Path) -> None:
+def test_the_file_is_written_without_leftovers(tmp_path: Path) -> None:
     meta = MetaProperties("c", ONE, bytes(16))
     write(FILES, str(tmp_path / "deep" / "data"), meta)
     assert read(FILES, str(tmp_path / "deep" / "data")) == meta
@@ -106,7 +106,7 @@ def test_a_directory_of_another_node_or_cluster_is_left_alone(tmp_path: Path) ->
     assert not Path(mine).exists()
 
 
-def test_unsigned_data_is_left_alone(tmp_path: Path) -> None:
+def test_data_without_meta_properties_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     (tmp_path / "orders-0").mkdir()
     with pytest.raises(ForeignDirectory, match=r"holds orders-0 and no meta\.properties"):
@@ -120,7 +120,7 @@ def test_a_directory_that_cannot_be_made_is_a_storage_fault(tmp_path: Path) -> N
         claim(FILES, [str(tmp_path / "file" / "below")], ONE, None, numbered_uuids)
 
 
-def test_a_node_with_others_does_not_make_up_a_cluster(tmp_path: Path) -> None:
+def test_a_node_of_a_larger_cluster_does_not_generate_a_cluster_id(tmp_path: Path) -> None:
     directory = str(tmp_path / "data")
     with pytest.raises(ForeignDirectory, match="set CLUSTER_ID"):
         claim(FILES, [directory], ONE, None, numbered_uuids, is_alone=False)

@@ -1,4 +1,4 @@
-"""Batches that are opened apart from the log: the log has the same bytes as if it had opened them itself."""
+"""Large batches are opened outside of the log, which then has the same bytes as if it had opened them itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config_of(settings: dict[str, Any]) -> LogConfig:
         (GZIP, 500, 10_000, 0, Compression.GZIP, False),
     ],
 )
-def test_what_takes_long(
+def test_which_batches_take_long_to_open(
     settings: dict[str, Any], count: int, size: int, late_ms: int, compression: Compression, expected: bool
 ) -> None:
     batch = batch_of([b"v" * size] * count, timestamp=NOW_MS + late_ms, compression=compression)

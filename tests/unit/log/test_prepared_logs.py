@@ -1,4 +1,4 @@
-"""Files of new logs that are created before the logs: the same logs as without, whatever happens in between."""
+"""`LogStore.prepare` creates the files of new logs before the logs themselves are created."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def values(store: LogStore) -> list[bytes]:
     return list(read_values(log).values())
 
 
-def test_a_prepared_log_is_like_any_other(tmp_path: Path) -> None:
+def test_a_prepared_log_has_the_same_files_as_any_other(tmp_path: Path) -> None:
     found = []
     for name in ("prepared", "not prepared"):
         directory = tmp_path / name
@@ -72,7 +72,7 @@ def test_files_of_another_topic_of_the_same_name_are_not_used() -> None:
     assert values(store) == [b"value"]
 
 
-def test_a_directory_that_exists_is_left_as_it_is() -> None:
+def test_an_existing_directory_is_not_changed() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     append(store)
@@ -91,7 +91,7 @@ def contents(files: Files) -> dict[str, bytes | None]:
     return {name: files.read(f"{directory}/{name}") for name in files.names(directory)}
 
 
-def test_nobody_creates_a_log_while_a_thread_creates_its_files() -> None:
+def test_a_log_cannot_be_created_while_a_thread_creates_its_files() -> None:
     store, _ = load_store(MemoryFiles())
     preparation = store.prepare({PARTITION: TOPIC_ID}, NOW_MS)
     with pytest.raises(StorageFault) as refused:
@@ -104,7 +104,7 @@ def test_nobody_creates_a_log_while_a_thread_creates_its_files() -> None:
     assert values(store) == [b"value"]
 
 
-def test_a_fault_is_left_to_whoever_creates_the_log() -> None:
+def test_a_failed_preparation_is_reported_when_the_log_is_created() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     files.bytes_left = 20
@@ -145,8 +145,8 @@ def test_a_crash_at_any_step_leaves_a_directory_that_can_be_used(operations: int
     assert values(store) == [b"value"]
 
 
-def test_files_are_not_created_before_the_checkpoints_of_an_earlier_log_are_forgotten() -> None:
-    """Or else, after a crash, the new log would begin where the old one did."""
+def test_checkpoints_of_a_deleted_log_are_removed_before_new_files_are_created() -> None:
+    """Otherwise, after a crash, the new log would begin where the old one did."""
     files = MemoryFiles()
     store, _ = load_store(files)
     append(store)
@@ -157,7 +157,7 @@ def test_files_are_not_created_before_the_checkpoints_of_an_earlier_log_are_forg
     assert not [name for name in files.names("data") if name.endswith("-checkpoint")]
 
 
-def test_a_directory_that_cannot_be_loaded_costs_no_other_log_its_checkpoints() -> None:
+def test_preparing_an_unreadable_log_does_not_remove_checkpoints() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     append(store)

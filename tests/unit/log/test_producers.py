@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: repeats, gaps, epochs, the wrap, expiry, snapshots."""
+"""The state of idempotent and transactional producers: duplicates, gaps, epochs, wrap-around, expiry, snapshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moldau.testing.files import MemoryFiles
 SEQUENCE_MAX = 2**31 - 1
 
 
-def test_the_last_five_batches_are_known_again() -> None:
+def test_the_last_five_batches_are_recognised_as_duplicates() -> None:
     log = new_log()
     sent = {sequence: send(log, sequence, 2) for sequence in range(0, 14, 2)}
     for sequence in (4, 6, 8, 10, 12):
@@ -26,7 +26,7 @@ def test_the_last_five_batches_are_known_again() -> None:
     assert log.end_offset == 14
 
 
-def test_gaps_and_other_borders_are_out_of_order() -> None:
+def test_sequence_gaps_and_partial_repeats_are_out_of_order() -> None:
     log = new_log()
     send(log, 0, 3)
     assert refused(log, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -41,7 +41,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert refused(log, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_epochs() -> None:
+def test_producer_epochs() -> None:
     log = new_log()
     send(log, 0, epoch=3)
     assert refused(log, 1, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -51,7 +51,7 @@ def test_epochs() -> None:
     assert send(log, 0, epoch=4).duplicate
 
 
-def test_batches_of_an_older_epoch_are_no_repeats() -> None:
+def test_batches_of_an_older_epoch_are_not_duplicates() -> None:
     log = new_log()
     for sequence in range(3):
         send(log, sequence, epoch=3)
@@ -71,7 +71,7 @@ def test_sequences_wrap_to_zero(count: int) -> None:
     assert not send(log, following).duplicate
 
 
-def test_expiry() -> None:
+def test_idle_producers_expire() -> None:
     log = new_log()
     send(log, 5)
     send(log, 0, producer_id=8, is_transactional=True)
@@ -81,7 +81,7 @@ def test_expiry() -> None:
     send(log, 77)
 
 
-def test_active_producers_as_described() -> None:
+def test_the_state_of_active_producers() -> None:
     log = new_log()
     send(log, 0, 3, epoch=2, producer_id=70, is_transactional=True)
     (entry,) = log.producers.active()
@@ -95,7 +95,7 @@ def test_active_producers_as_described() -> None:
 # --- snapshots --------------------------------------------------------------------------------------------------
 
 
-def test_snapshots_come_back_and_are_checked() -> None:
+def test_snapshots_are_decoded_and_checked() -> None:
     plain = ProducerEntry(7, 2, NOW_MS, coordinator_epoch=3, transaction_start=40)
     plain.batches.append(BatchMetadata(SEQUENCE_MAX, 1, 40, 42, NOW_MS))
     never_wrote = ProducerEntry(8, 0, NOW_MS)
@@ -111,7 +111,7 @@ def test_snapshots_come_back_and_are_checked() -> None:
             decode_snapshot(content[:position])
 
 
-def test_a_broken_snapshot_says_what_is_wrong() -> None:
+def test_the_error_for_a_broken_snapshot_has_the_reason() -> None:
     content = encode_snapshot([ProducerEntry(7, 2, NOW_MS)])
     with pytest.raises(MalformedData, match=r"version 2 is not supported$"):
         decode_snapshot(b"\0\2" + content[2:])
@@ -127,7 +127,7 @@ def test_loading_finds_open_transactions_in_order() -> None:
     assert producers.first_unstable_offset(100) == 30
 
 
-def test_a_restart_does_not_forget_batches_that_may_be_repeated() -> None:
+def test_duplicates_are_recognised_after_a_restart() -> None:
     """Kafka's snapshots hold the last batch alone; a producer with five in flight repeats all of them."""
     files = MemoryFiles()
     store, _ = load_store(files)

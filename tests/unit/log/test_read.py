@@ -1,4 +1,4 @@
-"""Slices: where they begin and end, and that the usual ones cost no disk reads."""
+"""`Log.read`: where slices begin and end, and which need no disk read. `Log.offset_for_time`."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def bases(log: Log, offset: int, max_bytes: int, up_to: int) -> list[int]:
     return [header.base_offset for header, _ in split_batches(content[:whole])]
 
 
-def test_every_offset_begins_with_its_batch() -> None:
+def test_a_slice_begins_with_the_batch_of_its_offset() -> None:
     log = filled_log()
     assert len(log.segments) > 2
     for offset in range(log.end_offset):
         assert bases(log, offset, 1, log.end_offset) == [offset // 3 * 3]
 
 
-def test_never_beyond_the_bound() -> None:
+def test_a_slice_ends_below_its_upper_offset() -> None:
     log = filled_log(6)
     assert bases(log, 0, 10_000, 9) == [0, 3, 6]
     assert bases(log, 0, 10_000, 10) == [0, 3, 6], "a batch that reaches the bound is not shown"
@@ -60,7 +60,7 @@ def test_never_beyond_the_bound() -> None:
     assert log.read(5, 10_000, 3) is None
 
 
-def test_bytes_are_bounded_but_for_the_first_batch() -> None:
+def test_max_bytes_limits_all_but_the_first_batch() -> None:
     log = filled_log(6)
     size = len(batch_of([b"0-0", b"0-1", b"0-2"]))
     assert bases(log, 0, 2 * size, 18) == [0, 3]
@@ -83,7 +83,7 @@ def test_a_slice_stays_in_one_segment() -> None:
     assert piece.length == first.size
 
 
-def test_range() -> None:
+def test_offsets_out_of_range_are_refused() -> None:
     log = filled_log(4)
     assert log.read(12, 100, 12) is None
     assert log.read(12, 100, 99) is None
@@ -130,7 +130,7 @@ def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
         os.fstat(descriptor)
 
 
-def test_rot_in_an_old_segment_is_told_and_not_served_around() -> None:
+def test_damage_in_an_old_segment_is_reported_as_corrupt() -> None:
     log = filled_log()
     segment = next(iter(log.segments))
     segment.file.pwrite(b"\xff\xff\xff\xff", 8)
@@ -141,7 +141,7 @@ def test_rot_in_an_old_segment_is_told_and_not_served_around() -> None:
 
 @pytest.mark.parametrize("at", [0, 8], ids=["the first batch", "a batch in the middle"])
 @pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00"])
-def test_a_length_that_cannot_be_is_told_and_nothing_is_served(at: int, length: bytes) -> None:
+def test_an_impossible_batch_length_is_reported_as_corrupt(at: int, length: bytes) -> None:
     log = filled_log(config=LogConfig(segment_bytes=2000))
     assert len(log.segments) > 2
     segment = next(iter(log.segments))
@@ -154,7 +154,7 @@ def test_a_length_that_cannot_be_is_told_and_nothing_is_served(at: int, length: 
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE, offset
 
 
-def test_a_first_batch_with_a_damaged_length_is_told() -> None:
+def test_a_damaged_length_of_the_first_batch_is_reported_as_corrupt() -> None:
     log = filled_log(6)
     log.segments.active.file.pwrite(b"\x7f", 8)
     with pytest.raises(KafkaError) as caught:
@@ -177,7 +177,7 @@ def test_offset_for_time() -> None:
     assert log.offset_for_time(None) == (NOW_MS + 39, 117, 3)
 
 
-def test_the_first_record_in_time_need_not_come_first() -> None:
+def test_offset_for_time_of_unordered_timestamps() -> None:
     log = new_log(SMALL)
     for number, timestamp in enumerate((50, 10, 90, 90, 20)):
         log.append(batch_of([b"%d" % number], timestamp=timestamp), leader_epoch=0, now_ms=NOW_MS)
@@ -186,7 +186,7 @@ def test_the_first_record_in_time_need_not_come_first() -> None:
     assert log.offset_for_time(None) == (90, 2, 0)
 
 
-def test_logs_without_timestamps() -> None:
+def test_offset_for_time_without_timestamps() -> None:
     log = new_log()
     assert log.offset_for_time(None) is None
     log.append(batch_of(timestamp=-1), leader_epoch=0, now_ms=NOW_MS)

@@ -1,4 +1,4 @@
-"""After a restart only the last batch of each producer is known: the log is searched for earlier ones, not for long."""
+"""After a restart only the last batch of each producer is known: a part of the log is searched for earlier ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reopened(between: int, count: int = 1) -> Log:
 
 
 @pytest.mark.parametrize(("between", "count"), [(0, 1), (1, 1), (300, 1), (1, 1_500), (7, 300)])
-def test_the_last_batches_are_found_among_those_of_others(between: int, count: int) -> None:
+def test_the_last_batches_are_found_among_those_of_other_producers(between: int, count: int) -> None:
     for sequence in range(BATCHES - PRODUCER_BATCHES_KEPT, BATCHES):
         log = reopened(between, count)
         end = log.end_offset

@@ -1,4 +1,4 @@
-"""Opening logs whose side files are missing, cut or garbled, and logs with rot in them. Data is never thrown away."""
+"""Opening logs with damaged side files (indexes, snapshots, checkpoints) or corrupt batches, without losing data."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ DAMAGES = [remove, empty, halve, shorten, zero, scramble]
 @pytest.mark.parametrize("close", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("path", side_files())
-def test_every_side_file_can_be_done_without(
+def test_a_log_opens_with_a_damaged_side_file(
     path: str, damage: Callable[[MemoryFiles, str], None], close: bool
 ) -> None:
     files = written(close=close)
@@ -115,14 +115,14 @@ def test_every_side_file_can_be_done_without(
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["clean", "unclean"])
-def test_all_side_files_gone_at_once(close: bool) -> None:
+def test_a_log_opens_without_any_side_file(close: bool) -> None:
     files = written(close=close)
     for path in side_files():
         files.unlink(path)
     check_whole(opened(files)[0])
 
 
-def test_a_clean_start_tells_nothing_and_changes_nothing() -> None:
+def test_a_clean_start_reports_and_changes_nothing() -> None:
     files = written(close=True)
     before = {name: files.read(f"{DIRECTORY}/{name}") for name in files.names(DIRECTORY)}
     log, report = opened(files)
@@ -136,7 +136,7 @@ def active_path(files: MemoryFiles) -> str:
 
 
 @pytest.mark.parametrize("cut", [1, 40, 100, 137])
-def test_a_torn_tail_is_cut_off_and_leaves_nothing_behind(cut: int) -> None:
+def test_a_partial_last_batch_is_truncated(cut: int) -> None:
     files = written(close=False)
     path = active_path(files)
     files.open(path).truncate(files.size(path) - cut)
@@ -146,12 +146,12 @@ def test_a_torn_tail_is_cut_off_and_leaves_nothing_behind(cut: int) -> None:
     (recovered,) = report.recovered
     assert recovered.bytes_cut > 0
     assert recovered.set_aside == []
-    assert recovered.lost_durable, "the flush had promised it"
+    assert recovered.lost_durable, "the lost batch had been flushed"
     assert files.size(path) == log.segments.active.size
     check_whole(log, BATCHES - lost)
 
 
-def test_a_torn_tail_after_a_clean_stop_is_found_out() -> None:
+def test_a_partial_last_batch_after_a_clean_stop_is_truncated() -> None:
     files = written(close=True)
     path = active_path(files)
     files.open(path).truncate(files.size(path) - 5)
@@ -173,7 +173,7 @@ def cut_last_batch(files: MemoryFiles, path: str) -> None:
 
 @pytest.mark.parametrize("close", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("damage", [remove, cut_last_batch], ids=lambda damage: damage.__name__)
-def test_synced_records_that_are_gone_are_reported(damage: Callable[[MemoryFiles, str], None], close: bool) -> None:
+def test_missing_synced_records_are_reported(damage: Callable[[MemoryFiles, str], None], close: bool) -> None:
     files = written(close=close)
     damage(files, active_path(files))
     log, report = opened(files)
@@ -184,7 +184,7 @@ def test_synced_records_that_are_gone_are_reported(damage: Callable[[MemoryFiles
     check_whole(log, log.end_offset // 2)
 
 
-def test_garbage_after_the_last_batch() -> None:
+def test_garbage_after_the_last_batch_is_truncated() -> None:
     for garbage in (b"\0" * 500, b"\xff" * 61, b"x"):
         files = written(close=False)
         path = active_path(files)
@@ -195,7 +195,7 @@ def test_garbage_after_the_last_batch() -> None:
         check_whole(log)
 
 
-def test_rot_with_whole_batches_behind_it_is_set_aside() -> None:
+def test_batches_after_a_corrupt_one_are_set_aside() -> None:
     files = written(close=False)
     files.unlink(f"data/{layout.RECOVERY_POINTS}")
     first = f"{DIRECTORY}/{0:020d}.log"
@@ -218,7 +218,7 @@ def test_rot_with_whole_batches_behind_it_is_set_aside() -> None:
     check_whole(log, 1)
 
 
-def test_rot_below_the_recovery_point_does_not_stop_a_start() -> None:
+def test_a_corrupt_batch_below_the_recovery_point_does_not_stop_a_start() -> None:
     files = written(close=False)
     files.open(f"{DIRECTORY}/{0:020d}.log").pwrite(b"\xaa", 70)
     log, report = opened(files)
@@ -237,7 +237,7 @@ def test_a_log_start_beyond_the_end_is_ignored() -> None:
     check_whole(log)
 
 
-def test_batches_that_came_back_from_an_older_epoch_are_not_believed() -> None:
+def test_trailing_batches_of_an_older_epoch_are_dropped() -> None:
     files = written(close=False)
     stale = batch_of([b"old"])
     stamp(stale, 2 * BATCHES, 0)
@@ -247,7 +247,7 @@ def test_batches_that_came_back_from_an_older_epoch_are_not_believed() -> None:
     assert log.end_offset == 2 * BATCHES
 
 
-def test_leftovers_are_tidied_up() -> None:
+def test_leftover_files_are_deleted() -> None:
     files = written(close=True)
     for name in (
         "00000000000000000099.index",
@@ -280,7 +280,7 @@ def test_files_with_foreign_names_are_left_alone(has_snapshots: bool) -> None:
     assert all(files.exists(path) for path in foreign)
 
 
-def test_a_snapshot_beyond_all_offsets_takes_the_place_of_no_other() -> None:
+def test_a_snapshot_with_an_impossible_offset_is_ignored() -> None:
     files = written(close=True)
     newest = max(name for name in files.names(DIRECTORY) if name.endswith(layout.SNAPSHOT))
     stray = f"{2**63:020d}{layout.SNAPSHOT}"

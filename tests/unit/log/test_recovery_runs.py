@@ -1,4 +1,4 @@
-"""Recovery reads runs of small batches at once: it must leave behind what reading them one by one leaves behind."""
+"""Recovery reads runs of small batches at once; the result must be that of reading them one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIRECTORY = "data/orders-0"
 SEEDS = 150
 
 
-# --- reading one by one, as recovery did before ---------------------------------------------------------------------
+# --- recovery one batch at a time, to compare with --------------------------------------------------------------
 
 
 def batches_one_by_one(content: bytes) -> Iterator[tuple[int, BatchHeader]]:
@@ -195,7 +195,7 @@ def test_runs_leave_the_same_log_as_batches_one_by_one(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("piece_bytes", [200, 1_000, 1 << 20])
-def test_the_iterator_finds_the_same_batches(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+def test_verified_batches_equal_batches_read_one_by_one(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
     monkeypatch.setattr(verified_batches, "PIECE_BYTES", piece_bytes)
     for seed in range(SEEDS):
         for content in written_segments(Random(seed)).values():

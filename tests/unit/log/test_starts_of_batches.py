@@ -1,4 +1,4 @@
-"""Where the records of many batches begin, found side by side and compared with what was written."""
+"""The positions of records in many batches, found with numpy and compared with what was written."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def random_bodies(rng: random.Random) -> tuple[bytearray, list[int], list[int], 
 
 
 @pytest.mark.parametrize("seed", range(60 * DEPTH))
-def test_starts_are_those_that_were_written(seed: int) -> None:
+def test_record_positions_are_those_that_were_written(seed: int) -> None:
     content, begins, counts, starts = random_bodies(random.Random(seed))
     data = np.frombuffer(content, np.uint8)
     found = starts_of_batches(content, data, np.array(begins, np.int64), np.array(counts, np.int64))
     assert found.tolist() == starts
 
 
-def test_records_that_do_not_fit() -> None:
+def test_records_beyond_the_buffer_raise_index_error() -> None:
     content = bytearray(b"\xfe\x01" * 100)
     begins, counts = np.arange(BATCHES_MIN), np.full(BATCHES_MIN, 50)
     with pytest.raises(IndexError):

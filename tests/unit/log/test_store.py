@@ -1,4 +1,4 @@
-"""Many logs in one directory: the lock, the marker, the checkpoints, deletion."""
+"""`LogStore`, the logs of one directory: the lock, the clean shutdown file, checkpoints, deletion, file formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
 
-from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.steps import finish
 from moldau.log import layout
@@ -43,7 +43,7 @@ def fill(log: Log, count: int = 3) -> None:
         log.append(batch_of([b"%d" % number]), leader_epoch=2, now_ms=NOW_MS)
 
 
-def test_a_life_on_a_real_disk(tmp_path: Path) -> None:
+def test_logs_survive_a_restart_on_a_real_disk(tmp_path: Path) -> None:
     directory = str(tmp_path / "new" / "data")
     partitions = [TopicPartition("a.b_c-d", 0), TopicPartition("a.b_c-d", 11), LONG_NAME]
     store = LogStore(DiskFiles(), directory)
@@ -75,7 +75,7 @@ def test_a_life_on_a_real_disk(tmp_path: Path) -> None:
     store.close()
 
 
-def test_one_directory_one_process(tmp_path: Path) -> None:
+def test_a_log_directory_is_locked_by_one_process(tmp_path: Path) -> None:
     store = LogStore(DiskFiles(), str(tmp_path))
     code = (
         "import sys; from moldau.log.files import DiskFiles; from moldau.log.store import LogStore;"
@@ -88,7 +88,7 @@ def test_one_directory_one_process(tmp_path: Path) -> None:
     LogStore(DiskFiles(), str(tmp_path)).close()
 
 
-def test_the_marker_is_gone_while_running_and_absent_after_a_failed_close() -> None:
+def test_a_failed_close_leaves_no_clean_shutdown_file() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -101,7 +101,7 @@ def test_the_marker_is_gone_while_running_and_absent_after_a_failed_close() -> N
     assert not load_store(files)[1].was_clean
 
 
-def test_closing_what_nobody_touched_costs_nothing() -> None:
+def test_closing_unchanged_logs_takes_few_file_operations() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     for number in range(10):
@@ -113,7 +113,7 @@ def test_closing_what_nobody_touched_costs_nothing() -> None:
     assert files.operations - before < 20
 
 
-def test_deletion_is_at_once_for_clients_and_later_on_disk() -> None:
+def test_a_deleted_log_is_closed_at_once_and_removed_from_disk_later() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(LONG_NAME, TOPIC_ID, LogConfig(file_delete_delay_ms=1000), NOW_MS)
@@ -133,7 +133,7 @@ def test_deletion_is_at_once_for_clients_and_later_on_disk() -> None:
     assert not files.exists(f"data/{renamed}")
 
 
-def test_a_clock_that_is_put_back_delays_no_deletion_by_more_than_the_delay() -> None:
+def test_a_clock_set_back_delays_a_deletion_by_at_most_its_delay() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     store.create(PARTITION, TOPIC_ID, LogConfig(file_delete_delay_ms=1000), NOW_MS)
@@ -146,7 +146,7 @@ def test_a_clock_that_is_put_back_delays_no_deletion_by_more_than_the_delay() ->
     assert not any(name.endswith("-delete") for name in files.names("data"))
 
 
-def test_a_deletion_cut_short_goes_on_at_the_next_start() -> None:
+def test_an_interrupted_deletion_continues_after_a_restart() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -158,7 +158,7 @@ def test_a_deletion_cut_short_goes_on_at_the_next_start() -> None:
     assert not any(name.endswith("-delete") for name in files.names("data"))
 
 
-def test_a_moved_start_survives_a_crash() -> None:
+def test_a_new_log_start_offset_survives_a_crash() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -167,7 +167,7 @@ def test_a_moved_start_survives_a_crash() -> None:
     store.write_checkpoints()
     before = load_store(files.restart())[0].get(PARTITION)
     assert before is not None
-    assert before.start_offset == 0, "what a start skips must be durable before the start is written down"
+    assert before.start_offset == 0, "the start offset is written only when the records below it are flushed"
     log.flush()
     store.write_checkpoints()
     reopened = load_store(files.restart())[0].get(PARTITION)
@@ -175,7 +175,7 @@ def test_a_moved_start_survives_a_crash() -> None:
     assert (reopened.start_offset, reopened.end_offset) == (2, 3)
 
 
-def test_cutting_lowers_the_recovery_point_on_disk_first() -> None:
+def test_a_truncation_lowers_the_recovery_point_on_disk() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -189,7 +189,7 @@ def test_cutting_lowers_the_recovery_point_on_disk_first() -> None:
     assert log.end_offset == 2
 
 
-def test_strangers_in_the_directory_are_left_alone() -> None:
+def test_directories_that_are_not_partitions_are_left_alone() -> None:
     files = MemoryFiles()
     files.mkdir("data/lost+found")
     files.mkdir("data/no-partition")
@@ -201,7 +201,7 @@ def test_strangers_in_the_directory_are_left_alone() -> None:
     assert sorted(files.names("data")) == before
 
 
-def test_a_log_that_begins_later() -> None:
+def test_a_log_that_starts_at_a_later_offset() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -217,7 +217,7 @@ def test_a_log_that_begins_later() -> None:
 # --- formats ----------------------------------------------------------------------------------------------------
 
 
-def test_checkpoints_are_kafkas_text() -> None:
+def test_checkpoints_have_kafkas_format() -> None:
     offsets = {TopicPartition("b", 1): 5, TopicPartition("a", 0): 2**62}
     content = encode_offsets(offsets)
     assert content == b"0\n2\na 0 4611686018427387904\nb 1 5\n"
@@ -239,15 +239,15 @@ def test_checkpoints_are_kafkas_text() -> None:
         b"0\n1\na b 1",
     ],
 )
-def test_checkpoints_that_do_not_parse(content: bytes) -> None:
-    with pytest.raises(Exception, match="checkpoint"):
+def test_malformed_checkpoints_are_refused(content: bytes) -> None:
+    with pytest.raises(MalformedData, match="checkpoint"):
         decode_offsets(content)
 
 
 def test_partition_metadata() -> None:
     assert decode_partition_metadata(encode_partition_metadata(TOPIC_ID)) == TOPIC_ID
     for content in (b"", b"version: 0", b"version: 0\ntopic_id: short", b"\xff"):
-        with pytest.raises(Exception, match="topic id"):
+        with pytest.raises(MalformedData, match="topic id"):
             decode_partition_metadata(content)
 
 
@@ -331,8 +331,8 @@ def test_config_from_kafkas_properties() -> None:
     assert LogConfig.from_properties({}) == LogConfig()
 
 
-def test_a_log_that_could_not_be_read_is_never_written_over() -> None:
-    """Its partition stays closed, and its files are there for a person to look at."""
+def test_an_unreadable_log_is_never_overwritten() -> None:
+    """Its partition stays closed, and its files stay for an operator to inspect."""
     files = MemoryFiles()
     store, _ = load_store(files)
     fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
@@ -348,7 +348,7 @@ def test_a_log_that_could_not_be_read_is_never_written_over() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_log_that_was_never_written_to_before_a_clean_stop_keeps_its_topic_id(seed: int) -> None:
-    """The stop does not sync it: the first flush after the next start must."""
+    """The stop does not sync the topic id, so the first flush after the next start must."""
     files = MemoryFiles()
     store, _ = load_store(files)
     store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -363,7 +363,7 @@ def test_a_log_that_was_never_written_to_before_a_clean_stop_keeps_its_topic_id(
     assert after_power_loss.topic_id(PARTITION) == TOPIC_ID
 
 
-def test_a_creation_that_the_disk_cut_short_can_be_tried_again() -> None:
+def test_a_failed_creation_can_be_repeated() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     files.bytes_left = 20
@@ -373,35 +373,35 @@ def test_a_creation_that_the_disk_cut_short_can_be_tried_again() -> None:
     fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
 
 
-class StuckNames(MemoryFiles):
-    """A disk on which nothing can be renamed for a while."""
+class FailingRenames(MemoryFiles):
+    """Fails every rename while `renames_fail` is set."""
 
-    is_stuck = False
+    renames_fail = False
 
     def rename(self, source: str, target: str) -> None:
-        if self.is_stuck:
+        if self.renames_fail:
             raise StorageFault(source, OSError(errno.EROFS, "Read-only file system"))
         super().rename(source, target)
 
 
-def test_a_deletion_that_the_disk_refused_leaves_the_log_in_its_place() -> None:
-    files = StuckNames()
+def test_a_failed_deletion_keeps_the_log() -> None:
+    files = FailingRenames()
     store, _ = load_store(files)
     fill(store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS))
-    files.is_stuck = True
+    files.renames_fail = True
     with pytest.raises(StorageFault):
         store.delete(PARTITION, bytes(16), NOW_MS)
     assert store.topic_id(PARTITION) == TOPIC_ID
-    files.is_stuck = False
+    files.renames_fail = False
     store.delete(PARTITION, bytes(16), NOW_MS)
     assert PARTITION not in store
     store.close()
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_log_of_the_same_name_does_not_inherit_what_checkpoints_said(is_restarted: bool) -> None:
-    """Were the old log's start believed, a crash would hide the first records of the new one; were its high watermark,
-    a replica would show as committed what never was."""
+def test_a_recreated_log_does_not_inherit_checkpoints(is_restarted: bool) -> None:
+    """With the old log's start offset, a crash would hide the first records of the new log; with its high watermark, a
+    replica would return uncommitted records as committed."""
     files = MemoryFiles()
     store, _ = load_store(files)
     old = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -421,7 +421,7 @@ def test_a_log_of_the_same_name_does_not_inherit_what_checkpoints_said(is_restar
 
 
 @pytest.mark.parametrize("is_voided", [False, True])
-def test_a_new_log_does_not_inherit_checkpoints_whose_successors_are_not_written_yet(is_voided: bool) -> None:
+def test_a_recreated_log_does_not_inherit_checkpoints_that_are_not_rewritten_yet(is_voided: bool) -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     old = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -443,8 +443,8 @@ def test_a_new_log_does_not_inherit_checkpoints_whose_successors_are_not_written
     assert store.high_watermarks.get(PARTITION, 0) == 0
 
 
-def test_a_flushed_log_is_found_again_by_the_name_of_its_directory() -> None:
-    """The directory's own name stands in the data directory: that is synced with the log's first flush."""
+def test_the_first_flush_of_a_log_syncs_the_data_directory() -> None:
+    """The entry of the log's directory is in the data directory."""
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -453,13 +453,13 @@ def test_a_flushed_log_is_found_again_by_the_name_of_its_directory() -> None:
     sync_directory = files.sync_directory
     files.sync_directory = lambda directory: (synced.append(directory), sync_directory(directory))[1]  # type: ignore[method-assign]
     log.flush()
-    assert synced[-1] == "data", "after all that is in it"
+    assert synced[-1] == "data", "the data directory is synced after the files of the log"
     fill(log)
     log.flush()
-    assert synced.count("data") == 1, "once is enough"
+    assert synced.count("data") == 1, "only the first flush syncs it"
 
 
-def test_a_deleted_directory_that_somebody_removed_is_no_fault() -> None:
+def test_a_deleted_directory_may_be_missing_when_it_is_purged() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     store.create(PARTITION, TOPIC_ID, LogConfig(file_delete_delay_ms=0), NOW_MS)
@@ -471,7 +471,7 @@ def test_a_deleted_directory_that_somebody_removed_is_no_fault() -> None:
     purge(store, NOW_MS)
 
 
-def test_a_log_that_lost_its_topic_id_is_given_one() -> None:
+def test_a_missing_topic_id_can_be_assigned() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -488,7 +488,7 @@ def test_a_log_that_lost_its_topic_id_is_given_one() -> None:
     assert list(read_values(found).values()) == [b"0", b"1", b"2"]
 
 
-def test_the_topic_id_of_a_log_whose_maker_was_killed_is_synced_with_its_first_records() -> None:
+def test_the_topic_id_of_a_log_created_before_a_kill_is_synced_with_its_first_records() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -503,7 +503,7 @@ def test_the_topic_id_of_a_log_whose_maker_was_killed_is_synced_with_its_first_r
         assert load_store(crashed)[0].topic_id(PARTITION) == TOPIC_ID
 
 
-def test_what_was_cut_does_not_come_back_with_a_crash() -> None:
+def test_truncated_records_do_not_reappear_after_a_crash() -> None:
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
@@ -518,7 +518,7 @@ def test_what_was_cut_does_not_come_back_with_a_crash() -> None:
         assert found.end_offset in (3, 4)
 
 
-def test_many_deleted_partitions_are_looked_at_in_steps() -> None:
+def test_many_deleted_partitions_are_purged_in_steps() -> None:
     files = MemoryFiles()
     store = LogStore(files, "data")
     store.load(lambda _: LogConfig(), NOW_MS)

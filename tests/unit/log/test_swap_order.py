@@ -1,4 +1,4 @@
-"""A swap begins with the oldest segments: wherever it ends, nobody finds a value whose tombstone is gone already."""
+"""A swap begins with the oldest segments: wherever it stops, no value is left whose tombstone is removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG = LogConfig(
     segment_index_bytes=12,
     index_interval_bytes=1,
 )
-"""No two segments become one."""
+"""No segments are merged."""
 VALUE_AT, TOMBSTONE_AT = 0, 1
 
 
@@ -34,8 +34,8 @@ def cleaning(files: MemoryFiles, log: Log, now_ms: int) -> tuple[CleaningJob, Cl
     return job, clean(files, job, lambda _: None)
 
 
-def deleted_long_ago() -> bytes:
-    """A tombstone as a leader has it that has met it before."""
+def expired_tombstone() -> bytes:
+    """A tombstone batch that was cleaned on the leader, and so has a delete horizon."""
     files = MemoryFiles()
     log = LogStore(files, "data").create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
     for value in (b"value", None, b"other"):
@@ -47,12 +47,12 @@ def deleted_long_ago() -> bytes:
 
 
 def follower() -> tuple[MemoryFiles, Log]:
-    """It has the value, and got the tombstone when its time was over."""
+    """A log that has the value, and a tombstone whose delete horizon has passed."""
     files = MemoryFiles()
     log = LogStore(files, "data").create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
     log.append(batch_of([b"value"], key=b"row"), leader_epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS)
-    log.append(memoryview(bytearray(deleted_long_ago())), leader_epoch=0, now_ms=NOW_MS, origin=Origin.REPLICATION)
+    log.append(memoryview(bytearray(expired_tombstone())), leader_epoch=0, now_ms=NOW_MS, origin=Origin.REPLICATION)
     log.roll(NOW_MS)
     log.append(batch_of([b"other"], key=b"another"), leader_epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS)
@@ -69,7 +69,7 @@ def offsets_of_row(log: Log) -> set[int]:
 
 
 @pytest.mark.parametrize(("named", "replaced"), [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (3, 3)])
-def test_a_value_is_gone_before_its_tombstone(named: int, replaced: int) -> None:
+def test_a_value_is_removed_before_its_tombstone(named: int, replaced: int) -> None:
     files, log = follower()
     job, cleaned = cleaning(files, log, NOW_MS + 2 * RETENTION_MS)
     assert len(cleaned.groups) == 3, "each segment by itself"

@@ -1,4 +1,4 @@
-"""What a search by time may cost: a client's batch may hold millions of records, and its header may lie."""
+"""The cost of a search by time: a batch may have millions of records, and its header a wrong timestamp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def append(log: Log, batch: bytes | bytearray | memoryview) -> None:
     log.append(memoryview(batch), leader_epoch=3, now_ms=NOW_MS)
 
 
-def lying_batch() -> memoryview:
+def batch_with_wrong_max_timestamp() -> memoryview:
     batch = memoryview(bytearray(batch_of()))
     stamp_create_time(batch, LATER_MS)
     return batch
@@ -65,20 +65,20 @@ def test_only_records_up_to_the_one_that_is_found_are_decoded() -> None:
     assert cost_of_search(log, NOW_MS + 2) < 1_000
 
 
-def test_headers_that_promise_too_much_are_believed_after_a_few() -> None:
+def test_at_most_a_few_batches_with_wrong_timestamps_are_opened() -> None:
     log = new_log()
     for _ in range(BATCHES_OPENED_MAX):
-        append(log, lying_batch())
+        append(log, batch_with_wrong_max_timestamp())
     append(log, batch_of(timestamp=LATER_MS))
     assert log.offset_for_time(LATER_MS) == (LATER_MS, BATCHES_OPENED_MAX, 3)
     for _ in range(100):
-        append(log, lying_batch())
+        append(log, batch_with_wrong_max_timestamp())
     assert cost_of_search(log, LATER_MS) < 5_000
     log.delete_records(BATCHES_OPENED_MAX + 1)
     assert log.offset_for_time(LATER_MS) == (LATER_MS, 2 * BATCHES_OPENED_MAX + 1, 3)
 
 
-def test_a_long_walk_ends_a_turn_now_and_then() -> None:
+def test_a_long_search_takes_several_turns() -> None:
     log = new_log()
     append(log, batch_of(timestamp=NOW_MS + 500))
     for _ in range(2 * HEADERS_A_TURN):
@@ -110,7 +110,7 @@ def test_a_turn_reads_the_indexes_of_one_segment(target_ms: int | None) -> None:
     assert run_search(search) == (LATER_MS, 20, 3)
 
 
-def test_a_broken_batch_is_an_error() -> None:
+def test_a_corrupt_batch_is_reported() -> None:
     log = new_log()
     append(log, batch_of())
     log.segments.active.file.pwrite(b"\xff", 70)

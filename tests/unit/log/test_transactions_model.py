@@ -1,5 +1,4 @@
-"""Any interleaving of transactions, cuts, deletions and restarts leaves a log that tells its readers what a plain list
-of batches tells."""
+"""Random transactions, truncations, deletions and restarts of a log, compared with a list of batches."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ class Batch:
 
 @dataclass
 class Producer:
-    """What all batches of one producer come to."""
+    """The state of one producer after all its batches."""
 
     epoch: int = -1
     next_sequence: int = 0
@@ -95,7 +94,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.store, _ = load_store(self.files, CONFIG)
         self.log: Log = self.store.create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
         self.batches: list[Batch] = []
-        """All that was ever written and not cut off, deleted or not."""
+        """All batches that were written and not truncated, including deleted ones."""
         self.high_watermark = 0
         self.leader_epoch = 0
         self.serial = 0
@@ -108,7 +107,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return [b"%d.%d" % (self.serial, each) for each in range(count)]
 
     @rule(count=st.integers(1, 4))
-    def write_plainly(self, count: int) -> None:
+    def write_without_producer(self, count: int) -> None:
         values = self.values(count)
         done = self.log.append(batch_of(values), leader_epoch=self.leader_epoch, now_ms=NOW_MS)
         self.batches.append(Batch(done.first_offset, done.last_offset, values=values))
@@ -168,7 +167,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(plan=st.lists(st.tuples(PRODUCERS, st.sampled_from(["write", "write", "commit", "abort"])), min_size=5))
     def work(self, plan: list[tuple[int, str]]) -> None:
-        """Some of everything: a log that is cut and deleted now and then must grow faster than that."""
+        """Several writes and ends: the log must grow faster than it is truncated and deleted."""
         for producer_id, deed in plan:
             if deed == "write":
                 self.write(producer_id, 1, is_transactional=True)
@@ -177,12 +176,12 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(commits=st.lists(st.booleans(), min_size=3, max_size=3), max_bytes=READ_BYTES)
     def end_all(self, commits: list[bool], max_bytes: int) -> None:
-        """Otherwise something would be open most of the time, and little to be read."""
+        """Otherwise a transaction would be open most of the time, and little could be read."""
         for producer_id, is_commit in enumerate(commits, 1):
             if self.producer(producer_id).opened >= 0:
                 self.end_transaction(producer_id, is_commit, bumps=False, new_coordinator=False)
         self.high_watermark = self.end
-        self.aborted_transactions_are_told()
+        self.aborted_transactions_are_returned()
         self.committed_records_are_read(max_bytes)
 
     @property
@@ -200,7 +199,7 @@ class TransactionMachine(RuleBasedStateMachine):
         offset = max(min(last.first + inside, last.last), self.log.segments.first.base_offset)
         self.store.truncate(PARTITION, offset)
         self.batches = [each for each in self.batches if each.last < offset]
-        # What is left is what the new leader has.
+        # The rest of the log is that of the new leader.
         self.high_watermark = self.log.end_offset
         self.leader_epoch += 1
 
@@ -233,7 +232,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert reopened is not None
         self.log = reopened
 
-    # --- what readers are told ----------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------
 
     @invariant()
     def producers_are_remembered(self) -> None:
@@ -259,11 +258,11 @@ class TransactionMachine(RuleBasedStateMachine):
         return min([self.high_watermark, *undecided])
 
     @invariant()
-    def nothing_undecided_is_stable(self) -> None:
+    def last_stable_offset_is_correct(self) -> None:
         assert self.log.last_stable_offset(self.high_watermark) == self.stable_offset()
 
     @rule()
-    def aborted_transactions_are_told(self) -> None:
+    def aborted_transactions_are_returned(self) -> None:
         start, stable_offset = self.log.start_offset, self.stable_offset()
         aborted = [each for each in fold(self.batches)[1] if each.marker is not None and not each.is_committed]
         for offset in range(start, stable_offset, 3):
@@ -300,8 +299,8 @@ TransactionMachine.TestCase.settings = settings(
 TestTransactionMachine = TransactionMachine.TestCase
 
 
-def test_the_state_at_the_start_of_a_recovered_segment_outlives_the_segments_before() -> None:
-    """The snapshots of suspect segments are made anew: after a deletion, a truncation can find the state only there."""
+def test_the_snapshot_of_a_recovered_segment_survives_earlier_segments() -> None:
+    """Recovery rewrites the snapshots: after a deletion, a truncation finds the producer state only there."""
     machine = TransactionMachine()
     machine.begin()
     machine.work(plan=[(1, "write")] * 12 + [(1, "abort")] + [(1, "write")] * 3)
@@ -312,6 +311,6 @@ def test_the_state_at_the_start_of_a_recovered_segment_outlives_the_segments_bef
     machine.replicate(share=0.66)
     machine.restart(clean=False)
     machine.producers_are_remembered()
-    machine.nothing_undecided_is_stable()
-    machine.aborted_transactions_are_told()
+    machine.last_stable_offset_is_correct()
+    machine.aborted_transactions_are_returned()
     machine.teardown()

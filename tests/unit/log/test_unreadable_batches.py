@@ -1,4 +1,4 @@
-"""A log with a damaged batch or a wrong index, and what is read of it to restore the state of its producers."""
+"""A log with a damaged batch or a wrong index: last stable offset, truncation, duplicates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def damage_index(files: MemoryFiles, log: Log) -> None:
         file.pwrite(ENTRY.pack(relative, position + 7), place * ENTRY_BYTES)
 
 
-def test_a_damaged_batch_makes_the_last_stable_offset_of_its_log_corrupt(files: MemoryFiles) -> None:
+def test_the_last_stable_offset_of_a_damaged_log_is_reported_as_corrupt(files: MemoryFiles) -> None:
     _, log = open_again(files, 8)
     damage_batch(files, log, 5)
     for _ in range(2):
@@ -143,8 +143,8 @@ def test_a_repeated_batch_that_cannot_be_searched_for_is_refused(files: MemoryFi
 @pytest.mark.parametrize("config", [LogConfig(index_interval_bytes=250), LogConfig(index_interval_bytes=1)])
 @pytest.mark.parametrize("offset", range(2, 20))
 @pytest.mark.parametrize("damaged", [1, 7, 8, 13])
-def test_a_truncation_never_leaves_a_hole(config: LogConfig, offset: int, damaged: int) -> None:
-    """Whatever batch is damaged: the log is truncated to the offset, or takes no more records."""
+def test_a_truncation_never_leaves_a_gap(config: LogConfig, offset: int, damaged: int) -> None:
+    """Whatever batch is damaged: the log is truncated to the offset, or refuses further records."""
     files = MemoryFiles()
     store, _ = load_store(files)
     log = store.create(PARTITION, TOPIC_ID, replace(config, segment_bytes=500), NOW_MS)

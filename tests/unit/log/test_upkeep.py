@@ -1,4 +1,4 @@
-"""Rolling, flushing, retention, cutting and closing a log; and disks that are full, slow or broken."""
+"""Rolling, flushing, retention, truncation and closing of a log, also on disks that are full or fail."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def test_rolls_when_the_next_batch_does_not_fit() -> None:
     assert bases(log) == [0, 3, 6]
 
 
-def test_rolls_by_the_records_own_time() -> None:
+def test_rolls_by_record_timestamps() -> None:
     log = new_log(LogConfig(segment_ms=1000))
     fill(log, 1, timestamp=NOW_MS - 5000)
     fill(log, 1, timestamp=NOW_MS - 4000, now_ms=NOW_MS + 10 * DAY_MS)
-    assert bases(log) == [0], "the wall clock does not count while records tell the time"
+    assert bases(log) == [0], "the wall clock does not count if records have timestamps"
     fill(log, 1, timestamp=NOW_MS - 3999)
     assert bases(log) == [0, 2]
 
 
-def test_rolls_by_the_wall_clock_for_records_without_time() -> None:
+def test_rolls_by_the_wall_clock_for_records_without_timestamps() -> None:
     log = new_log(LogConfig(segment_ms=1000))
     fill(log, 1, timestamp=-1)
     fill(log, 1, timestamp=-1, now_ms=NOW_MS + 1000)
@@ -107,7 +107,7 @@ def test_rolling_an_empty_segment_does_nothing() -> None:
 # --- flush ------------------------------------------------------------------------------------------------------
 
 
-def test_flush_in_two_halves() -> None:
+def test_the_recovery_point_moves_when_a_flush_is_finished() -> None:
     log = new_log()
     fill(log, 3)
     work = log.begin_flush()
@@ -123,7 +123,7 @@ def test_flush_in_two_halves() -> None:
     assert log.begin_flush() is None
 
 
-def test_a_flush_begun_before_a_cut_proves_nothing() -> None:
+def test_a_flush_begun_before_a_truncation_does_not_move_the_recovery_point() -> None:
     log = new_log()
     fill(log, 5)
     work = log.begin_flush()
@@ -135,7 +135,7 @@ def test_a_flush_begun_before_a_cut_proves_nothing() -> None:
     assert log.recovery_point == 0
 
 
-def test_flush_by_time_goes_on_when_the_clock_is_put_back() -> None:
+def test_flush_by_time_continues_when_the_clock_is_set_back() -> None:
     log = new_log(LogConfig(flush_ms=1000))
     log.flush()
     fill(log, 2)
@@ -149,7 +149,7 @@ def test_flush_is_due_by_count_by_time_and_after_a_roll() -> None:
     fill(log, 2)
     assert not log.flush_due(NOW_MS + 999)
     assert log.flush_due(NOW_MS + 1000)
-    assert not log.flush_due(NOW_MS + 1001), "told once"
+    assert not log.flush_due(NOW_MS + 1001), "reported once per interval"
     assert log.flush_due(NOW_MS + 2000)
     fill(log, 1)
     assert log.flush_due(NOW_MS + 2001)
@@ -178,7 +178,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
         fill(log, 1)
     with pytest.raises(StorageFault):
         log.close()
-    assert read_values(log) == {0: b"x" * 100}, "what was read before can still be read"
+    assert read_values(log) == {0: b"x" * 100}, "the records can still be read"
 
 
 def test_a_flush_without_room_for_its_checkpoints_is_tried_again() -> None:
@@ -205,7 +205,7 @@ def test_a_flush_without_room_for_its_checkpoints_is_tried_again() -> None:
 # --- retention --------------------------------------------------------------------------------------------------
 
 
-def test_retention_by_time_looks_at_the_youngest_record() -> None:
+def test_retention_by_time_uses_the_latest_record_of_a_segment() -> None:
     log = new_log(LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=1000))
     for timestamp in (100, 900, 200, 300, 400, 500):
         fill(log, 1, timestamp=timestamp)
@@ -240,7 +240,7 @@ def test_retention_by_size_keeps_at_least_that_much() -> None:
     assert log.delete_expired(NOW_MS, 6) == []
 
 
-def test_nothing_at_or_above_the_high_watermark_goes() -> None:
+def test_retention_deletes_nothing_at_or_above_the_high_watermark() -> None:
     log = new_log(LogConfig(segment_bytes=BATCH_BYTES, retention_ms=0))
     fill(log, 4, timestamp=1)
     assert [segment.base_offset for segment in log.delete_expired(NOW_MS, 2)] == [0, 1]
@@ -248,7 +248,7 @@ def test_nothing_at_or_above_the_high_watermark_goes() -> None:
 
 
 @pytest.mark.parametrize("renames", range(8))
-def test_retention_goes_on_where_the_disk_was_full(renames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_continues_after_the_disk_was_full(renames: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rename may need room in its directory. No deleted segment reappears, and no segment is missing in between."""
     files, config = MemoryFiles(), LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1000)
     log = new_log(config, files)
@@ -275,7 +275,7 @@ def test_retention_goes_on_where_the_disk_was_full(renames: int, monkeypatch: py
     assert bases(store.get(PARTITION)) == [4]
 
 
-def test_segments_below_a_moved_start_go_whatever_the_policy() -> None:
+def test_segments_below_the_log_start_offset_are_deleted_with_any_policy() -> None:
     config = LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=-1, cleanup_policy=frozenset({"compact"}))
     log = new_log(config)
     fill(log, 6)
@@ -286,7 +286,7 @@ def test_segments_below_a_moved_start_go_whatever_the_policy() -> None:
     assert sorted(read_values(log)) == [3, 4, 5]
 
 
-def test_deleted_files_wait_for_their_delay() -> None:
+def test_deleted_files_are_removed_after_their_delay() -> None:
     files = MemoryFiles()
     log = new_log(LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1, file_delete_delay_ms=500), files)
     fill(log, 2)
@@ -298,14 +298,14 @@ def test_deleted_files_wait_for_their_delay() -> None:
     assert not any(name.endswith(".deleted") for name in files.names(log.directory))
 
 
-def test_a_clock_that_is_put_back_delays_deleted_files_by_their_delay_only() -> None:
+def test_a_clock_set_back_delays_the_removal_of_files_by_at_most_their_delay() -> None:
     log = new_log(LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1, file_delete_delay_ms=500))
     fill(log, 2)
     log.delete_expired(NOW_MS + 100, 1)
-    put_back_ms = NOW_MS - 86_400_000
-    assert log.purge(put_back_ms) > 0
-    assert log.purge(put_back_ms + 499) > 0
-    assert log.purge(put_back_ms + 500) == 0
+    set_back_ms = NOW_MS - 86_400_000
+    assert log.purge(set_back_ms) > 0
+    assert log.purge(set_back_ms + 499) > 0
+    assert log.purge(set_back_ms + 500) == 0
 
 
 def test_delete_records_out_of_range() -> None:
@@ -316,10 +316,10 @@ def test_delete_records_out_of_range() -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     log.delete_records(2)
     log.delete_records(1)
-    assert log.start_offset == 2, "a start never goes back"
+    assert log.start_offset == 2, "a start offset never decreases"
 
 
-# --- cut --------------------------------------------------------------------------------------------------------
+# --- truncation -------------------------------------------------------------------------------------------------
 
 
 def test_truncation_across_segments() -> None:
@@ -339,7 +339,7 @@ def test_truncation_across_segments() -> None:
     assert (log.end_offset, log.size_bytes) == (0, 0)
 
 
-def test_truncation_takes_the_whole_batch() -> None:
+def test_truncation_removes_the_whole_batch() -> None:
     log = new_log()
     log.append(batch_of([b"a", b"b"]), leader_epoch=0, now_ms=NOW_MS)
     log.append(batch_of([b"c", b"d", b"e"]), leader_epoch=0, now_ms=NOW_MS)
@@ -348,7 +348,7 @@ def test_truncation_takes_the_whole_batch() -> None:
     assert log.end_offset == 2
 
 
-def test_truncation_below_the_first_offset_begins_anew() -> None:
+def test_truncation_below_the_first_offset_empties_the_log() -> None:
     log = new_log(start_offset=100)
     fill(log, 3)
     log.truncate_to(40)
@@ -358,8 +358,8 @@ def test_truncation_below_the_first_offset_begins_anew() -> None:
     assert sorted(read_values(log)) == [77]
 
 
-def test_retention_makes_room_on_a_full_disk() -> None:
-    """Though all is expired and there is no room for a new segment: the active one stays."""
+def test_retention_frees_space_on_a_full_disk() -> None:
+    """All segments are expired, but there is no space for a new one: the active segment stays."""
     files = MemoryFiles()
     log = new_log(LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=1000), files=files)
     fill(log, 5)
@@ -372,10 +372,10 @@ def test_retention_makes_room_on_a_full_disk() -> None:
     assert (bases(log), log.start_offset) == ([5], 5)
 
 
-# --- disks that fail --------------------------------------------------------------------------------------------
+# --- failing disks ----------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_no_half_batch_and_recovers_when_there_is_room() -> None:
+def test_a_full_disk_leaves_no_partial_batch_and_writes_resume_with_free_space() -> None:
     files = MemoryFiles()
     log = new_log(files=files)
     fill(log, 2)
@@ -394,7 +394,7 @@ def test_a_full_disk_leaves_no_half_batch_and_recovers_when_there_is_room() -> N
 
 
 @pytest.mark.parametrize("room", range(0, 900, 7))
-def test_a_disk_that_fills_up_anywhere_in_a_roll(room: int) -> None:
+def test_a_disk_that_fills_up_during_a_roll_loses_nothing(room: int) -> None:
     files = MemoryFiles()
     config = LogConfig(segment_bytes=2 * BATCH_BYTES, index_interval_bytes=1)
     store, _ = load_store(files, config)
@@ -415,7 +415,7 @@ def test_a_disk_that_fills_up_anywhere_in_a_roll(room: int) -> None:
     assert sorted(read_values(again)) == list(range(acknowledged + 3))
 
 
-def test_short_writes_are_finished() -> None:
+def test_short_writes_are_completed() -> None:
     files = MemoryFiles()
     files.write_bytes_max = 7
     log = new_log(LogConfig(segment_bytes=2 * BATCH_BYTES), files)
@@ -423,7 +423,7 @@ def test_short_writes_are_finished() -> None:
     assert sorted(read_values(log)) == [0, 1, 2, 3, 4]
 
 
-def test_a_disk_that_can_neither_write_nor_cut_ends_the_log() -> None:
+def test_a_failed_write_that_cannot_be_truncated_stops_the_log() -> None:
     files = MemoryFiles()
     log = new_log(files=files)
     files.bytes_left = 10
@@ -438,7 +438,7 @@ def test_a_disk_that_can_neither_write_nor_cut_ends_the_log() -> None:
     assert log.end_offset == 0
 
 
-def test_a_closed_log_takes_no_more() -> None:
+def test_a_closed_log_refuses_writes() -> None:
     log = new_log()
     fill(log, 1)
     log.close()

@@ -1,4 +1,4 @@
-"""Whole batches, read in large pieces, are those that a walk over the headers finds. What is broken is told."""
+"""Batches read in large pieces are those that a walk over the headers finds; damage is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def written(*sizes: int) -> tuple[MemoryFile, bytes]:
 
 
 @pytest.mark.parametrize("piece_bytes", [61, 62, 100, 177, 300, 1 << 20])
-def test_whatever_the_pieces_the_batches_are_the_same(piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_do_not_depend_on_the_size_of_pieces(piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "WHOLE_PIECE_BYTES", piece_bytes)
     file, data = written(1, 100, 5, 1000, 2, 0, 300)
     found = list(walk_batches(file, 0, len(data)))
@@ -31,13 +31,13 @@ def test_whatever_the_pieces_the_batches_are_the_same(piece_bytes: int, monkeypa
     assert b"".join(bytes(batch) for _, batch in found) == data
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_file_has_no_batches() -> None:
     file, _ = written()
     assert list(walk_batches(file, 0, 0)) == []
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 70])
-def test_a_rest_that_is_no_batch_is_told_after_those_before_it(cut: int) -> None:
+def test_a_partial_batch_is_reported_after_the_whole_batches_before_it(cut: int) -> None:
     file, data = written(10, 20)
     second = data.index(b"v" * 20) - 61
     end = len(data) - 20 + 0 if cut > 61 else second + cut
@@ -48,7 +48,7 @@ def test_a_rest_that_is_no_batch_is_told_after_those_before_it(cut: int) -> None
 
 
 @pytest.mark.parametrize("missing", [1, 2_000_000])
-def test_a_file_that_ends_within_a_batch_is_told_after_those_before_it(missing: int) -> None:
+def test_a_truncated_file_is_reported_after_the_whole_batches(missing: int) -> None:
     file, data = written(10, 3_000_000)
     file.truncate(len(data) - missing)
     walked = walk_batches(file, 0, len(data))
@@ -57,7 +57,7 @@ def test_a_file_that_ends_within_a_batch_is_told_after_those_before_it(missing: 
         next(walked)
 
 
-def test_every_walk_tells_where_a_truncated_file_ends() -> None:
+def test_every_walk_reports_where_a_truncated_file_ends() -> None:
     file, data = written(10, 20)
     second = data.index(b"v" * 20) - 61
     file.truncate(second + 5)
@@ -80,7 +80,7 @@ def test_an_offset_is_found_in_its_batch() -> None:
 
 @pytest.mark.parametrize("flipped_at", [8, 10, 16], ids=["length below 0", "length beyond the file", "magic"])
 @pytest.mark.parametrize("offset", [1, 2], ids=["of the batch", "after it"])
-def test_a_damaged_header_is_told_by_a_search(flipped_at: int, offset: int) -> None:
+def test_a_damaged_header_is_reported_by_a_search(flipped_at: int, offset: int) -> None:
     file, data = written(10, 20, 30)
     second = 78
     flipped = data[second + flipped_at] ^ 0x80

@@ -1,4 +1,4 @@
-"""What producers and coordinators write into a log, and what is refused of it."""
+"""Functions that append batches of producers and transaction markers to a log, or return the error code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of clients in the text of a scrape: whatever a client names, the text stays valid and the names are ours."""
+"""Metrics pushed by clients, in the text of a scrape, which is valid and has our prefix whatever a client names."""
 
 from __future__ import annotations
 

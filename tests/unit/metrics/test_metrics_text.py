@@ -1,4 +1,4 @@
-"""The text format, read by the parser of prometheus-client; and the small parts that keep numbers between scrapes."""
+"""The text format of a scrape, read by prometheus-client, and counters, rates and histories kept between scrapes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def test_any_label_can_be_read_back(values: dict[str, str]) -> None:
     (family,) = text_string_to_metric_families(text)
     (sample,) = family.samples
     assert (family.type, family.documentation, sample.name, sample.value) == ("counter", "Help.", "a_total", 7)
-    # What is no Unicode cannot be sent.
+    # Text that is not Unicode cannot be sent.
     assert sample.labels == {key: value.encode(errors="replace").decode() for key, value in values.items()}
 
 
-def test_text_that_is_no_unicode_is_replaced() -> None:
+def test_text_that_is_not_unicode_is_replaced() -> None:
     assert labels(a="\ud800x") == '{a="?x"}'
 
 
@@ -70,7 +70,7 @@ def test_a_rate_is_that_between_two_scrapes() -> None:
     assert rate.at(0, 4000) == 0  # the log was truncated
 
 
-def test_the_idle_share_needs_a_second() -> None:
+def test_the_idle_share_is_measured_over_at_least_a_second() -> None:
     idle = IdleShare(10.0, 100.0)
     assert idle.at(10.5, 100.5) == 1.0
     assert idle.at(10.5, 102.0) == pytest.approx(0.75)
@@ -91,14 +91,14 @@ def test_lag_in_time_is_interpolated_between_notes() -> None:
     assert history.lag_ms(("other", 0), 5, 30_000) == 0
 
 
-def test_a_lag_from_before_the_first_note_is_at_least_as_old_as_that() -> None:
+def test_a_lag_from_before_the_first_note_is_counted_from_that_note() -> None:
     history = LagHistory()
     history.note({PLACE: 100}, 1_000)
     assert history.lag_ms(PLACE, 40, 1_000) == 0
     assert history.lag_ms(PLACE, 40, 6_000) == 5_000
 
 
-def test_the_history_is_bounded_and_forgets_what_nobody_reads() -> None:
+def test_the_history_is_bounded_and_forgets_partitions_that_are_not_read() -> None:
     history = LagHistory()
     for number in range(1000):
         history.note({PLACE: number * 10}, number * 1000)
@@ -110,7 +110,7 @@ def test_the_history_is_bounded_and_forgets_what_nobody_reads() -> None:
     assert history._notes == {}
 
 
-def test_a_partition_whose_end_is_unknown_for_once_keeps_its_history() -> None:
+def test_a_partition_whose_end_is_temporarily_unknown_keeps_its_history() -> None:
     history = LagHistory()
     for now_ms, end in ((0, 0), (10_000, 100), (20_000, UNKNOWN_OFFSET), (30_000, 100)):
         history.note({PLACE: end, ("new", 0): UNKNOWN_OFFSET}, now_ms)
@@ -118,7 +118,7 @@ def test_a_partition_whose_end_is_unknown_for_once_keeps_its_history() -> None:
     assert list(history._notes) == [PLACE]
 
 
-def test_ends_that_were_read_before_the_last_note_are_not_noted() -> None:
+def test_end_offsets_read_before_the_last_note_are_ignored() -> None:
     """A scrape that waits for a leader may be overtaken by another one."""
     history = LagHistory()
     history.note({PLACE: 0}, 0)
@@ -127,7 +127,7 @@ def test_ends_that_were_read_before_the_last_note_are_not_noted() -> None:
     assert history.lag_ms(PLACE, 50, 10_000) == 5_000
 
 
-def test_a_pause_costs_no_notes() -> None:
+def test_an_idle_partition_adds_no_notes() -> None:
     history = LagHistory()
     for number in range(1000):
         history.note({PLACE: 7}, number)

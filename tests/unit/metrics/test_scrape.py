@@ -1,4 +1,4 @@
-"""A scrape of a whole node in memory: each step is small, whatever the node has, and its numbers are right."""
+"""A scrape of a whole node in memory: each step is small however much the node has, and its values are correct."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def metrics_of(node: InMemoryNode) -> NodeMetrics:
 def texts(metrics: NodeMetrics) -> Iterator[str]:
     for step in metrics.steps():
         if isinstance(step, Promise):
-            assert step.done, "nothing is elsewhere"
+            assert step.done, "no other node has to be asked"
         else:
             yield step
 
@@ -59,7 +59,7 @@ def samples(metrics: NodeMetrics) -> dict[tuple[str, str], float]:
 
 
 @pytest.fixture(scope="module")
-def large() -> InMemoryNode:
+def large_node() -> InMemoryNode:
     """A node that seems to have many partitions: each is the same one, which takes no time to create."""
     node = InMemoryNode().start()
     node.create_topic("many")
@@ -87,14 +87,14 @@ def series_of_small_steps(metrics: NodeMetrics) -> int:
     return series
 
 
-def test_no_step_is_large_however_many_partitions_there_are(large: InMemoryNode) -> None:
-    assert series_of_small_steps(metrics_of(large)) > 13 * PARTITIONS
+def test_no_step_is_large_however_many_partitions_there_are(large_node: InMemoryNode) -> None:
+    assert series_of_small_steps(metrics_of(large_node)) > 13 * PARTITIONS
 
 
 def test_no_step_is_large_however_many_groups_and_committed_offsets_there_are(
-    large: InMemoryNode, monkeypatch: pytest.MonkeyPatch
+    large_node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    side = large.assembly.broker_side
+    side = large_node.assembly.broker_side
     assert side is not None
     committed = OffsetCommitValue(-5, -1, "", 0, -1, bytes(16))
     machines = []
@@ -106,10 +106,10 @@ def test_no_step_is_large_however_many_groups_and_committed_offsets_there_are(
         state.offsets[f"g{shard}-0"] = {"many": dict.fromkeys(indexes, committed), "gone": {shard: committed}}
         machines.append(SimpleNamespace(state=state))
     monkeypatch.setattr(side.groups.shards, "ready_machines", lambda: machines)
-    assert series_of_small_steps(metrics_of(large)) > 15 * PARTITIONS
+    assert series_of_small_steps(metrics_of(large_node)) > 15 * PARTITIONS
 
 
-def test_series_of_single_partitions_are_a_choice() -> None:
+def test_series_of_single_partitions_can_be_disabled() -> None:
     node = InMemoryNode(static={"metrics.per.partition": "false"}).start()
     node.create_topic("many", 50)
     found = samples(metrics_of(node))
@@ -186,7 +186,7 @@ def test_the_uptime_does_not_follow_the_wall_clock() -> None:
     assert samples(metrics)["moldau_uptime_seconds", ""] == 11
 
 
-def test_the_state_of_a_broker_that_leaves_has_kafkas_number() -> None:
+def test_the_state_of_a_broker_in_shutdown_has_kafkas_numbers() -> None:
     node = InMemoryNode().start()
     side, image = node.assembly.broker_side, node.current.image
     assert side is not None
@@ -223,7 +223,7 @@ def test_unclean_elections_are_counted_by_the_active_controller() -> None:
     assert elections.count == 1
 
 
-def test_a_leader_in_recovery_that_goes_and_comes_back_is_no_unclean_election() -> None:
+def test_the_return_of_a_leader_in_recovery_is_not_an_unclean_election() -> None:
     current = CurrentImage()
     elections = UncleanElections(current, lambda: True)
     changes = Changes(topics={"t": {0}})
@@ -255,4 +255,4 @@ def test_unclean_elections_are_counted_once_however_many_views_a_topic_has() -> 
     assert elections.count == 1
     current.publish(after, changes)
     elections.on_image(image(2, RECOVERING, ["v", "w", "x"]), Changes(topics={"x": {0}}))
-    assert elections.count == 1, "a new view is no election"
+    assert elections.count == 1, "a new view does not count as an election"

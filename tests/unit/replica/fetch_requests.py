@@ -24,7 +24,7 @@ Key = tuple[str | bytes, int]
 
 
 class PartitionResult(NamedTuple):
-    """What a fetch response says of one partition."""
+    """The result of one partition in a fetch response."""
 
     error: int
     high_watermark: int

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TypeVar
 
+import pytest
+
 from moldau.assembly import Assembly, World
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.log.log import Log
 from moldau.metadata.image import MetadataImage
@@ -37,6 +39,13 @@ def batch(count: int = 1, size: int = 10, *, timestamp: int | None = None, **hea
     stamp = FakeClock().now_ms() if timestamp is None else timestamp
     records = [Record(NEXT_OFFSET, stamp, None, b"v" * size) for _ in range(count)]
     return memoryview(build_batch(records, **header))  # type: ignore[arg-type]
+
+
+def error_of(action: Callable[..., object], *arguments: object) -> ErrorCode:
+    """Call the function and return the code of the KafkaError that it raises."""
+    with pytest.raises(KafkaError) as raised:
+        action(*arguments)
+    return raised.value.code
 
 
 class HeldFlusher:

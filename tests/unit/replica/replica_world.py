@@ -1,8 +1,8 @@
 """Several brokers that replicate to each other, in memory and in virtual time, and a controller that the test drives.
 
-The brokers are made of the real parts: partitions, fetchers, handlers behind a real router; what they say to each other
-goes as bytes. The controller is a toy: it keeps one topic, answers AlterPartition as Kafka's does, and elects when a
-test says so. With a `Random`, delays and losses are random.
+The brokers consist of the real partitions, fetchers and handlers behind a real router, and exchange encoded messages.
+The controller is a simple one: it keeps one topic, answers AlterPartition as Kafka's does, and elects leaders when a
+test calls it. With a `Random`, delays and losses are random.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Call = Callable[[], None]
 
 
 class ToyController:
-    """Keeps the partitions of one topic, and the brokers. Each change is an image that reaches every broker later."""
+    """Keeps the partitions of one topic, and the brokers. Each change is published as an image to every broker."""
 
     def __init__(self, world: World, configs: Mapping[str, str]) -> None:
         self.world = world
@@ -76,8 +76,8 @@ class ToyController:
         self.brokers: dict[int, BrokerImage] = {}
         self.configs = dict(configs)
         self.is_reachable = True
-        self.is_fickle = False
-        """Whether it often elects the replica that just joined the ISR: that one is the likeliest to lack records."""
+        self.elects_new_isr_members = False
+        """Whether it often elects the replica that just joined the ISR, the most likely one to lack records."""
         self.offset = 0
 
     def image(self) -> MetadataImage:
@@ -123,7 +123,7 @@ class ToyController:
         self.publish(broker_id)
 
     def leave_isr(self, index: int, broker_id: int) -> None:
-        """Remove a broker from the ISR, unless it is the last member: only that one may lead again."""
+        """Remove a broker from the ISR, unless it is the last member, which must stay electable."""
         state = self.partitions[index]
         isr = tuple(each for each in state.isr if each != broker_id) or state.isr
         if isr != state.isr:
@@ -163,7 +163,7 @@ class ToyController:
         has_grown = len(request.new_isr_with_epochs) > len(state.isr)
         self.change(index, isr=tuple(each.broker_id for each in request.new_isr_with_epochs))
         state = self.partitions[index]
-        if self.is_fickle and has_grown and self.world.rng is not None and self.world.rng.random() < 0.5:
+        if self.elects_new_isr_members and has_grown and self.world.rng is not None and self.world.rng.random() < 0.5:
             self.change(index, leader=state.isr[-1])
         return ResponsePartitionData(
             index, 0, state.leader, state.leader_epoch, state.isr, partition_epoch=state.partition_epoch

@@ -1,13 +1,13 @@
-"""What a follower does to its log: append, truncate, start anew; and what is left after a power failure."""
+"""`FollowerLog`: how a follower appends to, truncates and restarts its log, and what a power failure leaves of it."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pytest
-from in_memory_node import HeldFlusher, batch
+from in_memory_node import HeldFlusher, batch, error_of
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
@@ -42,7 +42,7 @@ class FollowerSetup:
         self.reports: list[str] = []
         self.follower = FollowerLog(self.store, self.reports.append)
 
-    def take(self, *batches: bytes) -> None:
+    def append(self, *batches: bytes) -> None:
         self.follower.append_from_leader(self.partition, memoryview(b"".join(batches)), START_MS)
 
     @property
@@ -50,17 +50,11 @@ class FollowerSetup:
         return self.partition.log.start_offset, self.partition.log.end_offset
 
 
-def error_of(action: object, *arguments: object) -> ErrorCode:
-    with pytest.raises(KafkaError) as raised:
-        action(*arguments)  # type: ignore[operator]
-    return raised.value.code
-
-
 def test_whole_batches_are_appended_unchanged() -> None:
     setup = FollowerSetup()
-    setup.take(leader_batch(0, 3), leader_batch(3, 2), leader_batch(5, 4)[:-1])
+    setup.append(leader_batch(0, 3), leader_batch(3, 2), leader_batch(5, 4)[:-1])
     assert setup.range == (0, 5)
-    setup.take()
+    setup.append()
     assert setup.range == (0, 5)
     assert setup.partition.log.epochs.entries == ((5, 0),)
 
@@ -70,29 +64,29 @@ def test_whole_batches_are_appended_unchanged() -> None:
 )
 def test_a_broken_batch_or_a_gap_is_refused(broken: bytes) -> None:
     setup = FollowerSetup()
-    setup.take(leader_batch(0, 3))
-    assert error_of(setup.take, broken) is ErrorCode.CORRUPT_MESSAGE
+    setup.append(leader_batch(0, 3))
+    assert error_of(setup.append, broken) is ErrorCode.CORRUPT_MESSAGE
     assert setup.range == (0, 3)
 
 
 @pytest.mark.parametrize(
     ("index_interval_bytes", "code"),
     [(1, ErrorCode.KAFKA_STORAGE_ERROR), (1 << 20, ErrorCode.CORRUPT_MESSAGE)],
-    ids=["met by the replay of producers", "met by the search for the offset"],
+    ids=["found by the replay of producers", "found by the search for the offset"],
 )
 def test_a_truncation_behind_a_damaged_batch_is_an_error_of_its_partition(
     index_interval_bytes: int, code: ErrorCode
 ) -> None:
     setup = FollowerSetup(LogConfig(index_interval_bytes=index_interval_bytes))
-    setup.take(*(leader_batch(offset, 1, base_sequence=offset, **PRODUCER) for offset in range(4)))
+    setup.append(*(leader_batch(offset, 1, base_sequence=offset, **PRODUCER) for offset in range(4)))
     setup.files.open("data/a-0/00000000000000000000.log").pwrite(bytes(30), 0)
     assert error_of(setup.follower.truncate, setup.partition, 2) is code
 
 
-def test_a_disk_that_refuses_is_a_storage_error() -> None:
+def test_a_failed_write_is_a_storage_error() -> None:
     setup = FollowerSetup()
     setup.files.bytes_left = 0
-    assert error_of(setup.take, leader_batch(0, 1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert error_of(setup.append, leader_batch(0, 1)) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_batches_of_a_later_leader_epoch_are_not_appended() -> None:
@@ -101,21 +95,21 @@ def test_batches_of_a_later_leader_epoch_are_not_appended() -> None:
     assert bytes(drop_newer_epochs(memoryview(whole), 5)) == leader_batch(0, 1)
     assert bytes(drop_newer_epochs(memoryview(whole), 6)) == whole
     setup = FollowerSetup()
-    setup.take(whole)
+    setup.append(whole)
     assert setup.range == (0, 1)
 
 
 def test_a_log_that_starts_within_a_batch_gets_the_whole_batch() -> None:
     setup = FollowerSetup()
     setup.follower.restart_at(setup.partition, 7)
-    setup.take(leader_batch(5, 5), leader_batch(10, 1))
+    setup.append(leader_batch(5, 5), leader_batch(10, 1))
     assert setup.range == (5, 11)
     setup.partition.update_from_leader(11, 7)
     assert setup.range == (7, 11)
 
 
 @pytest.mark.parametrize(
-    ("epoch", "end_offset", "cut_at"),
+    ("epoch", "end_offset", "truncated_at"),
     [
         (4, 20, 12),  # the leader has more of that epoch: all of this log's records of it are right
         (4, 8, 8),  # the leader has fewer of it
@@ -124,9 +118,9 @@ def test_a_log_that_starts_within_a_batch_gets_the_whole_batch() -> None:
         (1, 0, 0),
     ],
 )
-def test_the_log_is_truncated_where_it_diverges(epoch: int, end_offset: int, cut_at: int) -> None:
+def test_the_log_is_truncated_where_it_diverges(epoch: int, end_offset: int, truncated_at: int) -> None:
     setup = FollowerSetup()
-    setup.take(
+    setup.append(
         leader_batch(0, 1, 2),
         leader_batch(1, 5, 2),
         *(leader_batch(offset, 1, 4) for offset in range(6, 12)),
@@ -135,13 +129,13 @@ def test_the_log_is_truncated_where_it_diverges(epoch: int, end_offset: int, cut
     assert setup.partition.log.epochs.entries == ((2, 0), (4, 6), (5, 12))
     setup.follower.truncate_to_divergence(setup.partition, epoch, end_offset)
     # Only whole batches are removed, so the log may end before the requested offset.
-    assert setup.range == (0, {4: 1}.get(cut_at, cut_at))
+    assert setup.range == (0, {4: 1}.get(truncated_at, truncated_at))
     assert setup.reports == []
 
 
 def test_a_truncation_below_the_high_watermark_is_reported_and_lowers_it() -> None:
     setup = FollowerSetup()
-    setup.take(*(leader_batch(offset, 1) for offset in range(5)))
+    setup.append(*(leader_batch(offset, 1) for offset in range(5)))
     setup.partition.update_from_leader(4, 0)
     setup.follower.truncate(setup.partition, 4)
     assert setup.reports == []
@@ -150,9 +144,9 @@ def test_a_truncation_below_the_high_watermark_is_reported_and_lowers_it() -> No
     assert setup.partition.high_watermark == 2
 
 
-def test_a_broken_batch_before_the_truncation_is_told_and_nothing_is_truncated() -> None:
+def test_a_corrupt_batch_before_the_truncation_offset_is_reported_and_nothing_truncated() -> None:
     setup = FollowerSetup()
-    setup.take(*(leader_batch(base, 3) for base in range(0, 12, 3)))
+    setup.append(*(leader_batch(base, 3) for base in range(0, 12, 3)))
     segment = setup.partition.log.segments.active
     segment.file.pwrite(b"\x7f", 8)
     size = segment.size
@@ -163,19 +157,19 @@ def test_a_broken_batch_before_the_truncation_is_told_and_nothing_is_truncated()
 
 def test_the_high_watermark_stays_within_the_log_and_never_goes_back() -> None:
     setup = FollowerSetup()
-    setup.take(leader_batch(0, 3))
+    setup.append(leader_batch(0, 3))
     setup.partition.update_from_leader(10, 0)
     assert setup.partition.high_watermark == 3
     setup.partition.update_from_leader(1, 0)
     assert setup.partition.high_watermark == 3
 
 
-def test_a_log_started_anew_has_no_producer_state() -> None:
+def test_a_log_restarted_at_an_offset_has_no_producer_state() -> None:
     """An old producer snapshot does not say what producers have written since."""
     setup = FollowerSetup()
-    setup.take(leader_batch(0, 1, base_sequence=0, **PRODUCER))
+    setup.append(leader_batch(0, 1, base_sequence=0, **PRODUCER))
     setup.partition.log.roll(START_MS)
-    setup.take(leader_batch(1, 1, base_sequence=1, **PRODUCER))
+    setup.append(leader_batch(1, 1, base_sequence=1, **PRODUCER))
     assert setup.partition.log.producers.active()
     setup.follower.restart_at(setup.partition, 100)
     assert setup.partition.log.producers.active() == []
@@ -184,20 +178,20 @@ def test_a_log_started_anew_has_no_producer_state() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_after_a_truncation_no_crash_restores_truncated_records(seed: int) -> None:
-    """The recovery point on disk is lowered first: what is written after the truncation was never synced."""
+    """The recovery point on disk is lowered first: records written after the truncation were never synced."""
     rng = Random(seed)
     setup = FollowerSetup()
-    setup.take(*(leader_batch(offset, 1, 4) for offset in range(10)))
+    setup.append(*(leader_batch(offset, 1, 4) for offset in range(10)))
     setup.partition.log.flush()
     setup.store.write_checkpoints()
     if seed % 2:
         setup.follower.truncate(setup.partition, 4)
-        setup.take(*(leader_batch(offset, 1, 5) for offset in range(4, 7)))
+        setup.append(*(leader_batch(offset, 1, 5) for offset in range(4, 7)))
     else:
         setup.follower.restart_at(setup.partition, 6)
-        setup.take(leader_batch(6, 1, 5))
+        setup.append(leader_batch(6, 1, 5))
     setup.partition.log.roll(START_MS)
-    setup.take(leader_batch(7, 1, 5))
+    setup.append(leader_batch(7, 1, 5))
     reopened = LogStore(setup.files.crash(rng), "data")
     reopened.load(lambda _: LogConfig(), START_MS)
     log = reopened.get(NAME)

@@ -1,4 +1,4 @@
-"""Which partitions get their files in a thread, and what becomes of files that nobody needs any more."""
+"""Which partitions get their files in a thread, and the deletion of unused files."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from in_memory_node import HeldFlusher, batch
+from in_memory_node import HeldFlusher, batch, error_of
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.log.config import LogConfig
@@ -59,12 +59,6 @@ class PartitionSetup:
     def append(self, count: int = 1, acks: int = -1, **header: int) -> tuple[int, int]:
         appended = self.partition.append(batch(count, **header), acks, START_MS)
         return appended.first_offset, appended.last_offset
-
-
-def error_of(action: object, *arguments: object) -> ErrorCode:
-    with pytest.raises(KafkaError) as raised:
-        action(*arguments)  # type: ignore[operator]
-    return raised.value.code
 
 
 def test_without_flush_messages_records_are_readable_at_once() -> None:
@@ -140,7 +134,7 @@ def test_a_follower_refuses_appends() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)])
-def test_fencing(epoch: int, code: ErrorCode) -> None:
+def test_other_leader_epochs_are_refused(epoch: int, code: ErrorCode) -> None:
     setup = PartitionSetup()
     assert error_of(setup.partition.check_leader_epoch, epoch) == code
     setup.partition.check_leader_epoch(3)
@@ -194,7 +188,7 @@ def test_delete_records_stops_at_the_high_watermark() -> None:
     assert setup.partition.delete_records(-1) == 0
 
 
-def test_a_compacted_topic_keeps_its_records() -> None:
+def test_delete_records_is_refused_for_a_compacted_topic() -> None:
     setup = PartitionSetup(LogConfig(cleanup_policy=frozenset({"compact"})))
     assert error_of(setup.partition.delete_records, 0) == ErrorCode.POLICY_VIOLATION
 
@@ -215,7 +209,7 @@ def test_closing_completes_all_waiting_acknowledgements_with_the_error() -> None
     assert setup.waiting_fetch.readable_sizes == [0], "a closed partition has no watchers"
 
 
-def test_a_disk_that_refuses_is_a_storage_error_to_the_client() -> None:
+def test_a_failed_write_is_a_storage_error() -> None:
     setup = PartitionSetup()
     setup.append()
     setup.files.bytes_left = 0

@@ -70,10 +70,10 @@ def test_find_and_get(node: InMemoryNode) -> None:
 def test_a_topic_is_deleted(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
     node.create_topic("a", 2)
     node.create_topic("b")
-    gone = node.partition("a")
+    deleted = node.partition("a")
     node.delete_topic("a")
     assert partition_names(node) == ["b-0"]
-    assert gone.is_closed
+    assert deleted.is_closed
     assert TopicPartition("a", 0) not in node.store
     assert not caplog.messages
 
@@ -90,14 +90,14 @@ def test_a_topic_is_recreated_with_another_id(node: InMemoryNode) -> None:
     assert (node.partition("a").high_watermark, node.partition("a").log.end_offset) == (0, 0)
 
 
-def test_a_large_topic_is_gone_at_once_and_removed_in_chunks(node: InMemoryNode) -> None:
+def test_a_deleted_large_topic_is_unreadable_at_once_and_removed_in_chunks(node: InMemoryNode) -> None:
     count = 3 * PARTITIONS_A_TURN
     node.create_topic("a", count)
     partitions = [node.partition("a", index) for index in range(count)]
     node.delete_topic("a")
     assert partition_names(node) == []
     assert sum(each.is_closed for each in partitions) == PARTITIONS_A_TURN
-    assert len(list(node.store)) == 1 + count - PARTITIONS_A_TURN, "the metadata log, and what is not removed yet"
+    assert len(list(node.store)) == 1 + count - PARTITIONS_A_TURN, "the metadata log, and the logs not removed yet"
     node.timers.run_soon()
     assert all(each.is_closed for each in partitions)
     assert len(list(node.store)) == 1
@@ -259,16 +259,16 @@ def test_a_log_with_an_unknown_topic_id_is_replaced_at_start(node: InMemoryNode)
     """Its disk may come from another cluster."""
     node.create_topic("a")
     node.append("a", count=3)
-    stranger = InMemoryNode(node.files.restart())
+    other_node = InMemoryNode(node.files.restart())
     topic_id = b"another topic id"
     records = [
         TopicRecord("a", topic_id),
         PartitionRecord(0, topic_id, [NODE_ID], [NODE_ID], leader=NODE_ID, leader_epoch=0, partition_epoch=0),
     ]
     image, changes = apply(MetadataImage(), records, 1, 1)
-    stranger.partitions.on_image(image, changes, stranger.clock.now_ms())
-    assert stranger.partition("a").log.end_offset == 0
-    assert stranger.store.topic_id(TopicPartition("a", 0)) == topic_id
+    other_node.partitions.on_image(image, changes, other_node.clock.now_ms())
+    assert other_node.partition("a").log.end_offset == 0
+    assert other_node.store.topic_id(TopicPartition("a", 0)) == topic_id
 
 
 def test_the_deletion_of_an_earlier_topic_does_not_touch_a_new_one_of_the_same_name(node: InMemoryNode) -> None:
@@ -315,7 +315,7 @@ class RefusingDisk:
         return self._real(name, *rest)  # type: ignore[arg-type]
 
 
-def test_a_partition_the_disk_refuses_is_tried_again(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partition_that_cannot_be_created_is_retried(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
     node.create_topic("a")
     node.append("a")
     disk = RefusingDisk(node)
@@ -334,7 +334,7 @@ def test_a_partition_the_disk_refuses_is_tried_again(node: InMemoryNode, caplog:
     assert node.append("b", 1)
 
 
-def test_many_partitions_the_disk_refused_are_tried_again_in_turns(node: InMemoryNode) -> None:
+def test_many_partitions_that_cannot_be_created_are_retried_in_turns(node: InMemoryNode) -> None:
     disk = RefusingDisk(node)
     node.create_topic("b", 100)
     node.timers.run_soon()
@@ -351,7 +351,7 @@ def test_many_partitions_the_disk_refused_are_tried_again_in_turns(node: InMemor
     assert len(partition_names(node)) == 100
 
 
-def test_a_topic_that_the_disk_refused_is_deleted(node: InMemoryNode) -> None:
+def test_a_topic_whose_log_cannot_be_created_can_be_deleted(node: InMemoryNode) -> None:
     disk = RefusingDisk(node)
     node.create_topic("b")
     assert node.partitions.absence("b", 0) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -365,7 +365,7 @@ def test_a_topic_that_the_disk_refused_is_deleted(node: InMemoryNode) -> None:
     assert disk.attempts == 1
 
 
-def test_a_partition_that_the_disk_refused_is_moved_to_another_broker(node: InMemoryNode) -> None:
+def test_a_partition_that_cannot_be_created_can_be_moved_to_another_broker(node: InMemoryNode) -> None:
     RefusingDisk(node)
     topic_id = node.create_topic("b")
     moved = PartitionRecord(0, topic_id, [NODE_ID + 1], [NODE_ID + 1], leader=NODE_ID + 1)
@@ -375,7 +375,7 @@ def test_a_partition_that_the_disk_refused_is_moved_to_another_broker(node: InMe
     assert node.partitions.missing_count == 0
 
 
-def test_a_topic_whose_last_partition_moves_away_has_no_metrics_of_its_own_here(node: InMemoryNode) -> None:
+def test_the_metrics_of_a_topic_are_removed_with_its_last_partition(node: InMemoryNode) -> None:
     topic_id = node.create_topic("b", partitions=2)
     node.partitions.traffic.of("b").bytes_in += 100
     for index in (0, 1):
@@ -388,7 +388,7 @@ def test_a_topic_whose_last_partition_moves_away_has_no_metrics_of_its_own_here(
 
 
 @pytest.mark.parametrize("is_follower", [False, True])
-def test_a_damaged_batch_is_reported_to_the_operator_too(
+def test_a_damaged_batch_is_logged(
     node: InMemoryNode, caplog: pytest.LogCaptureFixture, is_follower: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.create_topic("t")

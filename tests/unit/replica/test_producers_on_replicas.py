@@ -69,7 +69,7 @@ def test_a_new_leader_recognises_the_last_five_batches_of_a_producer(world: Worl
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_restarted_follower_recognises_them_too(world: World, loses_power: bool) -> None:
+def test_a_restarted_follower_recognises_duplicates(world: World, loses_power: bool) -> None:
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(100)
     restart_broker(world, 2, loses_power=loses_power)
@@ -79,7 +79,7 @@ def test_a_restarted_follower_recognises_them_too(world: World, loses_power: boo
         assert (repeated.duplicate, repeated.first_offset) == (True, sent[sequence].first_offset)
 
 
-def test_a_new_replica_learns_them_from_the_log(world: World) -> None:
+def test_a_new_replica_recognises_duplicates(world: World) -> None:
     files = world.kill(3)
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(5_000)
@@ -146,7 +146,7 @@ def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None
         assert not replica.log.producers.unreplicated
 
 
-def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> None:
+def test_the_transaction_of_an_unreplicated_marker_is_hidden(world: World) -> None:
     append_as_producer(leader(world), 7, 0)
     world.run(100)
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
@@ -158,7 +158,7 @@ def test_a_marker_that_is_not_replicated_hides_its_transaction(world: World) -> 
     assert leader(world).last_stable_offset == 2
 
 
-def test_a_truncated_marker_opens_the_transaction_again(world: World) -> None:
+def test_truncating_a_marker_reopens_its_transaction(world: World) -> None:
     append_as_producer(leader(world), 7, 0)
     world.run(100)
     old = world.nodes[1]
@@ -187,7 +187,7 @@ def consume(node: Node, offset: int) -> PartitionData:
     return answer.responses[0].partitions[0]
 
 
-def test_followers_serve_committed_data_alike(world: World) -> None:
+def test_followers_return_the_same_committed_records(world: World) -> None:
     append_as_producer(leader(world), 7, 0)
     append_marker(leader(world), 7, commit=False)
     append_as_producer(leader(world), 8, 0)

@@ -123,7 +123,7 @@ def test_read_uncommitted_is_woken_by_open_transactions(node: InMemoryNode, part
     assert partition_results(answer)[A].size > 0
 
 
-def test_a_transaction_written_and_ended_while_a_fetch_waits_counts_whole(
+def test_a_transaction_ended_while_a_fetch_waits_counts_with_all_its_records(
     node: InMemoryNode, partition: Partition
 ) -> None:
     answer = parked(fetch_committed(node, {A: 0}, wait_ms=500, min_bytes=1_000))
@@ -165,7 +165,7 @@ def test_an_evaluation_with_too_little_data_keeps_the_byte_count(node: InMemoryN
 
 
 @pytest.mark.parametrize("error", [KafkaError(ErrorCode.CORRUPT_MESSAGE), StorageFault("a-0", OSError(5, "broken"))])
-def test_a_log_whose_transactions_cannot_be_read_ends_the_wait_and_not_the_append(
+def test_an_unreadable_log_fails_the_waiting_fetch_and_not_the_append(
     node: InMemoryNode, partition: Partition, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_as_producer(partition, 1, 0)
@@ -199,7 +199,7 @@ def test_a_session_gets_its_records_although_the_last_stable_offset_is_still_sea
         answer = immediate(fetch_committed(node, session=opened.session_id, epoch=fetches))
 
 
-def test_one_of_two_open_transactions_ends(node: InMemoryNode, partition: Partition) -> None:
+def test_the_older_of_two_open_transactions_hides_both(node: InMemoryNode, partition: Partition) -> None:
     append_as_producer(partition, 1, 0, size=100)
     append_as_producer(partition, 2, 0, size=100)
     answer = parked(fetch_committed(node, {A: 0}, wait_ms=500))
@@ -245,9 +245,9 @@ def list_offset(node: InMemoryNode, timestamp: int, isolation_level: int) -> tup
     answer = ListOffsets(node.partitions, node.timers, at_once).answer(
         request, Caller("PLAINTEXT", "test:1", "test", 9)
     )
-    transactions = answer.topics[0].partitions[0]
-    assert not transactions.error_code
-    return transactions.offset, transactions.leader_epoch
+    result = answer.topics[0].partitions[0]
+    assert not result.error_code
+    return result.offset, result.leader_epoch
 
 
 def test_the_latest_offset_is_the_end_of_the_readable_records(node: InMemoryNode, partition: Partition) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from in_memory_node import HeldFlusher, batch
+from in_memory_node import HeldFlusher, batch, error_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -101,16 +101,10 @@ def still_waiting(promise: Promise[ErrorCode] | None) -> Promise[ErrorCode]:
     return promise
 
 
-def error_of(action: object, *arguments: object) -> ErrorCode:
-    with pytest.raises(KafkaError) as raised:
-        action(*arguments)  # type: ignore[operator]
-    return raised.value.code
-
-
 # --- the high watermark and acknowledgements
 
 
-def test_the_high_watermark_is_what_all_in_sync_replicas_have() -> None:
+def test_the_high_watermark_is_the_lowest_end_of_all_in_sync_replicas() -> None:
     leader = LeaderSetup()
     leader.append(5)
     assert leader.high_watermark == 0
@@ -206,7 +200,7 @@ def test_a_lagging_follower_counts_until_the_controller_agrees_to_remove_it() ->
     assert (leader.partition.state.isr, leader.partition.state.partition_epoch) == ((LEADER, ONE), 11)
 
 
-def test_a_proposal_names_epochs_and_brokers() -> None:
+def test_a_proposal_has_epochs_and_brokers() -> None:
     leader = LeaderSetup()
     leader.append(4)
     leader.fetch_as(ONE, 4)
@@ -218,7 +212,7 @@ def test_a_proposal_names_epochs_and_brokers() -> None:
 
 
 def test_followers_of_an_idle_partition_stay_in_sync() -> None:
-    """They have no reason to name it in their fetch sessions, however long that lasts."""
+    """Their fetch sessions do not include a partition without changes, however long it is idle."""
     leader = LeaderSetup()
     leader.append(4)
     leader.fetch_as_both(4)
@@ -397,7 +391,7 @@ def test_a_reelected_leader_keeps_waiting_acknowledgements_and_forgets_followers
     assert promise.value() is ErrorCode.NONE
 
 
-def test_a_leader_that_is_the_only_in_sync_replica_waits_for_nobody() -> None:
+def test_a_leader_that_becomes_the_only_in_sync_replica_acknowledges_at_once() -> None:
     leader = LeaderSetup()
     promise = still_waiting(leader.partition.acknowledged(leader.append(2)))
     leader.partition.lead(replace(STATE, isr=(LEADER,), partition_epoch=11))

@@ -1,7 +1,7 @@
 """Three brokers replicate while processes die, power fails, leaders change and messages are lost, at random.
 
-What is below a high watermark is the same everywhere and for ever, what was acknowledged is never lost, and a producer
-that repeats itself is heard once. In the end, when all is well again, all logs are alike.
+Records below a high watermark are the same on all replicas and never change, acknowledged records are never lost, and
+repeated batches are written once. At the end, without faults, all logs become equal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Producer:
     def value(self) -> bytes:
         return b"%d of producer %d" % (self._sequence, self._id)
 
-    def go_on(self) -> None:
+    def produce_next(self) -> None:
         if self._answer is not None and not self._answer.done:
             return
         leader = self._world.controller.partitions[0].leader
@@ -98,28 +98,28 @@ class Chaos:
         configs = {"flush_messages": "1"} if is_durable else {}
         least = str(self.rng.choice([1, 2]))
         self.world = World(3, 1, self.rng, lag_time_max_ms=150, min_insync_replicas=least, **configs)
-        self.world.controller.is_fickle = True
+        self.world.controller.elects_new_isr_members = True
         self.producers = [Producer(self.world, self.rng, number) for number in range(PRODUCERS)]
         self.is_durable = is_durable
         self.disks: dict[int, tuple[MemoryFiles, bool]] = {}
         self.committed: dict[int, bytes] = {}
         self.seen: dict[Partition, int] = {}
-        self.deeds = {
+        self.actions = {
             self.work: 8,
             self.kill: 3,
             self.black_out: 2,
             self.start: 6,
             self.move: 4,
             self.cut: 4,
-            self.mend: 4,
+            self.heal: 4,
             self.lose: 3,
         }
 
     def step(self) -> None:
-        self.rng.choices(list(self.deeds), list(self.deeds.values()))[0]()
+        self.rng.choices(list(self.actions), list(self.actions.values()))[0]()
         for _ in range(self.rng.randint(1, 10)):
             for producer in self.producers:
-                producer.go_on()
+                producer.produce_next()
             self.world.run(self.rng.choice([1, 3, 10, 40]))
             self.check()
 
@@ -143,7 +143,7 @@ class Chaos:
             self.world.controller.fence(node_id)
 
     def start(self) -> None:
-        """Who comes back has lost its leadership; who lost its power is out of sync, unless it is the last that was."""
+        """Start a broker again, without leadership; after a power failure it leaves the ISR unless it is the last."""
         if not self.disks:
             return
         node_id = self.rng.choice(list(self.disks))
@@ -171,7 +171,7 @@ class Chaos:
         self.world.loss = self.rng.choice([0, 0.05, 0.3])
         self.world.controller.is_reachable = self.rng.random() < 0.7
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         self.world.cuts.clear()
         self.world.loss = 0
         self.world.controller.is_reachable = True
@@ -184,10 +184,10 @@ class Chaos:
             if partition is None:
                 continue
             assert partition.high_watermark <= partition.log.end_offset
-            partition_result = self.seen.get(partition, 0)
-            if partition.high_watermark > partition_result:
+            checked_up_to = self.seen.get(partition, 0)
+            if partition.high_watermark > checked_up_to:
                 self.seen[partition] = partition.high_watermark
-                self.compare(node.id, values(partition, partition_result, partition.high_watermark))
+                self.compare(node.id, values(partition, checked_up_to, partition.high_watermark))
         for offset, value in self.acknowledged():
             assert self.committed.get(offset) == value, f"acknowledged at {offset}, never committed"
 
@@ -199,14 +199,14 @@ class Chaos:
             assert self.committed.setdefault(offset, value) == value, f"broker {node_id}, offset {offset}"
 
     def settle(self) -> None:
-        self.mend()
-        self.world.controller.is_fickle = False
+        self.heal()
+        self.world.controller.elects_new_isr_members = False
         while self.disks:
             self.start()
         enough = len(self.acknowledged()) + 10
         for _ in range(300):
             for producer in self.producers:
-                producer.go_on()
+                producer.produce_next()
             self.world.run(20)
             if len(self.acknowledged()) > enough and len(self.world.controller.partitions[0].isr) == 3:
                 break
@@ -214,7 +214,7 @@ class Chaos:
         self.world.run(2_000)
         self.check()
 
-    def check_alike(self) -> None:
+    def check_replicas_are_equal(self) -> None:
         logs = [values(node.partition()) for node in self.world.nodes.values()]
         self.compare(0, logs[0])
         assert logs[0] == logs[1] == logs[2]
@@ -228,7 +228,7 @@ class Chaos:
         ends = len(logs[0])
         epochs = {node.partition().log.epochs.entries for node in self.world.nodes.values()}
         written = {tuple(entry for entry in each if entry.start_offset < ends) for each in epochs}
-        assert len(written) == 1, "all replicas have the same producer state"
+        assert len(written) == 1, "all replicas must have the same leader epochs"
 
 
 def run_chaos(seed: int, is_durable: bool) -> Chaos:
@@ -236,11 +236,11 @@ def run_chaos(seed: int, is_durable: bool) -> Chaos:
     for _ in range(STEPS):
         chaos.step()
     chaos.settle()
-    chaos.check_alike()
+    chaos.check_replicas_are_equal()
     return chaos
 
 
-@pytest.mark.parametrize("is_durable", [True, False], ids=["with power failures", "without the disk"])
+@pytest.mark.parametrize("is_durable", [True, False], ids=["power failures", "process crashes only"])
 def test_nothing_acknowledged_is_lost_and_all_replicas_agree(is_durable: bool) -> None:
     written = 0
     for seed in range(SEEDS):

@@ -27,12 +27,12 @@ def session_error(cache: SessionCache, session_id: int, epoch: int, by_id: bool 
 
 
 def test_ids_are_never_zero_and_never_used_twice_at_once() -> None:
-    class Stubborn(Random):
+    class FewIds(Random):
         def randint(self, a: int, b: int) -> int:
             assert a >= 1
             return self.choice([1, 2, 3])
 
-    cache = SessionCache(3, EVICT_AFTER_MS, Stubborn(4))
+    cache = SessionCache(3, EVICT_AFTER_MS, FewIds(4))
     assert {cache.create(False, 0).id for _ in range(3)} == {1, 2, 3}
 
 
@@ -85,7 +85,7 @@ def test_a_cache_without_slots_gives_no_sessions() -> None:
     assert partition_results(response).keys() == {("a", 0)}
 
 
-def test_an_evicted_session_watches_nothing_any_more() -> None:
+def test_an_evicted_session_watches_no_partition() -> None:
     node = InMemoryNode(session_slots=1).start()
     node.create_topic("a")
     first = immediate(fetch(node, {("a", 0): 0}, epoch=0)).session_id
@@ -98,7 +98,7 @@ def test_an_evicted_session_watches_nothing_any_more() -> None:
     assert immediate(fetch(node, session=first, epoch=1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_that_was_removed_while_its_request_is_handled_watches_nothing() -> None:
+def test_a_session_removed_while_its_request_is_handled_watches_no_partition() -> None:
     """Another connection may end a session between two turns of a long request."""
     node = InMemoryNode().start()
     node.create_topic("a")
@@ -109,7 +109,7 @@ def test_a_session_that_was_removed_while_its_request_is_handled_watches_nothing
     assert not node.partition("a").watchers.consumers
 
 
-def filled(cache: SessionCache, count: int, now_ms: int = 0, replica_id: int = CONSUMER) -> FetchSession:
+def session_of(cache: SessionCache, count: int, now_ms: int = 0, replica_id: int = CONSUMER) -> FetchSession:
     session = cache.create(False, now_ms, replica_id, count)
     for index in range(count):
         session.put("a", index, None)
@@ -118,24 +118,24 @@ def filled(cache: SessionCache, count: int, now_ms: int = 0, replica_id: int = C
 
 def test_all_sessions_together_have_a_limit_of_partitions() -> None:
     cache = SessionCache(10, EVICT_AFTER_MS, Random(1), partitions_max=100)
-    first = filled(cache, 60)
-    assert filled(cache, 41).id == 0
-    assert filled(cache, 40).id > 0
-    assert filled(cache, 1).id == 0
+    first = session_of(cache, 60)
+    assert session_of(cache, 41).id == 0
+    assert session_of(cache, 40).id > 0
+    assert session_of(cache, 1).id == 0
     first.forget("a", 0)
-    assert filled(cache, 1).id > 0
+    assert session_of(cache, 1).id > 0
     assert len(cache) == 3
     later_ms = 2 * EVICT_AFTER_MS
-    assert filled(cache, 101, later_ms).id == 0
-    assert len(cache) == 3, "none is evicted for a session that is too large in any case"
-    assert filled(cache, 100, later_ms).id > 0
+    assert session_of(cache, 101, later_ms).id == 0
+    assert len(cache) == 3, "no session is evicted for one that exceeds the limit alone"
+    assert session_of(cache, 100, later_ms).id > 0
     assert len(cache) == 1
-    assert filled(cache, 500, later_ms, replica_id=3).id > 0, "a follower has as many as it follows"
+    assert session_of(cache, 500, later_ms, replica_id=3).id > 0, "a follower has as many as it follows"
 
 
 def test_a_session_that_grows_too_large_is_removed() -> None:
     cache = SessionCache(10, EVICT_AFTER_MS, Random(1), partitions_max=100)
-    session = filled(cache, 60)
+    session = session_of(cache, 60)
     session_id = session.id
     cache.check_room(session, 60, lambda: 40)
     with pytest.raises(KafkaError) as refused:
@@ -143,7 +143,7 @@ def test_a_session_that_grows_too_large_is_removed() -> None:
     assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert session_error(cache, session_id, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     session.put("a", 0, None)
-    assert filled(cache, 100).id > 0, "what a request that is not finished adds to a removed session is not counted"
+    assert session_of(cache, 100).id > 0, "partitions added to a removed session are not counted"
 
 
 def test_fetches_of_unknown_partitions_get_no_session_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,15 +211,15 @@ def test_partitions_with_data_take_turns_when_not_all_fits() -> None:
 @pytest.fixture
 def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | bytes, int]]:
     """Collect every evaluation of a partition of a session."""
-    partition_result: list[tuple[str | bytes, int]] = []
+    found: list[tuple[str | bytes, int]] = []
     real = fetch_answer.FetchAnswer._read
 
     def watched(self: object, entry: FetchedPartition, *rest: int | bool) -> object:
-        partition_result.append((entry.topic, entry.index))
+        found.append((entry.topic, entry.index))
         return real(self, entry, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fetch_answer.FetchAnswer, "_read", watched)
-    return partition_result
+    return found
 
 
 def test_an_incremental_fetch_evaluates_only_changed_partitions(evaluations: list[tuple[str | bytes, int]]) -> None:
@@ -251,7 +251,7 @@ def test_forgetting_and_closing_leave_no_watcher_behind() -> None:
     assert [len(node.partition("a", n).watchers.consumers) for n in range(3)] == [0, 0, 0]
 
 
-def test_a_fetch_without_a_session_watches_nothing_unless_it_waits() -> None:
+def test_a_fetch_without_a_session_watches_a_partition_only_while_it_waits() -> None:
     node = InMemoryNode().start()
     node.create_topic("a")
     node.append("a")
@@ -271,7 +271,7 @@ def test_forgetting_an_unknown_partition_is_no_error() -> None:
 
 
 def test_a_session_drops_a_deleted_partition() -> None:
-    """Else the log's open files would keep their disk space until the client comes back, if it ever does."""
+    """Otherwise the log's open files would keep their disk space until the next fetch of the client."""
     node = InMemoryNode().start()
     node.create_topic("a")
     immediate(fetch(node, {("a", 0): 0}, epoch=0))
@@ -282,7 +282,7 @@ def test_a_session_drops_a_deleted_partition() -> None:
     assert gone() is None
 
 
-def test_a_follower_of_more_partitions_than_all_sessions_may_have_gets_the_slot_of_a_consumer() -> None:
+def test_a_large_follower_session_takes_the_slot_of_a_consumer_session() -> None:
     cache = SessionCache(1, 1_000, Random(1), partitions_max=10)
     assert cache.create(True, 0, partition_count=1).id
     assert cache.create(True, 0, replica_id=2, partition_count=11).id

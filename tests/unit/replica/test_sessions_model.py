@@ -1,7 +1,5 @@
-"""Fetch sessions against a plain model that evaluates every partition each time and forgets nothing.
-
-Whatever clients and the cluster do, an incremental answer says exactly what the model says: the partitions with news,
-and no other.
+"""Random fetch sessions, compared with a model that evaluates every partition each time: an incremental response has
+exactly the partitions that changed.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class World:
             return self.node.partitions.find(names[0], index) if names else None
         return self.node.partitions.find(topic, index)
 
-    def truth(self, key: Key, offset: int) -> PartitionResult:
+    def expected(self, key: Key, offset: int) -> PartitionResult:
         partition = self.partition(key)
         if partition is None:
             is_unknown_id = isinstance(key[0], bytes) and key[0] not in self.node.current.image.topic_names
@@ -65,10 +63,10 @@ class World:
     def answer(self, session: ModelSession, is_full: bool) -> dict[Key, PartitionResult]:
         results = {}
         for key, offset in session.positions.items():
-            truth = self.truth(key, offset)
-            offsets = truth.high_watermark, truth.log_start
-            if is_full or truth.error or truth.size or offsets != session.last_offsets.get(key, NO_OFFSETS):
-                results[key] = truth
+            expected = self.expected(key, offset)
+            offsets = expected.high_watermark, expected.log_start
+            if is_full or expected.error or expected.size or offsets != session.last_offsets.get(key, NO_OFFSETS):
+                results[key] = expected
                 session.last_offsets[key] = offsets
         return results
 
@@ -100,7 +98,7 @@ class World:
         self.sessions[slot % SESSIONS] = session
         assert partition_results(response) == self.answer(session, is_full=True)
 
-    def go_on(self, slot: int, choices: list[int]) -> None:
+    def resume(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
         if session is None:
             return
@@ -124,10 +122,10 @@ class World:
             response = immediate(fetch(self.node, positions, session=session.id, epoch=-1, version=session.version))
             assert (response.error_code, response.session_id) == (0, 0)
             assert set(partition_results(response)) == set(positions)
-            gone = immediate(fetch(self.node, session=session.id, epoch=session.epoch, version=session.version))
-            assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            closed = immediate(fetch(self.node, session=session.id, epoch=session.epoch, version=session.version))
+            assert closed.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
-    def err(self, slot: int, choices: list[int]) -> None:
+    def send_wrong_epoch(self, slot: int, choices: list[int]) -> None:
         session = self.sessions.get(slot % SESSIONS)
         if session is not None:
             wrong = session.epoch + 1 + len(choices)
@@ -147,7 +145,7 @@ class World:
             if partition is not None:
                 partition.delete_records(-1)
 
-    def drop_or_make(self, slot: int, choices: list[int]) -> None:
+    def delete_or_create_topic(self, slot: int, choices: list[int]) -> None:
         for choice in choices[:1]:
             name = TOPICS[choice % len(TOPICS)]
             if name in self.topic_ids:
@@ -157,19 +155,19 @@ class World:
                 self.topic_ids[name] = self.every_id[name] = self.node.create_topic(name, PARTITIONS)
 
 
-DEEDS = {
-    World.open: 1, World.go_on: 10, World.append: 6, World.delete_records: 1, World.drop_or_make: 1, World.close: 1,
-    World.err: 1,
+ACTIONS = {
+    World.open: 1, World.resume: 10, World.append: 6, World.delete_records: 1, World.delete_or_create_topic: 1,
+    World.close: 1, World.send_wrong_epoch: 1,
 }  # fmt: skip
 SEEDS, STEPS = 200, 80
 
 
 def test_an_incremental_response_equals_an_evaluation_of_all_partitions() -> None:
-    """Long random walks: most partitions have no news in most responses, and the few that have must not be missed."""
+    """Long random runs: few partitions change between two responses, and none of them may be missed."""
     for seed in range(SEEDS):
         rng, world, trace = Random(seed), World(), []
         for _ in range(STEPS):
-            action = rng.choices(list(DEEDS), list(DEEDS.values()))[0]
+            action = rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
             slot, choices = rng.randrange(SESSIONS), [rng.randrange(64) for _ in range(rng.choice([0, 0, 1, 1, 2, 6]))]
             trace.append((action.__name__, slot, choices))
             attempt(world, seed, trace, action, slot, choices)

@@ -1,4 +1,4 @@
-"""Bounds on replication: so many bytes a second, for the replicas that are named."""
+"""Replication throttles: a rate in bytes per second for the throttled replicas of a topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC = (int(ConfigResource.TOPIC), "a")
 BROKER, EVERYONE = (int(ConfigResource.BROKER), "1"), (int(ConfigResource.BROKER), "")
 
 
-def test_a_limit_lets_through_so_much_a_second() -> None:
+def test_a_rate_limit_allows_its_rate_per_second() -> None:
     clock = FakeClock()
     limit = RateLimit(clock)
     limit.set(1_000)
@@ -27,10 +27,10 @@ def test_a_limit_lets_through_so_much_a_second() -> None:
             limit.spend(300)
             sent += 300
         clock.move(10)
-    assert 10_000 <= sent <= 11_300, "one second's worth ahead at the start"
+    assert 10_000 <= sent <= 11_300, "one second in advance at the start"
 
 
-def test_a_large_answer_is_slept_off() -> None:
+def test_a_large_response_exceeds_the_limit_for_several_seconds() -> None:
     clock = FakeClock()
     limit = RateLimit(clock)
     limit.set(1_000)
@@ -67,7 +67,7 @@ def configure(throttles: Throttles, key: tuple[int, str], **configs: str) -> Non
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_which_replicas_are_meant(text: str, named: list[int]) -> None:
+def test_which_replicas_are_throttled(text: str, named: list[int]) -> None:
     throttles = Throttles(NODE_ID, {}, FakeClock())
     configure(throttles, TOPIC, leader_replication_throttled_replicas=text)
     assert [index for index in range(3) if throttles.leader.includes(TopicPartition("a", index))] == named
@@ -78,7 +78,7 @@ def test_which_replicas_are_meant(text: str, named: list[int]) -> None:
     assert not throttles.leader.includes(TopicPartition("a", named[0] if named else 0))
 
 
-def test_rates_come_from_the_file_and_change_while_running() -> None:
+def test_rates_come_from_static_configs_and_can_be_changed_dynamically() -> None:
     throttles = Throttles(NODE_ID, {"follower.replication.throttled.rate": "500"}, FakeClock())
     configure(throttles, TOPIC, follower_replication_throttled_replicas="*")
     partition = TopicPartition("a", 0)

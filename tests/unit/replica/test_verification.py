@@ -64,7 +64,7 @@ def test_a_verified_write_is_accepted_and_the_next_needs_no_verification(partiti
 
 
 def test_a_marker_in_between_voids_the_verification(partition: Partition) -> None:
-    """Records appended after the marker would open a transaction that nobody ends."""
+    """Records appended after the marker would open a transaction that never ends."""
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     mark(partition, verifications)
@@ -90,7 +90,7 @@ def test_writes_are_accepted_in_the_order_of_their_sequences(partition: Partitio
     verifications.check(partition, PRODUCER, EPOCH, 2, first)
 
 
-def test_a_new_epoch_counts_anew_and_an_old_one_is_fenced(partition: Partition) -> None:
+def test_a_new_epoch_restarts_sequences_and_an_old_one_is_fenced(partition: Partition) -> None:
     verifications = Verifications()
     verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
     newer = verifications.begin(partition, PRODUCER, EPOCH + 1, 9, 0)
@@ -120,5 +120,5 @@ def test_a_verification_ends_with_the_leader_epoch(partition: Partition) -> None
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.lead(replace(state, leader_epoch=state.leader_epoch + 2))
     assert check_error(verifications, partition, 0, before) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    anew = verifications.begin(partition, PRODUCER, EPOCH, 5, 0)
-    verifications.check(partition, PRODUCER, EPOCH, 5, anew)
+    renewed = verifications.begin(partition, PRODUCER, EPOCH, 5, 0)
+    verifications.check(partition, PRODUCER, EPOCH, 5, renewed)

@@ -1,4 +1,4 @@
-"""A run of a view that fails: what is tried again, and which error readers get when it is not."""
+"""Failing runs of a view: which are retried, and which error readers get otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moldau.replica.view_counts import REPORT_INTERVAL_MS, ViewCounts
 from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MAX_MS, REMEMBERED_MS, RunFailures
 from moldau.views.jobs import Evaluated, ViewFailed
 
-GUILTY = ViewFailed("no DuckDB")
+PERMANENT = ViewFailed("no DuckDB")
 TOO_SLOW = ViewFailed("it took too long", is_divisible=True)
 KILLED = ViewFailed("its worker was killed", is_retriable=True)
 SHOWN = Evaluated(0, 10, b"batch", (0,), (9,), 10, 1, 0, True)
@@ -31,10 +31,10 @@ def test_each_statistic_that_brokers_describe_is_counted() -> None:
     assert [name for name in VIEW_STATISTICS if not hasattr(counts, name)] == []
 
 
-def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:
+def test_a_permanent_failure_is_reported_to_readers_at_once() -> None:
     world = ViewWorld()
     assert world.read() is None
-    world.answer(GUILTY)
+    world.answer(PERMANENT)
     assert world.wakes == 1
     assert read_error(world) == ErrorCode.CORRUPT_MESSAGE
     assert len(world.asked) == 1
@@ -43,13 +43,13 @@ def test_what_the_view_is_guilty_of_is_an_error_at_once() -> None:
     assert len(world.asked) == 2
 
 
-def test_a_failure_that_passes_is_never_seen_by_readers() -> None:
+def test_a_temporary_failure_is_not_reported_to_readers() -> None:
     world = ViewWorld()
     for tries in range(1, len(BACKOFFS_MS) + 1):
         assert world.read() is None
         assert len(world.asked) == tries
         world.answer(KILLED)
-        assert world.wakes == tries - 1  # nobody is woken before the time of the next try
+        assert world.wakes == tries - 1  # readers are not woken before the next try
         assert world.read() is None
         assert len(world.asked) == tries
         world.run_timer()
@@ -61,7 +61,7 @@ def test_a_failure_that_passes_is_never_seen_by_readers() -> None:
     assert world.counts.failures == 0
 
 
-def test_a_failure_that_stays_becomes_an_error_after_which_clients_ask_again() -> None:
+def test_a_lasting_failure_is_reported_as_a_retriable_error() -> None:
     world = ViewWorld()
     for _ in BACKOFFS_MS:
         world.read()
@@ -73,25 +73,25 @@ def test_a_failure_that_stays_becomes_an_error_after_which_clients_ask_again() -
     assert world.reports == ["view v-0 at offset 0: its worker was killed"]
 
 
-def test_what_was_read_of_a_truncated_log_is_no_failure() -> None:
+def test_a_failure_is_ignored_if_the_log_was_truncated() -> None:
     world = ViewWorld()
     world.read()
     world.log.generation += 1
-    world.answer(GUILTY)
+    world.answer(PERMANENT)
     assert world.wakes == 1
     assert world.read() is None
     assert len(world.asked) == 2
     assert not world.reports
 
 
-def test_failures_at_several_offsets_are_all_remembered_but_not_without_end() -> None:
+def test_a_limited_number_of_failures_is_remembered() -> None:
     failures = RunFailures()
     for offset in range(FAILURES_MAX + 1):
-        assert failures.add(offset, GUILTY, 0) is None
+        assert failures.add(offset, PERMANENT, 0) is None
     assert [failures.must_wait(offset, 1) for offset in (0, 1, FAILURES_MAX)] == [False, True, True]
 
 
-def test_the_log_gets_one_line_a_minute() -> None:
+def test_failures_are_logged_once_a_minute() -> None:
     reports: list[str] = []
     counts = ViewCounts(reports.append)
     for now_ms in range(0, REPORT_INTERVAL_MS + 1, REMEMBERED_MS):
@@ -105,7 +105,7 @@ def test_a_run_that_fails_again_is_remembered_for_longer() -> None:
     waits = []
     world.read()
     for _ in range(8):
-        world.answer(GUILTY)
+        world.answer(PERMANENT)
         begin_ms = world.now_ms
         tries = len(world.asked)
         while len(world.asked) == tries:
@@ -117,7 +117,7 @@ def test_a_run_that_fails_again_is_remembered_for_longer() -> None:
     assert REMEMBERED_MAX_MS == 32 * REMEMBERED_MS
 
 
-def test_a_run_that_is_too_much_is_divided_down_to_one_batch() -> None:
+def test_a_run_that_takes_too_long_is_divided_down_to_one_batch() -> None:
     world = ViewWorld()
     lengths = []
     for tries in range(1, 5):
@@ -136,7 +136,7 @@ def test_a_run_that_is_too_much_is_divided_down_to_one_batch() -> None:
     assert world.pieces[-1].length == BATCH_BYTES, "more would fail too"
 
 
-def test_only_the_batch_that_is_to_blame_is_not_shown() -> None:
+def test_only_the_failing_batch_is_not_returned() -> None:
     world, position, bad, answered = ViewWorld(), 0, 6, 0
     failed_at: set[int] = set()
     while position < 10 and not failed_at:
@@ -159,7 +159,7 @@ def test_only_the_batch_that_is_to_blame_is_not_shown() -> None:
     assert world.reports == ["view v-0 at offset 6: it took too long"]
 
 
-def test_runs_grow_again_after_one_that_was_too_much() -> None:
+def test_runs_grow_again_after_one_that_took_too_long() -> None:
     world = ViewWorld()
     world.read()
     world.answer(TOO_SLOW)
@@ -169,13 +169,13 @@ def test_runs_grow_again_after_one_that_was_too_much() -> None:
     assert world.pieces[-1].length == 5 * BATCH_BYTES
 
 
-def test_the_last_offset_of_a_batch_that_fails_is_named() -> None:
+def test_the_last_offset_of_a_failing_batch_is_logged() -> None:
     reports: list[str] = []
     ViewCounts(reports.append).failed(TopicPartition("v", 0), 7, 9, "too long", 0)
     assert reports == ["view v-0 at offsets 7 to 9: too long"]
 
 
-def test_a_closed_view_withdraws_its_work() -> None:
+def test_a_closed_view_cancels_its_work() -> None:
     world = ViewWorld()
     world.read()
     assert len(world.asked) == 1

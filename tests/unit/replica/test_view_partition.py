@@ -46,7 +46,7 @@ def node_with_view(**configs: str) -> tuple[InMemoryNode, Partition, ViewPartiti
 
 
 def read_committed(view: ViewPartition) -> tuple[list[int], list[tuple[int, int]]]:
-    """The base offsets of the data batches that are shown, and which transactions are said to be aborted."""
+    """The base offsets of the returned data batches, and the aborted transactions."""
     up_to = view.last_stable_offset
     while (shown := view.read(0, 1 << 20, up_to, True)) is None or shown.end_offset < up_to:
         pass  # the worker has done its work at once
@@ -63,7 +63,7 @@ def compact(node: InMemoryNode, source: Partition) -> None:
     assert compaction.swap_cleaned(log, job, clean(node.files, job, lambda _: None), now_ms)
 
 
-def test_results_of_before_a_compaction_are_not_shown_after_it() -> None:
+def test_results_from_before_a_compaction_are_not_returned_after_it() -> None:
     """The cleaner forgets the aborted transactions whose records it has removed: old results would show them."""
     node, source, view = node_with_view()
     append_as_producer(source, 7, 0)
@@ -81,8 +81,8 @@ def test_results_of_before_a_compaction_are_not_shown_after_it() -> None:
     assert 0 not in shown or (7, 0) in aborted
 
 
-def test_a_committed_reader_moves_up_to_an_open_transaction() -> None:
-    """Also inside a run that was evaluated further for others."""
+def test_a_read_committed_reader_advances_to_an_open_transaction() -> None:
+    """Also inside a run that was evaluated beyond it for other readers."""
     node, source, view = node_with_view(**{VIEW_WHERE: "header('h') = 'shown' or offset > 1"})
     append_as_producer(source, 8, 0, idempotent_only=True)
     append_as_producer(source, 8, 1, idempotent_only=True)
@@ -103,7 +103,7 @@ def moved_away(image: MetadataImage) -> tuple[MetadataImage, Changes]:
     return apply(image, [record], image.offset + 1, image.epoch)
 
 
-def test_a_source_that_moves_away_is_kept_by_nobody() -> None:
+def test_the_log_of_a_source_that_moved_away_is_released() -> None:
     node, source, view = node_with_view()
     node.append("orders")
     node.flush()
@@ -170,7 +170,7 @@ def test_short_runs_are_not_indexed(batches: int) -> None:
     assert (world.view.index.find(0) is not None) == (batches * BATCH_BYTES >= RUN_BYTES_MIN)
 
 
-def test_few_runs_are_skipped_in_a_turn() -> None:
+def test_a_limited_number_of_runs_is_skipped_in_a_turn() -> None:
     runs = 2 * SKIPS_A_READ + 5
     world = ViewWorld(runs, view_definition({VIEW_WHERE: "a > 1"}))
     world.view.index.check_version((1, 0, 0))
@@ -183,7 +183,7 @@ def test_few_runs_are_skipped_in_a_turn() -> None:
         shown = world.read()
         skipped.append(world.counts.skipped_runs)
     assert skipped == [SKIPS_A_READ, 2 * SKIPS_A_READ, runs]
-    assert world.wakes == 2, "a fetch that waits goes on skipping"
+    assert world.wakes == 2, "a waiting fetch continues to skip runs"
     assert isinstance(shown, ShownRecords)
     assert (shown.end_offset, shown.length, world.asked) == (runs, 0, [])
 
@@ -206,7 +206,7 @@ def elect_another_leader(world: ViewWorld) -> None:
 
 
 @pytest.mark.parametrize("change", [truncate, elect_another_leader])
-def test_results_of_before_a_truncation_are_not_shown_after_it(change: Callable[[ViewWorld], None]) -> None:
+def test_results_from_before_a_truncation_are_not_returned_after_it(change: Callable[[ViewWorld], None]) -> None:
     """Only an unclean election truncates what readers were shown."""
     world = ViewWorld()
     world.read()

@@ -44,7 +44,7 @@ def test_a_fetch_without_partitions_does_not_wait(node: InMemoryNode) -> None:
 def test_new_data_wakes_a_fetch(node: InMemoryNode) -> None:
     answer = parked(fetch(node, {A: 0, B: 0}, wait_ms=500))
     size = node.append("a", 1)
-    assert not answer.done, "the append does not pay for the evaluation: that comes later"
+    assert not answer.done, "the fetch is evaluated later, not by the append"
     node.timers.run_soon()
     assert {key: each.size for key, each in partition_results(answer).items()} == {A: 0, B: size}
     assert node.waiting == 0
@@ -76,8 +76,8 @@ def test_a_burst_of_appends_causes_one_evaluation(node: InMemoryNode) -> None:
     assert partition_results(answer)[A].size == size
 
 
-def test_data_beyond_what_the_client_takes_still_wakes_it_later(node: InMemoryNode) -> None:
-    """Appended bytes are counted; if fewer can be read, the fetch goes on waiting."""
+def test_data_beyond_partition_max_bytes_does_not_end_the_wait(node: InMemoryNode) -> None:
+    """Appended bytes are counted; if fewer can be read, the fetch continues to wait."""
     size = node.append("a", 0, size=100)
     answer = parked(fetch(node, {A: 1, B: 0}, wait_ms=500, min_bytes=2 * size, partition_max_bytes=size))
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_all_waiting_fetches_are_released_when_the_server_stops(node: InMemoryNo
     assert node.waiting == 0
 
 
-def test_a_topic_deleted_meanwhile_ends_the_waiting(node: InMemoryNode) -> None:
+def test_the_deletion_of_a_topic_ends_the_wait(node: InMemoryNode) -> None:
     by_name = parked(fetch(node, {A: 0}, wait_ms=500))
     topic_id = node.current.image.topics["a"].id
     by_id = parked(fetch(node, {(topic_id, 0): 0}, wait_ms=500, version=BY_ID))
@@ -158,7 +158,7 @@ def test_data_is_readable_below_the_high_watermark_only(node: InMemoryNode) -> N
     assert partition_results(answer)[("safe", 0)].size == size
 
 
-def test_between_high_watermark_and_end_there_is_nothing_and_no_error(node: InMemoryNode) -> None:
+def test_a_fetch_between_high_watermark_and_log_end_is_empty(node: InMemoryNode) -> None:
     node.create_topic("safe", flush_messages="1")
     node.append("safe", count=3)
     for offset in (0, 1, 3):
@@ -168,7 +168,7 @@ def test_between_high_watermark_and_end_there_is_nothing_and_no_error(node: InMe
     assert beyond.error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_records_deleted_meanwhile_end_the_waiting_below_them(node: InMemoryNode) -> None:
+def test_the_deletion_of_records_ends_the_wait_below_them(node: InMemoryNode) -> None:
     size = node.append("a", count=5)
     answer = parked(fetch(node, {A: 2}, wait_ms=500, min_bytes=2 * size))
     node.partition("a").delete_records(4)
@@ -206,10 +206,10 @@ def test_a_diverging_log_gets_the_diverging_epoch(node: InMemoryNode) -> None:
     partition = node.partition("a")
     partition.lead(replace(partition.state, leader_epoch=2))
     node.append("a", count=5)
-    for offset, last_epoch, parted in [(5, 0, None), (7, 0, (0, 5)), (7, 1, (0, 5)), (5, 1, (0, 5)), (10, 2, None)]:
+    for offset, last_epoch, expected in [(5, 0, None), (7, 0, (0, 5)), (7, 1, (0, 5)), (5, 1, (0, 5)), (10, 2, None)]:
         response = immediate(fetch(node, {A: offset}, last_fetched_epoch=last_epoch))
         diverging = response.responses[0].partitions[0].diverging_epoch
-        assert (diverging and (diverging.epoch, diverging.end_offset)) == parted, (offset, last_epoch)
+        assert (diverging and (diverging.epoch, diverging.end_offset)) == expected, (offset, last_epoch)
     parked_fetch = fetch(node, {A: 7}, last_fetched_epoch=0, wait_ms=500, min_bytes=1000)
     assert partition_results(immediate(parked_fetch))[A].size == 0, "answered at once, without records"
     beyond = fetch(node, {A: 7}, last_fetched_epoch=3, wait_ms=500)
@@ -230,7 +230,7 @@ def test_the_first_batch_is_returned_whole_however_large(node: InMemoryNode) -> 
     assert [each.size for each in results.values()] == [size, 0]
 
 
-def test_an_empty_first_partition_does_not_use_up_that_exception(node: InMemoryNode) -> None:
+def test_the_first_batch_is_returned_whole_after_an_empty_partition(node: InMemoryNode) -> None:
     size = node.append("a", 1, size=5000)
     results = partition_results(immediate(fetch(node, {A: 0, B: 0}, max_bytes=100)))
     assert [each.size for each in results.values()] == [0, size]
@@ -241,7 +241,7 @@ def test_an_offset_within_a_batch_gets_the_whole_batch(node: InMemoryNode) -> No
     assert partition_results(immediate(fetch(node, {A: 7})))[A].size == size
 
 
-def test_many_fetches_that_wait_for_one_partition_look_again_a_few_in_a_turn(node: InMemoryNode) -> None:
+def test_many_fetches_that_wait_for_one_partition_are_evaluated_a_few_per_turn(node: InMemoryNode) -> None:
     answers = [parked(fetch(node, {A: 0}, wait_ms=500)) for _ in range(2 * FETCHES_A_TURN + 1)]
     node.append("a")
     counts = []
@@ -252,7 +252,7 @@ def test_many_fetches_that_wait_for_one_partition_look_again_a_few_in_a_turn(nod
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
-def test_records_that_come_while_a_long_fetch_is_read_end_its_wait(node: InMemoryNode, epoch: int) -> None:
+def test_records_appended_while_a_long_fetch_is_read_end_its_wait(node: InMemoryNode, epoch: int) -> None:
     count = 3 * PARTITIONS_A_TURN
     node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
     answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, epoch=epoch, wait_ms=500))
@@ -270,7 +270,7 @@ def test_records_that_come_while_a_long_fetch_is_read_end_its_wait(node: InMemor
         assert not node.partition("a").watchers.consumers
 
 
-def test_a_long_fetch_that_need_not_wait_watches_nothing_afterwards(node: InMemoryNode) -> None:
+def test_a_long_fetch_that_did_not_wait_watches_no_partition_afterwards(node: InMemoryNode) -> None:
     node.append("a")
     count = 3 * PARTITIONS_A_TURN
     node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))

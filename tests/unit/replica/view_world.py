@@ -1,4 +1,4 @@
-"""A view whose source, time, timers and worker are moved by hand."""
+"""A view whose source, clock, timers and worker are controlled by the test."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ViewWorld:
         self.timers: list[tuple[int, Callable[[], None]]] = []
         self.asked: list[Promise[Any]] = []
         self.pieces: list[Any] = []
-        """What was to be evaluated."""
+        """The records of each evaluation that was requested."""
         self.reports: list[str] = []
         self.wakes = 0
         self.segments = SimpleNamespace(replacements=0)

@@ -15,7 +15,7 @@ from moldau.testing.cluster_node import _NodeRun
 
 
 class ScriptedNode:
-    """Notes what is done with it."""
+    """Records the calls of `stop` and `abandon`."""
 
     def __init__(self, on_started: Callable[[], None], is_stoppable: bool) -> None:
         self.failed = asyncio.get_running_loop().create_future()

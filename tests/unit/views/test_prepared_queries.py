@@ -71,7 +71,7 @@ def test_a_failed_query_runs_again_with_other_records() -> None:
     assert results(queries, whole, table_of("2")) == [2]
 
 
-def test_a_query_that_cannot_be_planned_leaves_nothing() -> None:
+def test_a_query_that_cannot_be_planned_is_not_kept() -> None:
     connection = duckdb.connect()
     queries = PreparedQueries(connection)
     with pytest.raises(duckdb.BinderException):
@@ -89,7 +89,7 @@ def test_records_are_not_kept() -> None:
     assert gone() is None
 
 
-def test_only_so_many_statements_are_kept() -> None:
+def test_the_number_of_kept_statements_is_limited() -> None:
     connection = duckdb.connect()
     queries = PreparedQueries(connection)
     for number in range(STATEMENTS_MAX + 5):
@@ -97,10 +97,10 @@ def test_only_so_many_statements_are_kept() -> None:
         results(queries, ADDING, table_of(1))
     assert kept(connection) == (STATEMENTS_MAX, STATEMENTS_MAX)
     results(queries, ADDING, table_of(1))
-    assert kept(connection) == (STATEMENTS_MAX, STATEMENTS_MAX), "it was used last, so it is still there"
+    assert kept(connection) == (STATEMENTS_MAX, STATEMENTS_MAX), "the statement used last is still kept"
 
 
-def test_long_statements_are_kept_as_long_as_there_is_no_other() -> None:
+def test_a_long_statement_is_kept_only_without_others() -> None:
     connection = duckdb.connect()
     queries = PreparedQueries(connection)
     long = Query("n = '" + "x" * CHARACTERS_MAX + "' AS m", "", ("n",), ())

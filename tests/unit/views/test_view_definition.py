@@ -1,4 +1,4 @@
-"""What a view's author may write, and the one sentence that says what is wrong."""
+"""Definitions of views: expressions and configs that are refused, their messages, and the cost of the checks."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_wrong_conditions_are_refused_in_a_sentence(text: str) -> None:
+def test_invalid_conditions_are_refused(text: str) -> None:
     with pytest.raises(BadExpression) as refused:
         parse_condition(text)
     assert WRONG[text] in str(refused.value)
 
 
-def test_wrong_configs_name_the_config() -> None:
+def test_the_error_for_an_invalid_config_has_its_name() -> None:
     for name, value in {
         VIEW_WHERE: "a >",
         VIEW_SELECT: "a + 1",
@@ -68,14 +68,14 @@ def test_wrong_configs_name_the_config() -> None:
         parse_selection("a, b as a")
 
 
-def test_texts_of_the_author_never_become_sql() -> None:
+def test_names_and_texts_of_a_condition_are_quoted_in_sql() -> None:
     queries = compile_queries(view_definition({VIEW_WHERE: """"a' or 1" = 'b'' or 2'"""}))
     assert queries.mask is not None
     assert """'$."a'' or 1"'""" in queries.mask.extraction
     assert """'b'' or 2'""" in queries.mask.results
 
 
-def test_comparisons_of_fields_cannot_grow_without_end() -> None:
+def test_comparisons_of_fields_that_are_too_complex_are_refused() -> None:
     text = "a"
     for _ in range(12):
         text = f"coalesce(b, case when {text} = c then d end)"
@@ -83,11 +83,11 @@ def test_comparisons_of_fields_cannot_grow_without_end() -> None:
         compile_queries(view_definition({VIEW_WHERE: f"{text} = e"}))
 
 
-def checked(where: str) -> None:
+def compile_or_refuse(where: str) -> None:
     try:
         compile_queries(view_definition({VIEW_WHERE: where}))
     except BadExpression as wrong:
-        assert "too complex" in str(wrong)  # noqa: PT017  the small ones are right
+        assert "too complex" in str(wrong)  # noqa: PT017  shallow ones are accepted
 
 
 def nested_between(depth: int) -> str:
@@ -107,7 +107,7 @@ def nested_in(depth: int) -> str:
 
 @pytest.mark.parametrize("nested", [nested_between, nested_case, nested_in])
 def test_the_cost_of_a_check_does_not_double_with_each_level(nested: Callable[[int], str]) -> None:
-    shallow, deep = (operations_of(lambda depth=depth: checked(nested(depth))) for depth in (6, 24))
+    shallow, deep = (operations_of(lambda depth=depth: compile_or_refuse(nested(depth))) for depth in (6, 24))
     assert deep < 8 * shallow
 
 
@@ -118,6 +118,6 @@ def test_a_wide_list_of_a_long_operand_is_refused_before_it_is_written() -> None
         compile_queries(view_definition({VIEW_WHERE: f"({operand} || (case when a = b then c end)) in ({numbers})"}))
 
 
-def test_a_long_list_is_one_part() -> None:
+def test_a_long_list_of_numbers_is_accepted() -> None:
     numbers = ", ".join(map(str, range(900)))
     assert compile_queries(view_definition({VIEW_WHERE: f"a in ({numbers})"})).mask is not None

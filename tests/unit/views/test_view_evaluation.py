@@ -1,4 +1,4 @@
-"""What a view shows of its source, compared record by record with an oracle in plain Python."""
+"""The records that a view returns of its source, compared one by one with an oracle in plain Python."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(60 * DEPTH))
-def test_a_view_shows_what_the_oracle_says(seed: int) -> None:
+def test_a_view_returns_the_same_records_as_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     content, source = random_source(rng)
-    where, worth = condition(rng, 3)
+    where, compute = condition(rng, 3)
     select, selected = selection(rng)
     has_select, passes = rng.random() < 0.5, rng.random() < 0.3
     configs = {VIEW_WHERE: where, VIEW_ON_ERROR: "pass" if passes else "skip"}
@@ -133,7 +133,7 @@ def test_a_view_shows_what_the_oracle_says(seed: int) -> None:
             fields = {}
         if fields is None and not passes:
             continue
-        if fields is None or worth(seen_by(record, fields)) is True:
+        if fields is None or compute(seen_by(record, fields)) is True:
             value: Any = record.value
             if has_select and fields is not None and record.value is not None:
                 value = selected(seen_by(record, fields))
@@ -156,7 +156,7 @@ def test_a_view_shows_what_the_oracle_says(seed: int) -> None:
         assert one[4] == other[4]
     batches = list(split_batches(memoryview(result.batches)))
     last = list(split_batches(memoryview(content)))[-1][0]
-    assert batches[-1][0].next_offset == last.next_offset == result.next_offset, "consumers move on to the end"
+    assert batches[-1][0].next_offset == last.next_offset == result.next_offset, "consumers advance to the end"
     sources = {header.base_offset: header for header, _ in split_batches(memoryview(content))}
     for header, _ in batches:
         if not header.is_control:
@@ -180,7 +180,7 @@ def test_a_batch_that_is_shown_whole_keeps_its_bytes() -> None:
     assert evaluate(ENGINE, view_definition({VIEW_WHERE: "a > 0"}), content, 0).batches == content
 
 
-def test_nothing_shown_is_a_marker_at_the_end() -> None:
+def test_a_run_without_matching_records_is_a_marker() -> None:
     result = evaluate(ENGINE, view_definition({VIEW_WHERE: "a > 9"}), source_of(b'{"a":1}', b'{"a":2}'), 0)
     header = read_header(result.batches)
     assert (header.is_control, header.is_transactional, header.next_offset) == (True, False, 2)
@@ -192,7 +192,7 @@ def test_division_by_zero_and_missing_fields_are_null() -> None:
     assert values_shown({VIEW_WHERE: "nobody.has.this = 1"}, b'{"a":0}') == []
 
 
-def test_an_even_number_of_minuses_makes_a_number_too() -> None:
+def test_an_even_number_of_minus_signs_converts_to_a_number() -> None:
     values = (b'{"price":"12"}', b'{"price":"abc"}', b'{"price":5}')
     shown = [b'{"p":12}', b'{"p":null}', b'{"p":5}']
     for select in ("- -price as p", "- - - -price as p", "-(-price) as p"):
@@ -211,7 +211,7 @@ def test_masking_of_keys_and_headers() -> None:
     assert record.headers == ()
 
 
-def test_headers_can_be_asked_for() -> None:
+def test_conditions_on_headers() -> None:
     assert values_shown({VIEW_WHERE: "header('trace') = 7"}, b"not json at all") == [b"not json at all"]
     assert values_shown({VIEW_WHERE: "header('other') = 7"}, b"{}") == []
 
@@ -236,7 +236,7 @@ def test_csv_values() -> None:
     ]
 
 
-def test_values_nested_deep_and_long_values_are_read() -> None:
+def test_deeply_nested_and_long_values_are_read() -> None:
     deep = b'{"a":' * 20_000 + b"1" + b"}" * 20_000
     long = b'{"b":"' + b"x" * 5_000_000 + b'","a":{"a":1}}'
     assert values_shown({VIEW_WHERE: "a.a is not null"}, deep, long, b"[" * 50_000) == [deep, long]
@@ -268,7 +268,7 @@ def test_long_csv_fields_are_read() -> None:
     assert values_shown({VIEW_FORMAT: "csv(a, b)", VIEW_WHERE: "length(b) = 200000"}, long) == [long]
 
 
-def test_a_result_is_limited() -> None:
+def test_the_size_of_a_result_is_limited() -> None:
     select = ", ".join(f"a as a{number}" for number in range(30))
     content = source_of(json.dumps({"a": "x" * 100_000}).encode(), *[b"{}"] * 5)
     assert evaluate(ENGINE, view_definition({VIEW_SELECT: select}), content, 0).shown == 6, "the first 16 MiB are free"
@@ -279,23 +279,21 @@ def test_a_result_is_limited() -> None:
 
 @pytest.mark.parametrize("value", [b"[" * (50 << 20), b"[" + b"1," * (25 << 20) + b"1]"], ids=["open", "flat"])
 @pytest.mark.parametrize(("on_error", "shown"), [("skip", [1, 3]), ("pass", [0, 1, 2, 3])])
-def test_a_value_that_needs_more_memory_than_there_is_hides_no_other(
-    value: bytes, on_error: str, shown: list[int]
-) -> None:
+def test_a_value_that_exceeds_the_memory_does_not_hide_others(value: bytes, on_error: str, shown: list[int]) -> None:
     content = source_of(value, b'{"a":1}', b"no JSON", b'{"a":1}')
     definition = view_definition({VIEW_WHERE: "a = 1", VIEW_SELECT: "a", VIEW_ON_ERROR: on_error})
     result = evaluate(ENGINE, definition, content, 0)
     assert ([record.offset for record in shown_records(result)], result.unreadable) == (shown, 2)
 
 
-def test_a_process_that_has_done_other_work_does_not_decide_that_a_value_is_too_long() -> None:
+def test_an_engine_that_is_not_fresh_does_not_decide_that_a_value_is_too_large() -> None:
     engine = Engine()
     engine.is_fresh = False
     with pytest.raises(EngineFailed, match="OutOfMemoryException in offsets 0 to 1"):
         evaluate(engine, view_definition({VIEW_WHERE: "a = 1"}), source_of(b"[" * (50 << 20), b'{"a":1}'), 0)
 
 
-def test_messages_quote_no_values() -> None:
+def test_error_messages_contain_no_values() -> None:
     class Failing:
         def register(self, *_: object) -> None:
             raise duckdb.ConversionException("cannot convert 'secret'")
@@ -307,7 +305,7 @@ def test_messages_quote_no_values() -> None:
     assert str(failed.value) == "the query of the view failed with ConversionException in offsets 0 to 1"
 
 
-def test_compiled_queries_of_views_that_are_gone_are_forgotten() -> None:
+def test_the_number_of_compiled_queries_is_limited() -> None:
     engine = Engine()
     for number in range(QUERIES_MAX + 5):
         evaluate(engine, view_definition({VIEW_WHERE: f"a = {number}"}), source_of(b"{}"), 0)
@@ -323,7 +321,7 @@ def test_damaged_batches_are_refused() -> None:
         evaluate(ENGINE, view_definition({}), b"x" * 30, 0)
 
 
-def test_part_of_a_batch_at_the_end_is_left_out() -> None:
+def test_a_partial_batch_at_the_end_is_left_out() -> None:
     content = source_of(b'{"a":1}')
     second = build_batch([Record(5, 0, None, b'{"a":1}')], base_offset=5)
     assert evaluate(ENGINE, view_definition({}), content + bytes(second[:-3]), 0).next_offset == 1

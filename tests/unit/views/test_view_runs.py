@@ -1,4 +1,4 @@
-"""Kept results and the index of what runs hold: which batches a reader gets, what is evicted, what is skipped."""
+"""Kept results of views and the index of runs: batches for a reader, evicted results, skipped runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def result(begin: int, *batches: tuple[int, int]) -> Evaluated:
     return Evaluated(begin, lasts[-1] + 1, b"".join(parts), tuple(positions), lasts, 1, 1, 0, True)
 
 
-def nothing(begin: int, end: int) -> Evaluated:
+def empty_run(begin: int, end: int) -> Evaluated:
     return Evaluated(begin, end, b"marker", (0,), (end - 1,), 1, 0, 0, False)
 
 
@@ -57,7 +57,7 @@ def test_a_run_is_cut_at_batches() -> None:
         assert cut.is_full == (bytes_max < 100)
 
 
-def test_a_reader_moves_up_to_the_batch_that_it_may_not_read_yet() -> None:
+def test_a_reader_advances_to_the_first_batch_that_it_may_not_read() -> None:
     partition = ShownPartition(ResultBudget(10_000))
     shown = result(7, (9, 20), (19, 20))
     partition.add(0, shown._replace(last_offsets=(9, 19)))
@@ -68,7 +68,7 @@ def test_a_reader_moves_up_to_the_batch_that_it_may_not_read_yet() -> None:
     assert run.cut(8, 9, 100, True)[1:] == (8, False), "never back"
 
 
-def test_results_are_made_ahead_only_if_they_do_not_push_each_other_out() -> None:
+def test_results_are_evaluated_ahead_only_if_they_do_not_evict_each_other() -> None:
     budget = ResultBudget(5_000)
     partition = ShownPartition(budget)
     assert budget.has_room_ahead(5_000)
@@ -81,10 +81,10 @@ def test_results_are_made_ahead_only_if_they_do_not_push_each_other_out() -> Non
     assert (budget.bytes, budget.unread_bytes) == (0, 0)
 
 
-def test_runs_that_show_nothing_become_one() -> None:
+def test_empty_runs_are_merged() -> None:
     partition = ShownPartition(ResultBudget(10_000))
     for begin in range(0, 100, 10):
-        partition.add(begin, nothing(begin, begin + 10))
+        partition.add(begin, empty_run(begin, begin + 10))
     assert len(partition.runs) == 1
     run = partition.find(55)
     assert run is not None
@@ -92,7 +92,7 @@ def test_runs_that_show_nothing_become_one() -> None:
     assert partition.find(100) is None
 
 
-def test_the_least_recently_used_result_goes_first() -> None:
+def test_the_least_recently_used_result_is_evicted_first() -> None:
     budget = ResultBudget(5_000)
     one, two = ShownPartition(budget), ShownPartition(budget)
     one.add(0, result(0, (9, 1000)))
@@ -107,7 +107,7 @@ def test_the_least_recently_used_result_goes_first() -> None:
     assert budget.bytes == 0
 
 
-def test_a_marker_moves_the_consumer() -> None:
+def test_a_marker_advances_the_consumer() -> None:
     records = ShownRecords.nothing_up_to(50, 3)
     header = read_header(records)
     assert (header.next_offset, header.leader_epoch, header.is_control, records.length) == (50, 3, True, 0)
@@ -119,7 +119,7 @@ def test_random_runs_are_found_by_every_offset_inside() -> None:
     pairs = list(zip([0, *edges[:-1]], edges, strict=True))
     rng.shuffle(pairs)
     for begin, end in pairs:
-        partition.add(begin, result(begin, (end - 1, 5)) if rng.random() < 0.5 else nothing(begin, end))
+        partition.add(begin, result(begin, (end - 1, 5)) if rng.random() < 0.5 else empty_run(begin, end))
     for offset in range(edges[-1]):
         run = partition.find(offset)
         assert run is not None
@@ -134,7 +134,7 @@ def may_match(where: str, low: float, high: float, *texts: str) -> bool:
     return can_match(constraints, {AMOUNT: (low, high), USER: (min(texts), max(texts)) if texts else None})
 
 
-def test_what_cannot_match_is_known() -> None:
+def test_conditions_that_cannot_match_a_range() -> None:
     assert not may_match("amount > 100", 0, 100)
     assert may_match("amount >= 100", 0, 100)
     assert not may_match("5 < amount and user = 'x'", 0, 5, "x")
@@ -159,7 +159,7 @@ def test_the_index_is_bounded_and_dropped_with_its_records() -> None:
     assert index.find(RUNS_MAX) is None
 
 
-def test_a_run_has_few_and_short_keys() -> None:
+def test_the_number_and_length_of_indexed_keys_are_limited() -> None:
     index = RunIndex()
     for number in range(3 * KEYS_MAX):
         index.add(IndexedRun(0, 10, {FieldKey((f"a{number}",), False): (1.0, 2.0)}, 0, False))

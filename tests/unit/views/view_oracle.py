@@ -1,4 +1,4 @@
-"""An oracle of views in plain Python: random expressions, each with a function that says what it is worth for a record.
+"""An oracle of views in plain Python: random expressions, each with a function that computes its value for a record.
 
 It shares no code with the parser, the compiler or the engine.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-Worth = Callable[[Any], Any]
+Compute = Callable[[Any], Any]
 NAMES = ("a", "b", "user", "flag")
 TEXTS = ("x", "Anna", "bob", "it's", "häß", "", "12", "true")
 
@@ -47,27 +47,27 @@ def as_boolean(value: Any) -> bool | None:
     return {"true": True, "false": False}.get(as_text(value) or "")
 
 
-def field(rng: random.Random) -> tuple[str, Worth]:
+def field(rng: random.Random) -> tuple[str, Compute]:
     name = rng.choice(NAMES)
     if rng.random() < 0.2:
         return f"deep.{name}", lambda seen: (seen.fields.get("deep") or {}).get(name)
     return rng.choice([name, f"value.{name}", f'"{name}"']), lambda seen: seen.fields.get(name)
 
 
-def number(rng: random.Random, depth: int) -> tuple[str, Worth]:
+def number(rng: random.Random, depth: int) -> tuple[str, Compute]:
     choice = rng.randrange(6 if depth else 3)
     if choice == 0:
         literal = rng.choice([0.0, 1.0, 5.0, 12.0, 2.5, 100.0])
         return repr(literal), lambda seen: literal
     if choice == 1:
-        text, worth = field(rng)
-        return f"number({text})", lambda seen: as_number(worth(seen))
+        text, compute = field(rng)
+        return f"number({text})", lambda seen: as_number(compute(seen))
     if choice == 2:
         name = rng.choice(["offset", "partition", "timestamp"])
         return name, lambda seen: float(getattr(seen, name))
     if choice == 3:
-        text, worth = text_value(rng, depth - 1)
-        return f"length({text})", lambda seen: None if worth(seen) is None else float(len(worth(seen)))
+        text, compute = text_value(rng, depth - 1)
+        return f"length({text})", lambda seen: None if compute(seen) is None else float(len(compute(seen)))
     one, first = number(rng, depth - 1)
     two, second = number(rng, depth - 1)
     operator = rng.choice("+-*/")
@@ -81,25 +81,25 @@ def number(rng: random.Random, depth: int) -> tuple[str, Worth]:
     return f"({one} {operator} {two})", computed
 
 
-def text_value(rng: random.Random, depth: int) -> tuple[str, Worth]:
+def text_value(rng: random.Random, depth: int) -> tuple[str, Compute]:
     choice = rng.randrange(6 if depth else 3)
     if choice == 0:
         literal = rng.choice(TEXTS)
         return "'" + literal.replace("'", "''") + "'", lambda seen: literal
     if choice == 1:
-        text, worth = field(rng)
-        return f"text({text})", lambda seen: as_text(worth(seen))
+        text, compute = field(rng)
+        return f"text({text})", lambda seen: as_text(compute(seen))
     if choice == 2:
         return "key", lambda seen: seen.key
-    text, worth = text_value(rng, depth - 1)
+    text, compute = text_value(rng, depth - 1)
     if choice == 3:
-        return f"lower({text})", lambda seen: None if worth(seen) is None else worth(seen).lower()
+        return f"lower({text})", lambda seen: None if compute(seen) is None else compute(seen).lower()
     if choice == 4:
-        return f"left({text}, 2)", lambda seen: None if worth(seen) is None else worth(seen)[:2]
+        return f"left({text}, 2)", lambda seen: None if compute(seen) is None else compute(seen)[:2]
     other, second = text_value(rng, depth - 1)
 
     def joined(seen: Seen) -> str | None:
-        return None if worth(seen) is None or second(seen) is None else worth(seen) + second(seen)
+        return None if compute(seen) is None or second(seen) is None else compute(seen) + second(seen)
 
     return f"({text} || {other})", joined
 
@@ -119,7 +119,7 @@ def compare(operator: str, left: Any, right: Any) -> bool | None:
     )
 
 
-def condition(rng: random.Random, depth: int) -> tuple[str, Worth]:
+def condition(rng: random.Random, depth: int) -> tuple[str, Compute]:
     choice = rng.randrange(9 if depth else 5)
     operator = rng.choice(["=", "<>", "<", "<=", ">", ">="])
     if choice == 0:
@@ -133,19 +133,19 @@ def condition(rng: random.Random, depth: int) -> tuple[str, Worth]:
         operator = rng.choice(["=", "<>"])
         return f"{one} {operator} {two}", lambda seen: compare(operator, as_text(first(seen)), second(seen))
     if choice == 3:
-        text, worth = field(rng)
-        return f"{text} IS NOT NULL", lambda seen: worth(seen) is not None
+        text, compute = field(rng)
+        return f"{text} IS NOT NULL", lambda seen: compute(seen) is not None
     if choice == 4:
-        text, worth = field(rng)
-        return text, lambda seen: as_boolean(worth(seen))
+        text, compute = field(rng)
+        return text, lambda seen: as_boolean(compute(seen))
     if choice == 5:
-        text, worth = condition(rng, depth - 1)
-        return f"NOT ({text})", lambda seen: None if worth(seen) is None else not worth(seen)
+        text, compute = condition(rng, depth - 1)
+        return f"NOT ({text})", lambda seen: None if compute(seen) is None else not compute(seen)
     if choice == 6:
-        text, worth = field(rng)
+        text, compute = field(rng)
         return (
             f"{text} IN (1, 12, 5)",
-            lambda seen: None if as_number(worth(seen)) is None else as_number(worth(seen)) in (1, 12, 5),
+            lambda seen: None if as_number(compute(seen)) is None else as_number(compute(seen)) in (1, 12, 5),
         )
     (one, first), (two, second) = condition(rng, depth - 1), condition(rng, depth - 1)
     if choice == 7:
@@ -164,21 +164,21 @@ def condition(rng: random.Random, depth: int) -> tuple[str, Worth]:
 
 
 def selection(rng: random.Random) -> tuple[str, Callable[[Any], dict[str, Any]]]:
-    items: list[tuple[str, str, Worth]] = []
+    items: list[tuple[str, str, Compute]] = []
     for index in range(rng.randint(1, 4)):
         name, kind = f"n{index}", rng.randrange(4)
         if kind == 0:
-            text, worth = field(rng)
+            text, compute = field(rng)
         elif kind == 1:
-            text, worth = number(rng, 1)
+            text, compute = number(rng, 1)
         elif kind == 2:
             inner, plain = text_value(rng, 1)
             text = f"sha256({inner})"
 
-            def worth(seen: Seen, plain: Worth = plain) -> Any:
+            def compute(seen: Seen, plain: Compute = plain) -> Any:
                 return None if plain(seen) is None else hashlib.sha256(plain(seen).encode()).hexdigest()
         else:
-            text, worth = "null", lambda seen: None
-        items.append((name, text, worth))
+            text, compute = "null", lambda seen: None
+        items.append((name, text, compute))
     text = ", ".join(f"{text} as {name}" for name, text, _ in items)
-    return text, lambda seen: {name: worth(seen) for name, _, worth in items}
+    return text, lambda seen: {name: compute(seen) for name, _, compute in items}

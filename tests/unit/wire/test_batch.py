@@ -67,7 +67,7 @@ def test_a_wrong_length_is_refused(length: int) -> None:
         list(split_batches(memoryview(batch)))
 
 
-def test_trailing_bytes_that_are_no_batch_are_refused() -> None:
+def test_trailing_bytes_that_are_not_a_batch_are_refused() -> None:
     with pytest.raises(MalformedData):
         list(split_batches(memoryview(one_batch() + b"\0" * 20)))
     with pytest.raises(MalformedData):
@@ -81,7 +81,7 @@ def test_other_magic_is_refused() -> None:
         list(split_batches(memoryview(batch)))
 
 
-def test_every_changed_byte_after_the_crc_is_noticed() -> None:
+def test_every_changed_byte_after_the_crc_makes_it_invalid() -> None:
     for position in range(17, len(one_batch())):
         batch = one_batch()
         batch[position] ^= 0x40

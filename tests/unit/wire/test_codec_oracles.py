@@ -1,7 +1,7 @@
 """Every message in every version is encoded as kio and kafka-python encode it, and decoded from their bytes.
 
 Values are made from seeds, so a failure names the message, version, filling and seed that make it again.
-MOLDAU_CODEC_SEEDS sets the number of MIXED values for each version (6 by default).
+MOLDAU_CODEC_SEEDS sets the number of MIXED values for each version (3 by default).
 """
 
 from __future__ import annotations

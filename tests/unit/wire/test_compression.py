@@ -72,7 +72,7 @@ def test_any_buffer_is_compressed(codec: Compression, level: int | None) -> None
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_refused_and_not_inflated(codec: Compression) -> None:
+def test_a_decompression_bomb_is_refused_and_not_inflated(codec: Compression) -> None:
     bomb = bytes(compress(codec, bytes(64 * MIB)))
     tracemalloc.start()
     try:
@@ -85,7 +85,7 @@ def test_a_bomb_is_refused_and_not_inflated(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_cap_is_exact(codec: Compression) -> None:
+def test_the_limit_of_decompressed_bytes_is_exact(codec: Compression) -> None:
     data = b"x" * 100_000
     assert bytes(decompress(codec, compress(codec, data), bytes_max=100_000)) == data
     with pytest.raises(MalformedData):
@@ -141,7 +141,7 @@ def test_many_small_members_of_gzip_are_not_copied_for_each(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 300_000])
-def test_gzip_of_any_size_is_read_cut_off_or_refused(size: int) -> None:
+def test_gzip_streams_of_any_size_are_read_or_refused(size: int) -> None:
     body = Random(1).randbytes(size)
     stream = gzip.compress(body)
     for data, expected in ((stream, body), (stream + stream, body + body)):
@@ -156,7 +156,7 @@ def test_gzip_of_any_size_is_read_cut_off_or_refused(size: int) -> None:
         decompress(Compression.GZIP, stream + b"garbage")
 
 
-def test_gzip_of_several_members() -> None:
+def test_gzip_of_several_members_is_read() -> None:
     two = bytes(compress(Compression.GZIP, b"one")) + bytes(compress(Compression.GZIP, b"two"))
     assert decompress(Compression.GZIP, two) == b"onetwo"
 
@@ -167,7 +167,7 @@ def test_lz4_blocks_are_independent_as_java_demands(level: int, header: str) -> 
     assert frame[:7] == bytes.fromhex(header)
 
 
-def test_names() -> None:
+def test_codecs_by_name_and_id() -> None:
     assert Compression.from_name("uncompressed") is Compression.NONE
     assert Compression.from_name("zstd") is Compression.ZSTD
     with pytest.raises(MalformedData):

@@ -1,4 +1,4 @@
-"""What surrounds a message: lengths, request and response headers, their tagged fields, and what is refused.
+"""The frames around messages: lengths, request and response headers, their tagged fields, malformed frames.
 
 kio's headers and their versions are the reference for every API in every version.
 """
@@ -75,7 +75,7 @@ def test_request_frames_equal_kios_for_every_api_and_version() -> None:
 
 
 def test_an_unknown_api_key_still_has_a_header() -> None:
-    """So that the response can have the correlation id; what follows the client id is not read."""
+    """So that the response can have the correlation id; the bytes after the client id are not read."""
     frame = struct.pack(">hhih", 999, 7, 42, 1) + b"c\xff\xff\xff"
     assert read_request_header(frame) == (RequestHeader(999, 7, 42, "c"), 11)
 

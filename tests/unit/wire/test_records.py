@@ -65,7 +65,7 @@ def as_tuples(records: list[Record]) -> list[tuple[object, ...]]:
 @ORACLES
 @settings(max_examples=deep(40), deadline=None)
 @given(records=records_strategy, codec=st.sampled_from(Compression), transactional=st.booleans())
-def test_others_read_what_we_build(oracle, records, codec, transactional) -> None:  # type: ignore[no-untyped-def]
+def test_others_read_our_batches(oracle, records, codec, transactional) -> None:  # type: ignore[no-untyped-def]
     batch = build_batch(
         records,
         compression=codec,
@@ -85,7 +85,7 @@ def test_others_read_what_we_build(oracle, records, codec, transactional) -> Non
 @ORACLES
 @settings(max_examples=deep(40), deadline=None)
 @given(records=records_strategy, codec=st.sampled_from(Compression))
-def test_we_read_what_others_build(oracle, records, codec) -> None:  # type: ignore[no-untyped-def]
+def test_batches_of_other_implementations_are_read(oracle, records, codec) -> None:  # type: ignore[no-untyped-def]
     builder = oracle.DefaultRecordBatchBuilder(
         magic=2,
         compression_type=int(codec),
@@ -140,7 +140,7 @@ def test_log_append_time_is_every_records_timestamp() -> None:
     assert [r.timestamp for r in decode_records(batch)] == [9, 9]
 
 
-def test_every_single_byte_changed_is_refused_or_still_a_batch() -> None:
+def test_a_batch_with_any_bit_flipped_is_decoded_or_refused() -> None:
     """For any bytes, decoding returns records or raises MalformedData, never another error, and uses little memory."""
     records = [Record(NEXT_OFFSET, 1000 + i, b"k%d" % i, b"v" * i, (("h", b"x"), ("n", None))) for i in range(4)]
     rng = random.Random(7)
@@ -191,7 +191,7 @@ def test_negative_lengths_other_than_null_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("claimed", "bytes_more"), [(5, 0), (7, 1)])
-def test_a_record_says_by_how_much_its_length_is_wrong(claimed: int, bytes_more: int) -> None:
+def test_the_error_for_a_wrong_record_length_has_both_lengths(claimed: int, bytes_more: int) -> None:
     # length | attributes | timestamp delta | offset delta | no key | no value | no headers
     body = bytes([claimed << 1, 0, 0, 0, 1, 1, 0]) + bytes(bytes_more)
     batch = build_batch([Record(NEXT_OFFSET, 1, None, b"")])[:61] + body

@@ -1,4 +1,4 @@
-"""A log that is flushed by a thread and, meanwhile, by who cannot wait for it: to cut it, to clean it, to close it."""
+"""A log that is flushed by a thread and, at the same time, by a truncation, a cleaning or a close."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def epochs_of(files: Files, log: Log) -> list[tuple[int, int]]:
     return list(LeaderEpochs.decode(content).entries)
 
 
-def test_a_flush_that_comes_late_brings_back_nothing() -> None:
+def test_a_late_flush_does_not_restore_old_epochs() -> None:
     files = MemoryFiles()
     log = new_log(files, "data")
     log.append(batch_of(), leader_epoch=1, now_ms=NOW_MS)
@@ -40,7 +40,7 @@ def test_a_flush_that_comes_late_brings_back_nothing() -> None:
     assert log.recovery_point == 2
 
 
-def test_two_flushes_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_concurrent_flushes_do_not_interfere(tmp_path: Path) -> None:
     files = DiskFiles()
     log = new_log(files, str(tmp_path))
     with ThreadPoolExecutor(1) as thread:

@@ -1,11 +1,11 @@
-"""Topics whose names differ only in case, on a disk that takes them for one."""
+"""Topics whose names differ only in case, on a disk that ignores case."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from caseless_disk import CaselessDisk
+from case_insensitive_disk import CaseInsensitiveDisk
 from making_logs import NOW_MS, TOPIC_ID, batch_of, read_values
 
 from moldau.base.errors import StorageFault
@@ -20,20 +20,20 @@ OTHER_ID = bytes(reversed(TOPIC_ID))
 
 
 def opened(directory: Path) -> LogStore:
-    store = LogStore(CaselessDisk(), str(directory))
+    store = LogStore(CaseInsensitiveDisk(), str(directory))
     store.load(lambda _: LogConfig(), NOW_MS)
     return store
 
 
 def test_a_store_knows_whether_its_disk_ignores_case(tmp_path: Path) -> None:
-    assert LogStore(CaselessDisk(), str(tmp_path / "a")).is_case_insensitive
+    assert LogStore(CaseInsensitiveDisk(), str(tmp_path / "a")).is_case_insensitive
     assert not LogStore(MemoryFiles(), "data").is_case_insensitive
-    is_caseless = (tmp_path / "A").exists()  # of the disk that this test runs on
-    assert LogStore(DiskFiles(), str(tmp_path / "b")).is_case_insensitive == is_caseless
+    ignores_case = (tmp_path / "A").exists()  # of the disk that this test runs on
+    assert LogStore(DiskFiles(), str(tmp_path / "b")).is_case_insensitive == ignores_case
 
 
 @pytest.mark.parametrize("values", [[], [b"one"]], ids=["empty", "not empty"])
-def test_no_log_is_made_in_the_directory_of_another(tmp_path: Path, values: list[bytes]) -> None:
+def test_creating_a_log_in_the_directory_of_another_is_refused(tmp_path: Path, values: list[bytes]) -> None:
     store = opened(tmp_path)
     log = store.create(UPPER, TOPIC_ID, LogConfig(), NOW_MS)
     for value in values:
@@ -48,7 +48,7 @@ def test_no_log_is_made_in_the_directory_of_another(tmp_path: Path, values: list
     assert list(read_values(next(iter(again))).values()) == values
 
 
-def test_the_name_is_free_when_the_other_is_deleted(tmp_path: Path) -> None:
+def test_a_log_can_be_created_after_the_other_is_deleted(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.create(UPPER, TOPIC_ID, LogConfig(), NOW_MS)
     store.create(TopicPartition("Orders", 1), TOPIC_ID, LogConfig(), NOW_MS)
@@ -56,7 +56,7 @@ def test_the_name_is_free_when_the_other_is_deleted(tmp_path: Path) -> None:
     assert store.create(LOWER, OTHER_ID, LogConfig(), NOW_MS).partition == LOWER
 
 
-def test_a_disk_that_knows_case_has_both() -> None:
+def test_a_case_sensitive_disk_holds_both_logs() -> None:
     store = LogStore(MemoryFiles(), "data")
     store.load(lambda _: LogConfig(), NOW_MS)
     for partition in (UPPER, LOWER):

@@ -1,5 +1,4 @@
-"""What `moldau acl` and `moldau user` say: errors that name what to write instead, and hints about what is often meant
-otherwise."""
+"""Messages of `moldau acl` and `moldau user`: errors that suggest the correct options, hints about mistakes."""
 
 from __future__ import annotations
 
@@ -35,25 +34,25 @@ def allowed(*resources: Resource, roles: tuple[str, ...] = (), permission: Permi
         (Resource(ResourceType.TOPIC, "*a"), ("producer",), "names of topics have no star; '\\*' is all topics"),
     ],
 )
-def test_errors_name_what_to_write(resource: Resource, roles: tuple[str, ...], words: str) -> None:
+def test_errors_suggest_the_correct_options(resource: Resource, roles: tuple[str, ...], words: str) -> None:
     with pytest.raises(click.UsageError, match=words.replace("(", r"\(").replace(")", r"\)")):
         allowed(resource, roles=roles)
 
 
-def test_who_denies_is_not_offered_roles() -> None:
+def test_the_error_of_deny_suggests_no_roles() -> None:
     with pytest.raises(click.UsageError) as wrong:
         allowed(ORDERS, permission=Permission.DENY)
     assert "--role" not in str(wrong.value)
 
 
-def test_a_consumer_without_a_group_is_told_of_it() -> None:
+def test_a_consumer_role_without_a_group_gets_a_hint() -> None:
     (line,) = hints("User:ann", ["consumer"], [ORDERS])
     assert "`moldau acl allow ann --role consumer --group GROUP`" in line
     assert hints("User:ann", ["consumer"], [ORDERS, BILLING]) == []
     assert hints("User:ann", ["producer"], [ORDERS]) == []
 
 
-def test_a_group_with_a_star_is_allowed_but_told_of() -> None:
+def test_a_group_name_with_a_star_is_accepted_with_a_hint() -> None:
     resource = Resource(ResourceType.GROUP, "billing-*")
     allowed(resource, roles=("consumer",))
     (line,) = hints("User:ann", ["consumer"], [resource])
@@ -73,7 +72,7 @@ def test_a_group_with_a_star_is_allowed_but_told_of() -> None:
         ("User:eve", [], None),  # a cluster without SCRAM
     ],
 )
-def test_a_user_who_may_be_misspelt_is_a_hint(principal: str, users: list[str], words: str | None) -> None:
+def test_an_unknown_user_gets_a_hint(principal: str, users: list[str], words: str | None) -> None:
     hint = unknown_user_hint(principal, users)
     assert hint is None if words is None else hint is not None and hint.endswith(words)
 
@@ -107,27 +106,27 @@ class FakeAcls:
         (FakeAcls(KafkaError(ErrorCode.SECURITY_DISABLED)), "ann may do everything, like everybody who can connect"),
     ],
 )
-def test_what_a_new_user_may_do_is_told_as_it_is(acls: FakeAcls, words: str) -> None:
+def test_the_rights_of_a_new_user_are_printed(acls: FakeAcls, words: str) -> None:
     rights = rights_of("ann", acls)  # type: ignore[arg-type]
     assert rights is not None
     assert rights.line("ann").startswith(words)
 
 
-def test_nothing_is_told_that_is_not_known() -> None:
+def test_unknown_rights_are_not_printed() -> None:
     assert rights_of("ann", FakeAcls(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))) is None  # type: ignore[arg-type]
     assert Rights(has_authorizer=False).line("ann")
 
 
-def test_a_file_that_cannot_be_saved_is_refused_before_a_broker_is_asked(tmp_path: Path) -> None:
+def test_an_unwritable_save_file_is_refused_before_connecting(tmp_path: Path) -> None:
     for words in (["user", "add", "ann"], ["user", "password", "ann"]):
-        # Nobody listens on this port: the path is checked before.
+        # Connections to this port are refused; the path is checked before.
         place = ["--save", str(tmp_path / "none" / "ann.properties"), "-b", "127.0.0.1:1"]
         result = CliRunner().invoke(main, [*words, *place])
         assert result.exit_code == 1
         assert "ann.properties: no such file or directory; nothing was changed" in result.stderr
 
 
-def test_the_check_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_check_of_a_save_file_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     check_can_write_private(tmp_path / "a")
     check_can_write_private(tmp_path / "b")
