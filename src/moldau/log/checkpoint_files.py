@@ -33,21 +33,21 @@ class CheckpointFiles:
         self._directory = directory
         self._write_order = WriteOrder()
         self._written: dict[str, bytes] = {}
-        self._on_disk: dict[str, frozenset[TopicPartition]] = {}
-        """The partitions of each file, whether they still exist or not."""
+        self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
+        """The offsets of each file, also of partitions that do not exist any more."""
 
     def read(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self._directory}/{name}"
         # A missing file equals an empty checkpoint: an empty one need not be written.
         self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
         offsets = checkpoints.read_offsets(self._files, path) or {}
-        self._on_disk[name] = frozenset(offsets)
+        self._on_disk[name] = dict(offsets)
         return offsets
 
     def has(self, partition: TopicPartition) -> bool:
         """Return whether a file on disk has an offset of this partition."""
         # A copy: a thread may write a file meanwhile.
-        return any(partition in partitions for partitions in list(self._on_disk.values()))
+        return any(partition in offsets for offsets in list(self._on_disk.values()))
 
     def take_number(self) -> int:
         """Return the number of a checkpoint whose offsets are collected from now on."""
@@ -63,11 +63,22 @@ class CheckpointFiles:
             if is_current and self._written.get(checkpoint.name) != content:
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, content)
                 self._written[checkpoint.name] = content
-                self._on_disk[checkpoint.name] = frozenset(checkpoint.offsets)
+                self._on_disk[checkpoint.name] = dict(checkpoint.offsets)
 
     def void(self) -> None:
         """Never write checkpoints that were computed before this call."""
         self._write_order.void()
+
+    def lower(self, partition: TopicPartition, offset: int, is_durable: bool) -> None:
+        """Lower the offsets of a partition to `offset` in all files that have a higher one. If its log was durable up
+        to a higher offset, checkpoints that are being written may have that one: they are void."""
+        on_disk = list(self._on_disk.values())
+        if not is_durable and all(offsets.get(partition, 0) <= offset for offsets in on_disk):
+            return
+        self.void()
+        for name, offsets in list(self._on_disk.items()):
+            if offsets.get(partition, 0) > offset:
+                self.write(self.computed(name, {**offsets, partition: offset}))
 
     def forget(self, log_starts: Mapping[TopicPartition, int]) -> None:
         """Delete the checkpoint files; the next write creates them again. Only the one with the log start offsets is

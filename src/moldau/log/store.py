@@ -262,23 +262,16 @@ class LogStore:
         """Truncate a log. Lower what the checkpoints on disk say of it first: else a crash would leave records that are
         appended later, below the old offsets, unchecked, or make them count as deleted or cleaned."""
         log = self._logs[partition]
-        self._lower_checkpoints(log, log.end_after_truncation(offset))
+        end_offset = log.end_after_truncation(offset)
+        self._checkpoints.lower(partition, end_offset, is_durable=end_offset < log.recovery_point)
         log.truncate_to(offset)
 
     def truncate_fully(self, partition: TopicPartition, offset: int) -> None:
         """Delete all records of a log and restart it at `offset`."""
         log = self._logs[partition]
-        self._lower_checkpoints(log, min(offset, log.segments.first.base_offset))
+        first_offset = min(offset, log.segments.first.base_offset)
+        self._checkpoints.lower(partition, first_offset, is_durable=first_offset < log.recovery_point)
         log.truncate_fully(offset)
-
-    def _lower_checkpoints(self, log: Log, offset: int) -> None:
-        if offset >= log.recovery_point:
-            return  # the start and what is cleaned are not above it either
-        self._checkpoints.void()
-        for name, offset_in in _OFFSETS_IN.items():
-            if (offset_in(log) or 0) > offset:
-                offsets = {each.partition: value for each in self if (value := offset_in(each)) is not None}
-                self.write_checkpoint(self._checkpoints.computed(name, {**offsets, log.partition: offset}))
 
     def take_deletable(self, now_ms: int) -> Callable[[], None] | None:
         """Return a function that removes the segments and partitions whose delay is over; None if there are none."""
@@ -390,11 +383,3 @@ def _checkpointed_start(log: Log) -> int | None:
     # A start offset above the recovery point could be beyond the end of the log after a crash.
     start_offset = min(log.start_offset, log.recovery_point)
     return start_offset if start_offset > log.segments.first.base_offset else None
-
-
-_OFFSETS_IN: Final[Mapping[str, Callable[[Log], int | None]]] = {
-    layout.RECOVERY_POINTS: lambda log: log.recovery_point,
-    layout.LOG_STARTS: _checkpointed_start,
-    layout.CLEANER_OFFSETS: lambda log: log.cleaned_up_to or None,
-}
-"""What each checkpoint has of a log."""

@@ -36,6 +36,7 @@ def test_checkpoints_computed_before_a_truncation_are_not_written_after_it(files
     """Otherwise a recovery would trust bytes that were never synced."""
     store, _ = load_store(files)
     filled_log(store)
+    store.write_checkpoints({PARTITION: 5})
     computed = store.checkpoints({PARTITION: 5})
     store.truncate(PARTITION, 2)
     for each in computed:
@@ -96,6 +97,28 @@ def test_a_truncation_lowers_the_checkpoints(files: MemoryFiles) -> None:
     found = store.get(PARTITION)
     assert found is not None
     assert (found.start_offset, found.cleaned_up_to, found.end_offset) == (2, 2, 7)
+    assert store.high_watermarks == {PARTITION: 2}
+
+
+def test_a_truncation_lowers_a_log_start_that_only_the_checkpoint_has(files: MemoryFiles) -> None:
+    """Retention has removed the first segment since the checkpoint, so the log begins with a segment."""
+    store, _ = load_store(files)
+    log = filled_log(store)
+    log.delete_records(3)
+    store.write_checkpoints({PARTITION: 5})
+    log.roll(NOW_MS)
+    log.delete_records(5)
+    log.delete_expired(NOW_MS, high_watermark=5)
+    assert len(log.segments) == 1
+    store.truncate(PARTITION, 1)
+    for number in range(5):
+        log.append(batch_of([b"%d" % number]), leader_epoch=3, now_ms=NOW_MS)
+    log.flush()
+    start_offset = log.start_offset
+    store, _ = load_store(files.crash(Random(1)))
+    found = store.get(PARTITION)
+    assert found is not None
+    assert found.start_offset == start_offset == 1
 
 
 def test_a_log_is_truncated_repeatedly_while_a_thread_writes_checkpoints(tmp_path: Path) -> None:
