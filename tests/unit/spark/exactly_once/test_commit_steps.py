@@ -1,4 +1,4 @@
-"""The commit of a micro-batch in a model cluster: readers see it completely and once, at whatever step the driver dies."""
+"""The commit of a micro-batch: readers see it completely and once, whichever step was the driver's last."""
 
 from __future__ import annotations
 
