@@ -188,7 +188,7 @@ def test_sums_over_all_nodes_are_those_of_the_cluster(kafka: TestCluster) -> Non
     assert scraped.sum("kafka_server_replicamanager_isrshrinks_total") == 0
 
 
-def test_the_quorum_agrees(kafka: TestCluster) -> None:
+def test_the_raft_metrics_agree_on_the_leader(kafka: TestCluster) -> None:
     scraped = scrape(kafka)
     assert set(scraped.values("kafka_server_raftmetrics_current_leader")) == {kafka.controller()}
     assert len(scraped.values("kafka_server_raftmetrics_current_state", current_state="leader")) == 1
@@ -203,7 +203,7 @@ def scrape_with_all_lags(kafka: TestCluster) -> Scraped | None:
     return scraped if len(scraped.values("kafka_consumergroup_lag", consumergroup=GROUP)) == 6 else None
 
 
-def test_lag_is_what_the_tool_prints(kafka: TestCluster) -> None:
+def test_lag_equals_moldau_group_describe(kafka: TestCluster) -> None:
     """The group's coordinator leads only a third of the partitions, and has no replica of the others."""
     scraped = wait_until(lambda: scrape_with_all_lags(kafka), "the lag in all partitions is known")
     assert scraped is not None
@@ -261,13 +261,13 @@ def ask(kafka: TestCluster, request: bytes) -> bytes:
         (b"GET /" + b"x" * 100_000, b"431"),
     ],
 )
-def test_other_requests_are_refused(kafka: TestCluster, request_bytes: bytes, status: bytes) -> None:
+def test_invalid_http_requests_are_refused(kafka: TestCluster, request_bytes: bytes, status: bytes) -> None:
     answer = ask(kafka, request_bytes)
     assert answer.split(b" ")[1] == status
     assert b"metrics_" not in answer
 
 
-def test_a_connection_is_kept_and_old_clients_are_served(kafka: TestCluster) -> None:
+def test_http_keep_alive_http_1_0_and_head_are_served(kafka: TestCluster) -> None:
     kept = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     answer = ask(kafka, kept + b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert answer.count(b"HTTP/1.1 200 OK") == 2
@@ -279,7 +279,7 @@ def test_a_connection_is_kept_and_old_clients_are_served(kafka: TestCluster) -> 
     assert head.endswith(b"\r\n\r\n")
 
 
-def test_too_many_and_silent_connections_disturb_nobody(kafka: TestCluster) -> None:
+def test_metrics_are_served_after_too_many_silent_connections(kafka: TestCluster) -> None:
     silent = [socket.create_connection(address(kafka, 1), timeout=PATIENCE_S) for _ in range(40)]
     try:
         wait_until(lambda: refused(silent[-1]), "the last of many connections is closed")
