@@ -1,4 +1,4 @@
-"""Metrics of a real cluster: what dashboards for Kafka query is there, and equals what the tools print."""
+"""Metrics of a real cluster: they have the series that dashboards for Kafka query, and equal the tools' output."""
 
 from __future__ import annotations
 
@@ -235,8 +235,8 @@ def test_requests_and_connections_are_counted(kafka: TestCluster) -> None:
 
 
 def ask(kafka: TestCluster, request: bytes) -> bytes:
-    """Send any bytes to node 1 and return what comes back until it closes the connection. It may reset one of which it
-    has not read everything."""
+    """Send any bytes to node 1 and return its response until it closes the connection. It may reset a connection if it
+    has not read all bytes."""
     answer = b""
     with socket.create_connection(address(kafka, 1), timeout=PATIENCE_S) as sock:
         with suppress(ConnectionError):
@@ -282,7 +282,7 @@ def test_http_keep_alive_http_1_0_and_head_are_served(kafka: TestCluster) -> Non
 def test_metrics_are_served_after_too_many_silent_connections(kafka: TestCluster) -> None:
     silent = [socket.create_connection(address(kafka, 1), timeout=PATIENCE_S) for _ in range(40)]
     try:
-        wait_until(lambda: refused(silent[-1]), "the last of many connections is closed")
+        wait_until(lambda: refused(silent[-1]), "the last of many connections is refused")
     finally:
         for each in silent:
             each.close()

@@ -51,8 +51,8 @@ def stream(bootstrap: str, **options: str) -> Iterator[StreamRun]:
 
 
 class Waits:
-    """Records what each wait of an idle stream returned: whether a response came. A wait for a record that is produced
-    during it does not end by its timeout."""
+    """Records for each wait of an idle stream whether a response ended it. `before_wait` is called before a wait, which
+    then does not end by its timeout."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.results: list[bool] = []
@@ -63,6 +63,7 @@ class Waits:
         monkeypatch.setattr(Watch, "wait", lambda watch, ends, seconds: self._wait(watch, ends, seconds))
 
     def _wait(self, watch: Watch, ends: Offsets, seconds: float) -> bool:
+        assert seconds > 0
         if self.before_wait is not None:
             self.before_wait()
             seconds = PATIENCE_S

@@ -1,4 +1,4 @@
-"""Waiting for Spark and for what its processes write. It takes longer than `patience.wait_until` waits."""
+"""Waiting for Spark and for what its processes write, longer than `patience.wait_until` does."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def wait_for_spark(condition: Callable[[], Result], what: str | Callable[[], str
     """Wait until the condition returns something true, and return that. Fail after SPARK_PATIENCE_S."""
     deadline_s = time.monotonic() + SPARK_PATIENCE_S
     while not (result := condition()):
-        assert time.monotonic() < deadline_s, f"for {SPARK_PATIENCE_S:g} s nothing came of this: {text_of(what)}"
+        assert time.monotonic() < deadline_s, f"this did not happen within {SPARK_PATIENCE_S:g} s: {text_of(what)}"
         time.sleep(every_s)
     return result

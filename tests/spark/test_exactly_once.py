@@ -172,7 +172,7 @@ def restarts(folder: Path) -> int:
 def whole_batches(bootstrap: str) -> int:
     """How many micro-batches a reader sees. Check that each is complete, there once, and none is missing between."""
     seen = Counter(row["n"] for row in values(bootstrap, "copy"))
-    assert set(seen.values()) <= {1}, "a record is there twice"
+    assert set(seen.values()) <= {1}, "a record was written twice"
     batches = len(seen) // BATCH_ROWS
     assert seen.keys() == set(range(batches * BATCH_ROWS)), "a batch is incomplete or missing"
     return batches

@@ -55,7 +55,7 @@ def start(spark: SparkSession, root: Path, kind: str) -> StreamingQuery:
 
 
 def run_all(spark: SparkSession, root: Path) -> None:
-    """One stream a kind, all at once: most of a small stream's time is waiting."""
+    """Run a stream for each kind, all at the same time: a small stream mostly waits."""
     for query in [start(spark, root, kind) for kind in KINDS]:
         assert query.awaitTermination(SPARK_PATIENCE_S)
         assert query.exception() is None

@@ -319,7 +319,7 @@ def stations(spark: SparkSession, folder: Path, options: str = "", **files: str)
 
 
 def test_columns_of_csv_files_are_matched_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark alone would take them by position, whatever the header says."""
+    """Spark alone would match them by position and ignore the header."""
     right = ",docks,name,station, District\n0,12,Old Square,s1,centre\n1,x,Mill,s2,north\n"
     rows = [("s1", "centre", 12), ("s2", "north", None)]
     assert stations(spark, tmp_path, stations__csv=right) == rows
@@ -555,7 +555,7 @@ def test_column_names_are_case_insensitive(spark: SparkSession, tmp_path: Path) 
 
 
 def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path) -> None:
-    """Passwords and certificates need not be here; and Spark's own connector has options of its own."""
+    """Passwords and certificates need not exist; options of Spark's own connector are not checked."""
     login = "kafka: {security.protocol: SASL_SSL, ssl.truststore.location: /nowhere, sasl.mechanism: SCRAM-SHA-512}\n"
     text = VALID.replace("key: country", "options: {delegationToken: true, kafka.acks: all}")
     assert check(pipeline(tmp_path, login + dedent(text), users__csv=USERS), spark) == []

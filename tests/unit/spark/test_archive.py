@@ -19,7 +19,7 @@ def test_the_archive_has_both_packages_and_no_caches(tmp_path: Path) -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_sources_build_the_same_archive(tmp_path: Path) -> None:
     one, two = archive.build(tmp_path / "one.zip"), archive.build(tmp_path / "two.zip")
     assert one.read_bytes() == two.read_bytes()
 

@@ -194,7 +194,7 @@ MALFORMED: dict[str, bytes] = {
 }
 
 
-def test_the_batch_that_the_malformed_ones_are_made_of_is_valid() -> None:
+def test_the_batch_before_its_malformation_is_valid() -> None:
     assert [row.record.value for row in decoded(fetched(batch_of(VALID)))] == [b"v"]
 
 

@@ -127,7 +127,9 @@ def arguments_through(home: Path, *arguments: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_script_drops_one_argument_and_keeps_every_other_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_the_script_drops_one_argument_and_passes_on_all_others_unchanged(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     real = make_java(tmp_path / "a home's $name", "17")
     home = find_java(environ | {"JAVA_HOME": str(tmp_path / "a home's $name")}).path
     kept = [

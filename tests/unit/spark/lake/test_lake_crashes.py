@@ -126,7 +126,7 @@ def test_a_delta_or_iceberg_batch_killed_in_its_commit_is_stored_once_without_or
 ) -> None:
     """With the last step and without it, since the log is written between two steps."""
     path, replays_wanted, batch = tmp_path / "table", set(), 0
-    while True:  # batch n is killed at its n-th step, and its rows say so if they are there twice or not at all
+    while True:  # batch n is killed at its n-th step; its rows show which batch is missing or stored twice
         batch += 1
         tag, killing = BatchTag("query", batch), KillingOs(batch, last_step_happens)
         files = run_tasks(path, kind, tag, cut=1)

@@ -102,7 +102,7 @@ def waiting_process(server: Server, modules: Path) -> Iterator[tuple[subprocess.
         yield started, int(started.stdout.readline())
 
 
-def test_a_forked_process_is_what_python_would_have_started(server: Server, modules: Path, tmp_path: Path) -> None:
+def test_a_forked_process_is_like_one_that_python_started(server: Server, modules: Path, tmp_path: Path) -> None:
     ran = server.run("-m", "tell", "a", "b c", cwd=tmp_path, PYTHONPATH=str(modules), COLOUR="blue")
     argv, first, directory, colour, name, parent = json.loads(ran.stdout)
     assert (argv[1:], first, directory, colour, name) == (
