@@ -28,7 +28,7 @@ def series(address: str) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def test_a_client_pushes_the_metrics_that_it_is_asked_for(
+def test_a_client_pushes_the_subscribed_metrics(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with broker(metrics_listener="127.0.0.1:0") as node:
@@ -53,14 +53,14 @@ def test_a_client_pushes_the_metrics_that_it_is_asked_for(
             other.poll(0.05)
             return "moldau_client_producer_connection_creation" in series(node.metrics_address)
 
-        wait_until(pushed, "the client pushed")
+        wait_until(pushed, "the client pushes its metrics")
         found = series(node.metrics_address)
         assert all(name.startswith("moldau_client_producer_connection") for name in found)
         assert {labels["client_id"] for each in found.values() for labels in each} == {"shop-1"}
         assert tools("client_metrics", "--delete", "--name", "connections").lines == [
             "Deleted client metrics config for connections."
         ]
-        wait_until(lambda: tools("client_metrics", "--list").out.strip() == "", "the resource is gone")
+        wait_until(lambda: tools("client_metrics", "--list").out.strip() == "", "the resource is deleted")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_client_pushes_the_metrics_that_it_is_asked_for(
         (("--alter", "--name", "a", "--match", "who=me"), "Illegal client matching pattern: who=me"),
     ],
 )
-def test_the_tool_says_what_is_wrong(
+def test_kafka_client_metrics_reports_invalid_options(
     bootstrap: str,
     words: tuple[str, ...],
     message: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from console_server import Page, console
 from patience import PATIENCE_S, wait_until
 
 from moldau.console import live
+from moldau.console.endpoints import ENDPOINTS
 from moldau.console.web import BODY_BYTES_MAX
 from moldau.testing import TestBroker, broker
 
@@ -29,7 +31,7 @@ def secure() -> Iterator[TestBroker]:
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """The other files' broker is not needed here."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def alice(operator: Page) -> Page:
     return page
 
 
-def test_nothing_is_told_before_the_login(operator: Page) -> None:
+def test_every_endpoint_requires_a_login(operator: Page) -> None:
     stranger = Page(operator.port)
     session = stranger.begin()
     assert (session["login_required"], session["user"]) == (True, None)
@@ -63,14 +65,14 @@ def test_nothing_is_told_before_the_login(operator: Page) -> None:
     assert stranger.post("/api/topics", {"name": "mine"}).code == "LOGIN_REQUIRED"
 
 
-def test_a_wrong_password_is_refused_and_not_repeated(operator: Page) -> None:
+def test_a_wrong_password_is_refused_and_not_echoed(operator: Page) -> None:
     answer = Page(operator.port).login("alice", "looking-glass")
     assert (answer.status, answer.code) == (401, "LOGIN_FAILED")
     assert b"looking-glass" not in answer.body
     assert Page(operator.port).login("alice", "wonderland", mechanism="GSSAPI").status == 400
 
 
-def test_a_login_makes_a_new_session(operator: Page, secure: TestBroker) -> None:
+def test_a_login_starts_a_new_session(operator: Page, secure: TestBroker) -> None:
     page = Page(operator.port)
     page.begin()
     planted, old_token = page.cookie, page.token
@@ -86,7 +88,7 @@ def test_a_login_makes_a_new_session(operator: Page, secure: TestBroker) -> None
     assert page.get("/api/overview").code == "LOGIN_REQUIRED"
 
 
-def test_a_user_who_logs_in_again_still_sees_what_is_new(secure: TestBroker, operator: Page) -> None:
+def test_a_user_who_logs_in_again_still_sees_new_topics(secure: TestBroker, operator: Page) -> None:
     with console(secure.bootstrap_servers, secure.client_config()) as page:
         for _ in range(2):
             assert page.login("admin", secure.password("admin")).status == 200
@@ -102,16 +104,16 @@ def test_a_logout_ends_the_streams_of_the_session(operator: Page, secure: TestBr
         next(events)
         page.post("/api/logout")
         list(events)  # it ends
-    assert operator.get("/api/overview").status == 200, "other sessions of the same user go on"
+    assert operator.get("/api/overview").status == 200, "other sessions of the same user continue"
 
 
-def test_the_cookie_is_strict(operator: Page) -> None:
+def test_the_cookie_is_httponly_and_samesite_strict(operator: Page) -> None:
     cookie = Page(operator.port).get("/api/session").headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
 
 
-def test_a_user_sees_and_does_what_the_acls_let_them(operator: Page, alice: Page) -> None:
+def test_a_user_sees_and_does_what_the_acls_allow(operator: Page, alice: Page) -> None:
     operator.await_rows("/api/topics", "name", "alices-topic", "secret-topic")
     assert list(alice.await_rows("/api/topics", "name", "alices-topic")) == ["alices-topic"]
     records = alice.get("/api/topics/alices-topic/records").data["records"]
@@ -133,7 +135,7 @@ def test_a_user_sees_and_does_what_the_acls_let_them(operator: Page, alice: Page
     assert (kind, problem["error"]["code"]) == ("problem", "NOT_ALLOWED")
 
 
-def test_every_change_needs_the_token(operator: Page) -> None:
+def test_every_change_requires_the_console_token(operator: Page) -> None:
     with_cookie = Page(operator.port)
     with_cookie.cookie = operator.cookie
     for token in ("", "0" * 64, operator.token[:-1]):
@@ -148,7 +150,7 @@ def test_every_change_needs_the_token(operator: Page) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example.com", "localhost.evil.com:8080", "127.0.0.1.evil.com", "a" * 5000])
-def test_other_names_are_refused(operator: Page, host: str) -> None:
+def test_requests_for_another_host_are_refused(operator: Page, host: str) -> None:
     for path in ("/api/session", "/", "/topics"):
         answer = operator.get(path, Host=host)
         assert (answer.status, answer.code) == (421, "BAD_HOST")
@@ -179,14 +181,14 @@ def test_every_answer_has_the_security_headers(operator: Page) -> None:
         "/%00",
     ],
 )
-def test_no_path_leads_out_of_the_files(operator: Page, path: str) -> None:
+def test_no_path_leads_out_of_the_static_files(operator: Page, path: str) -> None:
     answer = operator.get(path)
     assert b"root:" not in answer.body
     assert b"import" not in answer.body[:200]
     assert answer.status in (200, 400, 404)
 
 
-def test_a_huge_body_is_not_read(operator: Page) -> None:
+def test_a_huge_body_is_refused(operator: Page) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", operator.port, timeout=PATIENCE_S)
     connection.putrequest("POST", "/api/topics")
     headers = {"Cookie": operator.cookie, "X-Console-Token": operator.token, "Content-Length": str(10 << 30)}
@@ -227,7 +229,7 @@ def test_a_huge_body_is_not_read(operator: Page) -> None:
         (b"{}", "name is missing"),
     ],
 )
-def test_wrong_bodies_are_said_in_words(operator: Page, body: bytes, message: str) -> None:
+def test_invalid_bodies_are_refused_with_a_message(operator: Page, body: bytes, message: str) -> None:
     answer = operator.post("/api/topics", body)
     assert answer.status == 400
     assert answer.message.startswith(message)
@@ -249,7 +251,7 @@ def test_wrong_bodies_are_said_in_words(operator: Page, body: bytes, message: st
         "/api/brokers/99999999999999999999",
     ],
 )
-def test_wrong_parameters_are_said_in_words(operator: Page, alice: Page, path: str) -> None:
+def test_invalid_parameters_are_refused_with_a_message(operator: Page, alice: Page, path: str) -> None:
     answer = operator.get(path)
     assert answer.status == 400
     assert answer.message
@@ -290,40 +292,49 @@ def test_many_silent_connections_do_not_stop_the_console(operator: Page) -> None
             each.close()
 
 
+CHANGES: list[tuple[str, str, Any]] = [
+    ("POST", "/api/topics", {"name": "x"}),
+    ("PATCH", "/api/topics/alices-topic", {"partitions": 5}),
+    ("DELETE", "/api/topics/alices-topic", {"confirm": "alices-topic"}),
+    ("POST", "/api/topics/alices-topic/trim", {"before": "end", "confirm": "alices-topic"}),
+    ("POST", "/api/topics/alices-topic/records", {"value": "x"}),
+    ("POST", "/api/topics/alices-topic/replay", {"to": "x"}),
+    ("POST", "/api/groups/g/reset", {"to": "earliest"}),
+    ("DELETE", "/api/groups/g", {"confirm": "g"}),
+    ("POST", "/api/groups/g/offsets/delete", {"topic": "x", "confirm": "g"}),
+    ("POST", "/api/cluster/elect", {}),
+    ("POST", "/api/cluster/reassign", {}),
+    ("POST", "/api/cluster/reassign/cancel", {}),
+    ("POST", "/api/transactions/abort", {}),
+    ("POST", "/api/learn/topic", {}),
+    ("DELETE", "/api/learn/topic", None),
+    ("POST", "/api/learn/produce", {}),
+    ("POST", "/api/learn/consumers", {"count": 1}),
+    ("POST", "/api/learn/compact", None),
+]
+"""A request to every endpoint that changes something."""
+
+
 def test_read_only_refuses_every_change_and_nothing_else(secure: TestBroker, operator: Page, alice: Page) -> None:
     with console(secure.bootstrap_servers, secure.client_config(), read_only=True) as page:
         assert page.login("admin", secure.password("admin")).data["read_only"] is True
-        changes: list[tuple[str, str, Any]] = [
-            ("POST", "/api/topics", {"name": "x"}),
-            ("PATCH", "/api/topics/alices-topic", {"partitions": 5}),
-            ("DELETE", "/api/topics/alices-topic", {"confirm": "alices-topic"}),
-            ("POST", "/api/topics/alices-topic/trim", {"before": "end", "confirm": "alices-topic"}),
-            ("POST", "/api/topics/alices-topic/records", {"value": "x"}),
-            ("POST", "/api/topics/alices-topic/replay", {"to": "x"}),
-            ("POST", "/api/groups/g/reset", {"to": "earliest"}),
-            ("DELETE", "/api/groups/g", {"confirm": "g"}),
-            ("POST", "/api/groups/g/offsets/delete", {"topic": "x", "confirm": "g"}),
-            ("POST", "/api/cluster/elect", {}),
-            ("POST", "/api/cluster/reassign", {}),
-            ("POST", "/api/cluster/reassign/cancel", {}),
-            ("POST", "/api/transactions/abort", {}),
-            ("POST", "/api/learn/topic", {}),
-            ("DELETE", "/api/learn/topic", None),
-            ("POST", "/api/learn/produce", {}),
-            ("POST", "/api/learn/consumers", {"count": 1}),
-            ("POST", "/api/learn/compact", None),
-        ]
-        for method, path, body in changes:
+        for method, path, body in CHANGES:
             answer = page.request(method, path, body, {})
             assert (answer.status, answer.code) == (403, "READ_ONLY"), path
         assert page.post("/api/where", {"where": "key == 1"}).status == 200
         assert page.get("/api/topics/alices-topic/records").status == 200
 
 
-def test_every_changing_endpoint_is_in_the_list_above() -> None:
-    from moldau.console.endpoints import ENDPOINTS
-
-    assert sum(each.method != "GET" and each.changes for each in ENDPOINTS) == 18
+def test_every_changing_endpoint_is_in_the_list_of_changes() -> None:
+    changing = {(each.method, each.path) for each in ENDPOINTS if each.method != "GET" and each.changes}
+    listed = {
+        (method, template)
+        for method, path, _ in CHANGES
+        for method_of, template in changing
+        if method_of == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path)
+    }
+    assert listed == changing
+    assert len(CHANGES) == len(changing)
 
 
 def test_a_stop_does_not_wait_for_open_pages(secure: TestBroker) -> None:
@@ -334,7 +345,7 @@ def test_a_stop_does_not_wait_for_open_pages(secure: TestBroker) -> None:
         list(events)  # it has ended
 
 
-def test_no_login_acts_as_the_user_of_the_file(secure: TestBroker) -> None:
+def test_without_login_the_console_acts_as_the_user_of_its_config(secure: TestBroker) -> None:
     with console(secure.bootstrap_servers, secure.client_config("alice"), asks_login=False) as page:
         assert page.begin()["login_required"] is False
         assert page.get("/api/topics/secret-topic/records").code in ("NOT_ALLOWED", "UNKNOWN_TOPIC_OR_PARTITION")

@@ -1,4 +1,4 @@
-"""The console's answers beside what the command-line tools print, against a running broker."""
+"""The console's responses compared with the output of the command-line tools, against a running broker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def billing(bootstrap: str, orders: str) -> str:
     return name
 
 
-def test_the_list_of_topics_is_that_of_the_tool(
+def test_the_topic_list_equals_moldau_topic_list(
     page: Page, tool: Callable[..., Any], orders: str, billing: str
 ) -> None:
     wait_until(
@@ -92,7 +92,7 @@ def test_the_list_of_topics_is_that_of_the_tool(
     assert internal >= {each["name"] for each in tool("topic", "list", "--internal")}
 
 
-def test_one_topic_is_that_of_the_tool(page: Page, tool: Callable[..., Any], orders: str) -> None:
+def test_a_topic_equals_moldau_topic_describe(page: Page, tool: Callable[..., Any], orders: str) -> None:
     assert page.patch(f"/api/topics/{orders}", {"set": {"retention.ms": "86400000"}}).data["messages"] == [
         f"{orders}: retention.ms=86400000"
     ]
@@ -115,7 +115,7 @@ def test_topics_are_created_grown_and_deleted(page: Page, tool: Callable[..., An
     assert page.get(f"/api/topics/{name}").status == 404
     made = page.post("/api/topics", {"name": name, "partitions": 2, "configs": {"cleanup.policy": "compact"}})
     assert (made.status, made.data) == (201, {"ok": True, "message": f"created {name}"})
-    assert page.get(f"/api/topics/{name}").data["partitions"] == 2, "it is seen at once"
+    assert page.get(f"/api/topics/{name}").data["partitions"] == 2, "it is shown at once"
     again = page.post("/api/topics", {"name": name})
     assert (again.status, again.code) == (409, "TOPIC_ALREADY_EXISTS")
     assert page.patch(f"/api/topics/{name}", {"partitions": 4}).data["messages"] == [f"{name}: 4 partitions"]
@@ -135,7 +135,7 @@ def offsets(answer: dict[str, Any]) -> list[tuple[int, int]]:
     return [(record["partition"], record["offset"]) for record in answer["records"]]
 
 
-def test_records_newest_first_by_the_page(page: Page, orders: str) -> None:
+def test_records_are_paged_newest_first(page: Page, orders: str) -> None:
     path = f"/api/topics/{orders}/records?limit=15"
     answers = [page.get(path).data]
     while answers[-1]["next"]:
@@ -147,7 +147,7 @@ def test_records_newest_first_by_the_page(page: Page, orders: str) -> None:
     assert {answer["order"] for answer in answers} == {"newest"}
 
 
-def test_records_oldest_first_from_anywhere(page: Page, orders: str) -> None:
+def test_records_are_read_oldest_first_from_any_position(page: Page, orders: str) -> None:
     path = f"/api/topics/{orders}/records"
     answers = [page.get(f"{path}?from=start&limit=17").data]
     while answers[-1]["next"]:
@@ -172,7 +172,7 @@ def test_records_oldest_first_from_anywhere(page: Page, orders: str) -> None:
         ("where=value.city%20%3D%3D%20%22Wien%22", []),
     ],
 )
-def test_filters(page: Page, orders: str, query: str, amounts: list[int]) -> None:
+def test_records_are_filtered(page: Page, orders: str, query: str, amounts: list[int]) -> None:
     answer = page.get(f"/api/topics/{orders}/records?{query}").data
     assert [record["value"]["json"]["amount"] for record in answer["records"]] == amounts
 
@@ -186,14 +186,14 @@ def test_one_record_and_its_neighbours(page: Page, orders: str) -> None:
     assert "it has 0 to 12 now" in missing.message
 
 
-def test_a_wrong_expression_names_the_column(page: Page, orders: str) -> None:
+def test_an_invalid_expression_is_refused_with_its_column(page: Page, orders: str) -> None:
     answer = page.get(f"/api/topics/{orders}/records?where=value.amount%20%3E")
     assert (answer.status, answer.code) == (400, "BAD_REQUEST")
     assert page.post("/api/where", {"where": "key == other"}).data["error"]["column"] == 8
     assert page.post("/api/where", {"where": "key == 1"}).data == {"ok": True}
 
 
-def test_exports(page: Page, orders: str) -> None:
+def test_records_are_exported_as_json_and_csv(page: Page, orders: str) -> None:
     lines = page.get(f"/api/topics/{orders}/export").body.splitlines()
     assert [json.loads(line)["value"]["json"]["amount"] for line in lines] == list(range(40))
     answer = page.get(f"/api/topics/{orders}/export?format=csv&where=value.amount%20%3C%202")
@@ -203,7 +203,7 @@ def test_exports(page: Page, orders: str) -> None:
     assert page.get("/api/topics/nowhere/export").status == 404
 
 
-def test_produce_and_replay(page: Page, create_topic: CreateTopic) -> None:
+def test_records_are_produced_and_replayed(page: Page, create_topic: CreateTopic) -> None:
     source, target = create_topic(partitions=2), create_topic(partitions=3)
     path = f"/api/topics/{source}/records"
     first = page.post(path, {"key": "anna", "value": "=1+1", "headers": {"h": "x"}}).data
@@ -217,7 +217,7 @@ def test_produce_and_replay(page: Page, create_topic: CreateTopic) -> None:
     wait_until(lambda: len(page.get(path).data["records"]) == 3, "three records")
     assert page.get(f"{path}?tombstones=only").data["records"][0]["value"]["kind"] == "null"
     exported = page.get(f"/api/topics/{source}/export?format=csv&key=anna&tombstones=without").body.decode()
-    assert "'=1+1" in exported, "a spreadsheet must not take it for a formula"
+    assert "'=1+1" in exported, "a spreadsheet must not evaluate it as a formula"
 
     dry = page.post(f"/api/topics/{source}/replay", {"to": target, "key": "anna"}).data
     assert (dry["matching"], dry["copied"]) == (2, 0)
@@ -229,7 +229,7 @@ def test_produce_and_replay(page: Page, create_topic: CreateTopic) -> None:
     assert [[each[name] for name in same] for each in copies] == [[each[name] for name in same] for each in originals]
 
 
-def test_live_records_are_those_that_match(page: Page, create_topic: CreateTopic) -> None:
+def test_live_records_are_filtered(page: Page, create_topic: CreateTopic) -> None:
     name = create_topic()
     page.post(f"/api/topics/{name}/records", {"value": "before"})
     with page.stream(f"/api/live/records/{name}?text=wanted") as events:
@@ -240,7 +240,9 @@ def test_live_records_are_those_that_match(page: Page, create_topic: CreateTopic
     assert [record["value"]["text"] for record in data["records"]] == ["wanted"]
 
 
-def test_groups_are_those_of_the_tool(page: Page, tool: Callable[..., Any], orders: str, billing: str) -> None:
+def test_groups_equal_moldau_group_list_and_describe(
+    page: Page, tool: Callable[..., Any], orders: str, billing: str
+) -> None:
     printed = {each["group"]: each for each in tool("group", "list")}[billing]
     names = ("state", "type", "members", "topics", "lag")
 
@@ -261,7 +263,7 @@ def test_groups_are_those_of_the_tool(page: Page, tool: Callable[..., Any], orde
     assert unknown.message == "no group nobody; `moldau group list` shows the groups there are"
 
 
-def test_a_group_is_reset_after_its_plan(page: Page, tool: Callable[..., Any], orders: str, billing: str) -> None:
+def test_a_group_reset_is_planned_and_executed(page: Page, tool: Callable[..., Any], orders: str, billing: str) -> None:
     path = f"/api/groups/{name_in_path(billing)}/reset"
     planned = page.post(path, {"to": "-2", "topics": [f"{orders}:0"]}).data
     printed = tool("group", "reset", billing, "--to", "-2", "--topic", f"{orders}:0")
@@ -280,7 +282,9 @@ def test_a_group_is_reset_after_its_plan(page: Page, tool: Callable[..., Any], o
     assert "does not exist" in missing.message
 
 
-def test_members_assignment_and_rebalances(page: Page, tool: Callable[..., Any], bootstrap: str, orders: str) -> None:
+def test_members_assignments_and_rebalances_are_shown(
+    page: Page, tool: Callable[..., Any], bootstrap: str, orders: str
+) -> None:
     name = f"readers-{uuid.uuid4().hex[:8]}"
     config = {"bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"}
     with closing(Consumer({**config, "client.id": "one"})) as one:
@@ -322,7 +326,7 @@ def test_members_assignment_and_rebalances(page: Page, tool: Callable[..., Any],
             assert clients >= {"one", "two"}
 
 
-def test_overview_and_cluster(page: Page, tool: Callable[..., Any], orders: str) -> None:
+def test_the_overview_equals_moldau_cluster_describe(page: Page, tool: Callable[..., Any], orders: str) -> None:
     wait_until(lambda: page.get("/api/overview").data["complete"], "all was read once", every_s=0.1)
     data = page.get("/api/overview").data
     described = tool("cluster", "describe")
@@ -344,7 +348,9 @@ def test_overview_and_cluster(page: Page, tool: Callable[..., Any], orders: str)
     assert (kind, live["cluster_id"]) == ("overview", data["cluster_id"])
 
 
-def test_transactions(page: Page, tool: Callable[..., Any], bootstrap: str, create_topic: CreateTopic) -> None:
+def test_transactions_are_listed_and_aborted(
+    page: Page, tool: Callable[..., Any], bootstrap: str, create_topic: CreateTopic
+) -> None:
     name, transactional_id = create_topic(), f"checkout/{uuid.uuid4().hex[:8]}"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
     producer.init_transactions(PATIENCE_S)
@@ -371,7 +377,7 @@ def test_transactions(page: Page, tool: Callable[..., Any], bootstrap: str, crea
     assert page.get(f"/api/topics/{name}/records").data["records"] == [], "aborted records are not shown"
 
 
-def test_trim(page: Page, create_topic: CreateTopic) -> None:
+def test_trim_deletes_records_before_an_offset(page: Page, create_topic: CreateTopic) -> None:
     name = create_topic()
     for number in range(5):
         page.post(f"/api/topics/{name}/records", {"value": str(number)})
@@ -382,7 +388,7 @@ def test_trim(page: Page, create_topic: CreateTopic) -> None:
     assert offsets(page.get(f"/api/topics/{name}/records?from=start").data) == [(0, 3), (0, 4)]
 
 
-def test_pipelines_say_what_to_do_without_a_directory(page: Page) -> None:
+def test_without_a_pipelines_directory_the_option_is_named(page: Page) -> None:
     data = page.get("/api/pipelines").data
     assert data["rows"] == []
     assert "--pipelines DIR" in data["empty"]

@@ -1,4 +1,4 @@
-"""The console of Apache Kafka: every page has its data, and every change is made, with nothing that only Moldau has.
+"""The console in front of Apache Kafka: every endpoint answers, pages show its state, and changes are made.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.
@@ -47,7 +47,7 @@ PATHS = (
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """The other files' broker is not needed here."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +101,12 @@ def readers(kafka: Side, page: Page) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_page_has_its_data(page: Page, readers: None, path: str) -> None:
+def test_every_endpoint_answers_with_200(page: Page, readers: None, path: str) -> None:
     answer = page.get(path)
     assert answer.status == 200, answer.body
 
 
-def test_what_is_shown_makes_sense(page: Page, readers: None) -> None:
+def test_the_pages_show_the_state_of_the_cluster(page: Page, readers: None) -> None:
     wait_until(lambda: page.get("/api/overview").data["size_bytes"], "the sizes are read", every_s=0.2)
     overview = page.get("/api/overview").data
     assert [(each["id"], each["alive"], each["answers"]) for each in overview["brokers"]] == [(1, True, True)]
@@ -125,27 +125,27 @@ def test_what_is_shown_makes_sense(page: Page, readers: None) -> None:
     assert [each["isr"] for each in cluster["partitions"]] == [[1], [1]]
 
 
-def test_documentation_has_no_markup(page: Page) -> None:
-    """That of Apache Kafka is HTML."""
+def test_config_documentation_has_no_html(page: Page) -> None:
+    """Apache Kafka's own documentation of configs is HTML."""
     for path in ("/api/topics/orders", "/api/brokers/1"):
         configs = page.get(path).data["configs"]
         assert len(configs) > 20
-        said = [each["documentation"] or "" for each in configs]
-        assert not [text for text in said if "</" in text or "<code" in text or "&lt;" in text]
+        texts = [each["documentation"] or "" for each in configs]
+        assert not [text for text in texts if "</" in text or "<code" in text or "&lt;" in text]
 
 
-def test_how_clients_are_asked_to_push_is_said(page: Page) -> None:
+def test_the_page_telemetry_shows_how_to_enable_it(page: Page) -> None:
     def sentences() -> list[str] | None:
         data = page.get("/api/telemetry").data
         return data["empty"] if len(data["empty"]) == 2 else None
 
-    told = wait_until(sentences, "the resources are read", every_s=0.2)
-    assert told is not None
-    assert "--metrics" in told[0]
-    assert "kafka-client-metrics.sh" in told[1]
+    shown = wait_until(sentences, "the resources are read", every_s=0.2)
+    assert shown is not None
+    assert "--metrics" in shown[0]
+    assert "kafka-client-metrics.sh" in shown[1]
 
 
-def test_a_share_group_is_shown_with_what_is_known(kafka: Side, page: Page, tmp_path: Path) -> None:
+def test_a_share_group_is_shown_with_a_note(kafka: Side, page: Page, tmp_path: Path) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     login = f'sasl.jaas.config={module} required username="{SUPER_USER}" password="{PASSWORD}";\n'
     config = tmp_path / "client.properties"
@@ -164,7 +164,7 @@ def test_a_share_group_is_shown_with_what_is_known(kafka: Side, page: Page, tmp_
             process.kill()
 
 
-def test_changes_are_made(page: Page) -> None:
+def test_topics_groups_and_records_are_changed(page: Page) -> None:
     body = {"name": "mine", "partitions": 1, "replication_factor": 1, "configs": {"cleanup.policy": "compact"}}
     assert page.post("/api/topics", body).status == 201
     page.await_rows("/api/topics", "name", "mine")
@@ -181,7 +181,7 @@ def test_changes_are_made(page: Page) -> None:
     assert page.post("/api/topics/orders/trim", {"before": "1", "confirm": "orders"}).data["starts"] == {"0": 1, "1": 1}
 
 
-def test_learning(page: Page) -> None:
+def test_the_page_learn(page: Page) -> None:
     made = page.post("/api/learn/topic", {"partitions": 2, "replication_factor": 1}).data
     assert len(made["partitions"]) == 2
     sent = page.post("/api/learn/produce", {"count": 4, "keys": ["anna", "ben"], "acks": "all"}).data["results"]
@@ -191,10 +191,14 @@ def test_learning(page: Page) -> None:
     assert page.delete("/api/learn/topic").data["exists"] is False
 
 
-def test_a_user_without_rights_sees_nothing_and_hears_why(page: Page) -> None:
+def test_a_user_without_rights_sees_nothing_and_is_shown_the_reason(page: Page) -> None:
     alice = Page(page.port)
     assert alice.login("alice", PASSWORD).status == 200
     assert alice.get("/api/topics").data["rows"] == []
     assert alice.get("/api/topics/orders/records").code == "NOT_ALLOWED"
     assert alice.post("/api/topics", {"name": "more"}).code == "NOT_ALLOWED"
-    wait_until(lambda: "DescribeConfigs" in alice.get("/api/telemetry").data["empty"][0], "she hears why", every_s=0.2)
+    wait_until(
+        lambda: "DescribeConfigs" in alice.get("/api/telemetry").data["empty"][0],
+        "the page names the missing right",
+        every_s=0.2,
+    )

@@ -1,4 +1,4 @@
-"""What the console says when a bound is reached or something fails midway, against a running broker."""
+"""Limits of exports, replays that fail midway, and values out of range, against a running broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page(bootstrap: str) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def ten(page: Page, create_topic: CreateTopic) -> str:
+def ten_records(page: Page, create_topic: CreateTopic) -> str:
     """A topic with ten records."""
     name = create_topic(partitions=2)
     for number in range(10):
@@ -31,21 +31,23 @@ def ten(page: Page, create_topic: CreateTopic) -> str:
     return name
 
 
-def test_an_export_that_is_not_whole_says_so(page: Page, ten: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = page.get(f"/api/topics/{ten}/export?limit=10").body.splitlines()
+def test_an_incomplete_export_ends_with_the_reason(
+    page: Page, ten_records: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = page.get(f"/api/topics/{ten_records}/export?limit=10").body.splitlines()
     assert len(lines) == 10
-    *some, last = page.get(f"/api/topics/{ten}/export?limit=4").body.splitlines()
+    *some, last = page.get(f"/api/topics/{ten_records}/export?limit=4").body.splitlines()
     assert len(some) == 4
     assert "the limit of 4 records is reached" in json.loads(last)["stopped"]["message"]
-    *_, last = page.get(f"/api/topics/{ten}/export?limit=4&format=csv").body.splitlines()
+    *_, last = page.get(f"/api/topics/{ten_records}/export?limit=4&format=csv").body.splitlines()
     assert last.startswith(b"stopped: the limit of 4 records")
     monkeypatch.setattr(tails, "EXPORT_SECONDS_MAX", 0.0)
-    (last,) = page.get(f"/api/topics/{ten}/export").body.splitlines()
+    (last,) = page.get(f"/api/topics/{ten_records}/export").body.splitlines()
     assert "it took 0 seconds, which is the most for one export" in json.loads(last)["stopped"]["message"]
 
 
-def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
-    page: Page, ten: str, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
+def test_a_replay_that_fails_midway_reports_the_number_of_copied_records(
+    page: Page, ten_records: str, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = create_topic(partitions=2)
     written = records.write
@@ -57,11 +59,11 @@ def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
 
     monkeypatch.setattr(records, "write", write_once)
     body = {"to": target, "keep_partition": True, "dry_run": False}
-    failed = page.post(f"/api/topics/{ten}/replay", body)
+    failed = page.post(f"/api/topics/{ten_records}/replay", body)
     assert (failed.status, failed.code) == (400, "NOT_ENOUGH_REPLICAS")
     assert failed.message.endswith("; 5 records were copied before")
     assert failed.data["error"]["copied"] == 5
-    nothing = page.post(f"/api/topics/{ten}/replay", {**body, "partition": 1})
+    nothing = page.post(f"/api/topics/{ten_records}/replay", {**body, "partition": 1})
     assert "copied" not in nothing.data["error"]
     assert nothing.code == "NOT_ENOUGH_REPLICAS"
 
@@ -122,9 +124,9 @@ def test_a_replay_that_fails_midway_says_how_many_records_were_copied(
         ("POST", "/api/groups/g/offsets/delete", {"topic": "\ud800", "confirm": "g"}),
     ],
 )
-def test_numbers_and_texts_that_fit_nowhere_are_refused(
-    page: Page, ten: str, method: str, path: str, body: Any
+def test_out_of_range_numbers_and_lone_surrogates_are_refused(
+    page: Page, ten_records: str, method: str, path: str, body: Any
 ) -> None:
-    said = json.loads(json.dumps(body).replace("{topic}", ten))
-    answer = page.request(method, path.replace("{topic}", ten), said, {})
+    sent = json.loads(json.dumps(body).replace("{topic}", ten_records))
+    answer = page.request(method, path.replace("{topic}", ten_records), sent, {})
     assert 400 <= answer.status < 500, (answer.status, answer.body)

@@ -1,4 +1,4 @@
-"""The console and a cluster of three: a killed broker, elections, reassignment, and the practice of the page Learn."""
+"""The console and a cluster of three: a killed broker, elections, reassignment, and the exercises of the page Learn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.moldau_only
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """The other files' broker is not needed here."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_reassignment_is_planned_shown_and_done(page: Page, kafka: TestCluster
     assert page.post("/api/cluster/reassign/cancel", {"topics": ["moved"]}).status == 404
 
 
-def test_a_killed_leader_is_seen_and_leads_again(page: Page, kafka: TestCluster) -> None:
+def test_a_killed_leader_is_shown_as_down_and_elected_again(page: Page, kafka: TestCluster) -> None:
     page.post("/api/topics", {"name": "watched", "partitions": 1, "replication_factor": 3})
     kafka.wait_for_isr("watched", 0, {1, 2, 3})
     before = await_cluster(
@@ -107,10 +107,10 @@ def test_a_killed_leader_is_seen_and_leads_again(page: Page, kafka: TestCluster)
     def is_well() -> bool:
         return {each["severity"] for each in page.get("/api/overview").data["problems"]} <= {"info"}
 
-    wait_until(is_well, "all is well", every_s=0.2)
+    wait_until(is_well, "no problem is shown", every_s=0.2)
 
 
-def test_learn_by_keys_and_in_turn(page: Page) -> None:
+def test_learn_produces_by_key_and_round_robin(page: Page) -> None:
     made = page.post("/api/learn/topic", {"partitions": 3, "replication_factor": 3}).data
     assert (made["exists"], len(made["partitions"])) == (True, 3)
     keyed = page.post("/api/learn/produce", {"count": 6, "keys": ["anna", "ben"], "acks": "all"}).data["results"]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.moldau_only
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """The other files' broker is not needed here."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def console_page(log: Path) -> Page:
         found = re.search(r"the console of \S+ is at http://localhost:(\d+)/", log.read_text())
         return int(found[1]) if found else None
 
-    page = Page(wait_until(port, lambda: f"the console says where it is: {log.read_text()}") or 0)
+    page = Page(wait_until(port, lambda: f"the console prints its address: {log.read_text()}") or 0)
     page.begin()
     return page
 
@@ -66,27 +66,31 @@ def test_a_console_beside_a_broker_ends_with_it(tmp_path: Path, number: signal.S
         wait_until(lambda: is_free(page.port), "the console has ended", every_s=0.1)
 
 
-def test_a_console_without_a_cluster_says_so_and_recovers(tmp_path: Path) -> None:
+def test_a_console_without_a_cluster_reports_it_and_recovers(tmp_path: Path) -> None:
     log, broker_log = tmp_path / "log", tmp_path / "broker-log"
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
     with running(log, "console", "-b", f"127.0.0.1:{port}", "--listen", "localhost:0") as console:
         page = console_page(log)
-        wait_until(lambda: page.get("/api/overview").data["read_error"], "the error is told", every_s=0.1)
+        wait_until(lambda: page.get("/api/overview").data["read_error"], "the error is shown", every_s=0.1)
         overview = page.get("/api/overview").data
         assert overview["problems"][0]["title"] == "The cluster cannot be read"
         assert (overview["complete"], overview["lag"]) == (False, None)
         refused = page.get("/api/topics/orders/records")
         assert (refused.status, refused.code) == (502, "CLUSTER_UNREACHABLE")
         with running(broker_log, "start", "-d", str(tmp_path / "data"), "-l", f"127.0.0.1:{port}"):
-            wait_until(lambda: page.get("/api/overview").data["complete"], "it was read", every_s=0.1)
-            wait_until(lambda: page.get("/api/overview").data["read_error"] is None, "the error is over", every_s=0.1)
+            wait_until(lambda: page.get("/api/overview").data["complete"], "the cluster was read", every_s=0.1)
+            wait_until(
+                lambda: page.get("/api/overview").data["read_error"] is None,
+                "the error is no longer shown",
+                every_s=0.1,
+            )
             console.send_signal(signal.SIGINT)
             assert console.wait(PATIENCE_S) in (0, 130)
 
 
-def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,5 +1,5 @@
-"""Lists of a large cluster: paged, sorted and filtered by the server, from memory. The cluster only answers
-(bench/large_cluster.py); here it has a tenth of the size that docs/console-server.md has figures for."""
+"""Lists of a large cluster: paged, sorted and filtered by the server, from memory. The cluster is a model
+(bench/large_cluster.py) with a tenth of the size that docs/console-server.md has figures for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS, PARTITIONS, GROUPS = 900, 3_900, 220
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """The other files' broker is not needed here."""
+    """These tests do not use the shared broker of this directory."""
 
 
 class CountingCluster(large_cluster.LargeCluster):
@@ -60,7 +60,7 @@ def page(cluster: CountingCluster) -> Iterator[Page]:
         yield begun
 
 
-def test_counts_and_pages(page: Page) -> None:
+def test_a_large_cluster_is_counted_and_paged(page: Page) -> None:
     overview = page.get("/api/overview").data
     assert (overview["topics"], overview["partitions"], overview["groups"]) == (TOPICS, PARTITIONS, GROUPS)
     first = page.get("/api/topics?size=500&sort=name").data
@@ -76,7 +76,7 @@ def test_counts_and_pages(page: Page) -> None:
     assert {row["members"] for row in groups} == {2}
 
 
-def test_pages_ask_the_cluster_for_nothing(
+def test_pages_send_no_request_to_the_cluster(
     page: Page, cluster: CountingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     round_has_ended = threading.Event()
@@ -101,8 +101,8 @@ def test_pages_ask_the_cluster_for_nothing(
     assert cluster.asked == asked
 
 
-def test_a_round_is_few_requests(page: Page, cluster: CountingCluster) -> None:
-    """One request for all topics, and for each kind of question about groups one for each five hundred."""
+def test_a_round_needs_few_requests(page: Page, cluster: CountingCluster) -> None:
+    """One request for all topics, and one of each kind for every five hundred groups."""
     assert cluster.asked["OFFSET_FETCH"] <= cluster.asked["LIST_GROUPS"] + 2
     assert cluster.asked["DESCRIBE_GROUPS"] <= cluster.asked["LIST_GROUPS"] + 2
     assert cluster.asked["METADATA"] < 20 * cluster.asked["DESCRIBE_CLUSTER"]

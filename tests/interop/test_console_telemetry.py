@@ -1,4 +1,4 @@
-"""The console's page Clients: what librdkafka measures and pushes (KIP-714), and who may see it."""
+"""The console's page Clients: the metrics that librdkafka pushes (KIP-714), and the right to see them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASK = ("--alter", "--name", "all", "--metrics", "*", "--interval", "200", "--mat
 
 @pytest.fixture(scope="module", autouse=True)
 def broker_answers() -> None:
-    """The other files' broker is not needed here."""
+    """These tests do not use the shared broker of this directory."""
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def metrics_url(node: TestBroker) -> str:
     return f"http://{node.metrics_address}/metrics"
 
 
-def await_empty(page: Page, words: str) -> list[str]:
-    def said() -> list[str] | None:
+def await_hint(page: Page, words: str) -> list[str]:
+    def hint() -> list[str] | None:
         sentences: list[str] = page.get("/api/telemetry").data["empty"]
         return sentences if any(words in each for each in sentences) else None
 
-    found = wait_until(said, f"the page says: {words}", every_s=0.1)
+    found = wait_until(hint, f"the page shows: {words}", every_s=0.1)
     assert found is not None
     return found
 
@@ -61,19 +61,19 @@ def await_pushing(page: Page, keep_busy: Callable[[], Any], *client_ids: str) ->
     return result
 
 
-def test_how_to_turn_it_on_is_said_and_then_clients_are_shown(node: TestBroker, tools: Tools) -> None:
+def test_the_page_shows_how_to_enable_telemetry_and_then_the_clients(node: TestBroker, tools: Tools) -> None:
     quiet = {"bootstrap.servers": node.bootstrap_servers, "log_level": 0}
     with console(node.bootstrap_servers) as page:
-        both = await_empty(page, "--metrics http://HOST:PORT/metrics")
+        both = await_hint(page, "--metrics http://HOST:PORT/metrics")
         assert f"kafka-client-metrics.sh --bootstrap-server {node.bootstrap_servers} --alter" in both[1]
     with console(node.bootstrap_servers, metrics=(metrics_url(node),)) as page:
-        (sentence,) = await_empty(page, "No client is asked")
+        (sentence,) = await_hint(page, "No client is asked")
         words = sentence.partition("`")[2].partition("`")[0].split()[3:]
         assert tools("client_metrics", *(word.strip("'") for word in words)).status == 0, (
             "the command that is shown works"
         )
         assert tools("client_metrics", *ASK).lines == ["Altered client metrics config for all."]
-        await_empty(page, "none has so far")
+        await_hint(page, "none has so far")
         (asked,) = page.get("/api/telemetry").data["subscriptions"]
         assert asked == {"name": "all", "metrics": "*", "interval_ms": 200, "match": "client_id=(shop|billing).*"}
 
@@ -91,7 +91,7 @@ def test_how_to_turn_it_on_is_said_and_then_clients_are_shown(node: TestBroker, 
                 billing.poll(0.05)
 
             clients = await_pushing(page, poll, HOSTILE, "billing-1")
-            assert clients.keys() == {HOSTILE, "billing-1"}, "the office is not asked"
+            assert clients.keys() == {HOSTILE, "billing-1"}, "the client office does not match the subscription"
             assert (clients[HOSTILE]["kind"], clients["billing-1"]["kind"]) == ("producer", "consumer")
             software = clients["billing-1"]["software"]
             assert "rdkafka" in software
@@ -107,7 +107,9 @@ def test_how_to_turn_it_on_is_said_and_then_clients_are_shown(node: TestBroker, 
             assert found is not None
             assert (found["software"], found["pushes_as"]) == (software, clients["billing-1"]["instance_id"])
         overview = page.get("/api/overview").data
-        assert overview["bytes_in_per_second"] is None or overview["bytes_in_per_second"] < 1e9, "nothing was forged"
+        assert overview["bytes_in_per_second"] is None or overview["bytes_in_per_second"] < 1e9, (
+            "the client id adds no sample"
+        )
 
 
 def check_one_client(page: Page, row: dict[str, Any]) -> None:
@@ -122,7 +124,7 @@ def check_one_client(page: Page, row: dict[str, Any]) -> None:
     assert "does not push any more" in missing.message
 
 
-def test_who_may_not_see_what_is_asked_for_does_not_see_what_is_pushed(
+def test_a_user_without_describe_configs_sees_no_client_metrics(
     tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with broker(secure=True, metrics_listener="127.0.0.1:0") as node:
@@ -137,7 +139,7 @@ def test_who_may_not_see_what_is_asked_for_does_not_see_what_is_pushed(
             await_pushing(operator, lambda: producer.poll(0), "shop-1")
             alice = Page(operator.port)
             assert alice.login("alice", "wonderland").status == 200
-            await_empty(alice, "DescribeConfigs on the cluster")
+            await_hint(alice, "DescribeConfigs on the cluster")
             assert alice.get("/api/telemetry").data["subscriptions"] == []
             shown = operator.get("/api/telemetry").data["rows"][0]["instance_id"]
             assert alice.get(f"/api/telemetry/{name_in_path(shown)}").status == 404

@@ -33,7 +33,7 @@ def address(moldau_broker: TestBroker) -> str:
     return moldau_broker.bootstrap_servers
 
 
-def order(address: str, *values: bytes, partitions: int = 2) -> None:
+def produce_orders(address: str, *values: bytes, partitions: int = 2) -> None:
     producer = Producer({"bootstrap.servers": address})
     for number, value in enumerate(values):
         producer.produce(mailing.OUTBOX, value, str(number), partition=number % partitions)
@@ -63,7 +63,7 @@ def mail_server(tmp_path: Path) -> Iterator[MailServer]:
 
 
 def test_mails_are_sent_over_smtp(address: str, mail_server: MailServer, tmp_path: Path) -> None:
-    order(address, *(mail_order(number) for number in range(5)))
+    produce_orders(address, *(mail_order(number) for number in range(5)))
     deliver = mailing.by_smtp(f"localhost:{mail_server.server_address[1]}")
     work(mailing.Worker(address, mailing.Position(tmp_path / "position.json"), deliver), 5)
     mails = list(mailbox.Maildir(tmp_path / "mail"))
@@ -71,19 +71,17 @@ def test_mails_are_sent_over_smtp(address: str, mail_server: MailServer, tmp_pat
     assert {mail.get_payload() for mail in mails} == {".dot\n"}
 
 
-def test_a_restart_goes_on_where_it_stood(address: str, tmp_path: Path) -> None:
+def test_a_restarted_worker_resumes_at_its_saved_position(address: str, tmp_path: Path) -> None:
     position, box = tmp_path / "position.json", tmp_path / "mail"
     for round_of_four in range(2):
-        order(address, *(mail_order(4 * round_of_four + number) for number in range(4)))
+        produce_orders(address, *(mail_order(4 * round_of_four + number) for number in range(4)))
         work(mailing.Worker(address, mailing.Position(position), mailing.into_maildir(box)), 4)
     assert sorted(mail["Subject"] for mail in mailbox.Maildir(box)) == [f"no. {number}" for number in range(8)]
 
 
-def test_a_crash_before_the_position_is_saved_sends_again_and_the_copy_can_be_told(
-    address: str, tmp_path: Path
-) -> None:
+def test_mails_sent_again_after_a_crash_have_the_same_message_id(address: str, tmp_path: Path) -> None:
     # All in one partition: records of two fetches may be two rounds, the first of which is saved.
-    order(address, *(mail_order(number) for number in range(4)), partitions=1)
+    produce_orders(address, *(mail_order(number) for number in range(4)), partitions=1)
     position, sent = tmp_path / "position.json", []
 
     def fail_at_the_third(mail: EmailMessage) -> None:
@@ -101,15 +99,15 @@ def test_a_crash_before_the_position_is_saved_sends_again_and_the_copy_can_be_to
     assert set(sent) <= set(again)
 
 
-def test_what_nobody_can_send_is_set_aside(address: str, tmp_path: Path) -> None:
-    order(address, b"{", b'{"recipient": "a@example.org"}', mail_order(3), b"[]")
+def test_invalid_orders_go_to_the_dead_letter_topic(address: str, tmp_path: Path) -> None:
+    produce_orders(address, b"{", b'{"recipient": "a@example.org"}', mail_order(3), b"[]")
     sent: list[str] = []
     worker = mailing.Worker(address, mailing.Position(tmp_path / "p.json"), lambda mail: sent.append(mail["To"]))
     work(worker, 4)
     assert sent == ["r3@example.org"]
     consumer = Consumer({"bootstrap.servers": address, "group.id": "test", "enable.auto.commit": False})
     consumer.assign([TopicPartition(mailing.DEAD, 0, 0)])
-    dead = consumer.consume(3, 10)
+    dead = consumer.consume(3, PATIENCE_S)
     consumer.close()
     assert sorted(message.value() for message in dead) == [b"[]", b"{", b'{"recipient": "a@example.org"}']
     assert all(dict(message.headers())["error"].startswith(b"not an order") for message in dead)

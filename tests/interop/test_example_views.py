@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "views"
 
 
 @pytest.mark.parametrize("name", ["advertisements.py", "one_field.py"])
-def test_an_example(bootstrap: str, name: str) -> None:
+def test_an_example_reads_less_than_a_third_of_the_bytes_by_a_view(bootstrap: str, name: str) -> None:
     command = [sys.executable, str(EXAMPLES / name), bootstrap, "2000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr

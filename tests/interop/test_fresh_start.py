@@ -1,4 +1,4 @@
-"""Fresh starts against a real broker: outputs that would be duplicated are found, emptied or kept; kills lose none."""
+"""Fresh starts against a real broker: existing outputs are found, cleared or kept; a killed fresh start is finished."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def clear(found: Outputs) -> fresh_start.Existing:
     return "clear"
 
 
-def test_what_would_be_there_twice_is_named(world: World) -> None:
+def test_outputs_that_would_be_duplicated_are_named(world: World) -> None:
     twice = f"^topic {world.out}, table .*lake/rows would hold everything twice; table .*lake/current would keep rows"
     with pytest.raises(PipelineError, match=f"{twice} whose keys do not come again: --existing clear"):
         plan_fresh_start(world.pipeline, world.directory, None, refuse_to_decide)
@@ -118,17 +118,17 @@ def test_an_upserted_table_is_renamed_or_kept(world: World) -> None:
     assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
 
 
-def test_a_table_that_is_written_as_a_whole_stays(world: World) -> None:
+def test_a_table_in_complete_mode_is_kept(world: World) -> None:
     world.change("mode: upsert, keys: [a]", "mode: complete")
     assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
 
 
-def test_a_sink_that_never_ran_doubles_nothing(world: World) -> None:
+def test_a_sink_that_never_ran_has_no_outputs_to_clear(world: World) -> None:
     world.directory.forget("copy")
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], refuse_to_decide) == FreshStart(("copy",))
 
 
-def test_it_is_emptied_and_renamed(world: World) -> None:
+def test_topics_are_emptied_and_tables_renamed(world: World) -> None:
     lines = plan_fresh_start(world.pipeline, world.directory, None, clear).perform(world.directory, world.pipeline)
     assert [line.partition(" to ")[0] for line in lines] == [
         f"emptied topic {world.out}",
@@ -142,7 +142,7 @@ def test_it_is_emptied_and_renamed(world: World) -> None:
 
 
 @pytest.mark.parametrize("at", ["_empty_topics", "_rename_tables", "identity.forget"])
-def test_a_run_that_is_killed_on_the_way_is_finished_by_the_next(
+def test_a_killed_fresh_start_is_finished_by_the_next_run(
     world: World, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_fresh_start(world.pipeline, world.directory, ["copy", "rows"], clear)
@@ -163,24 +163,26 @@ def test_a_run_that_is_killed_on_the_way_is_finished_by_the_next(
     assert not (world.folder / "lake" / "rows").exists()
 
 
-def test_what_another_sink_still_needs_is_not_cleared(world: World) -> None:
+def test_a_topic_of_another_sink_is_not_cleared(world: World) -> None:
     world.change("sinks:\n", f"sinks:\n  - {{from: events, name: other, topic: {world.out}}}\n")
-    with pytest.raises(PipelineError, match=f"topic {world.out} is also written by other, which does not start"):
+    with pytest.raises(
+        PipelineError, match=f"topic {world.out} is also written by other, which does not start from scratch"
+    ):
         plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
-def test_a_renamed_sink_begins_anew_with_what_it_wrote_under_its_old_name(world: World) -> None:
+def test_a_renamed_sink_clears_the_outputs_of_its_old_name(world: World) -> None:
     world.change("name: copy", "name: twin")
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",), (world.out,), ())
     offsets = world.directory.checkpoint("twin") / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text("v1")
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",)), (
-        "which others write now"
+        "another sink writes the topic now"
     )
 
 
-def test_a_renamed_pipeline_begins_anew_with_what_it_wrote_under_its_old_name(world: World) -> None:
+def test_a_renamed_pipeline_clears_the_outputs_of_its_old_name(world: World) -> None:
     """A name selects the state directory: that of the new name has no checkpoints."""
     world.directory.write_status({"file": str(world.file)})
     world.change("name: p", "name: q")
@@ -191,16 +193,14 @@ def test_a_renamed_pipeline_begins_anew_with_what_it_wrote_under_its_old_name(wo
     assert plan_fresh_start(world.pipeline, renamed, None, clear) == FreshStart(None, (world.out,), tables)
 
 
-def test_topics_that_records_decide_are_left_to_people(world: World) -> None:
+def test_routed_topics_must_be_cleared_by_the_user(world: World) -> None:
     world.change(f"topic: {world.out}}}", "route: a}")
     with pytest.raises(PipelineError, match="sink copy decides the topic of each record"):
         plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
-def test_a_topic_that_cannot_be_emptied_is_told(world: World) -> None:
-    """It is compacted: Kafka deletes no records of such topics."""
-    with closing(Cluster(world.bootstrap, {})) as cluster:
-        cluster.create_topic(world.out, 2)
+def test_a_compacted_topic_that_cannot_be_emptied_is_reported(world: World) -> None:
+    """Kafka refuses DeleteRecords for a compacted topic."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
     admin = AdminClient({"bootstrap.servers": world.bootstrap})

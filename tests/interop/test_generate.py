@@ -1,4 +1,4 @@
-"""`moldau generate`: its queries find series at a real broker, and the real Prometheus takes its files."""
+"""`moldau generate`: its queries find series at a real broker, and the real Prometheus accepts its files."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def served_at(address: str) -> set[str]:
 def test_every_metric_of_the_dashboard_and_the_alerts_is_served(node: TestBroker, pipeline_address: str) -> None:
     of_pipelines = served_at(pipeline_address)
     served = served_at(node.metrics_address) | of_pipelines
-    asked = {name for text in (*expressions(), *(each.expression for each in ALERTS)) for name in names(text)}
+    asked = {name for text in (*expressions(), *(each.expression for each in ALERTS)) for name in metric_names(text)}
     assert len(asked) > 30
     assert asked - served == {"up"}  # Prometheus has that one by itself
     not_drawn = {f"moldau_pipeline_{name}_total" for name in ("batches", "parsed_records")}
-    assert of_pipelines - asked == not_drawn, "all else that a run tells is on the dashboard"
+    assert of_pipelines - asked == not_drawn, "all other metrics of a run are on the dashboard"
 
 
-def names(expression: str) -> set[str]:
+def metric_names(expression: str) -> set[str]:
     return set(re.findall(r"([a-z_]+)\{", expression))
 
 
@@ -160,7 +160,7 @@ def test_prometheus_finds_series_for_every_panel(node: TestBroker, pipeline_addr
     )
     try:
         for expression in expressions():
-            wait_until(lambda asked=expression: found(address, asked), f"series for {expression}")
+            wait_until(lambda asked=expression: has_series(address, asked), f"series for {expression}")
         states = {each["name"]: each["health"] for each in ask(address, "rules")["groups"][0]["rules"]}
         assert set(states) == {each.name for each in ALERTS}
         assert "err" not in states.values()
@@ -169,7 +169,7 @@ def test_prometheus_finds_series_for_every_panel(node: TestBroker, pipeline_addr
         process.wait(PATIENCE_S)
 
 
-def found(address: str, expression: str) -> bool:
+def has_series(address: str, expression: str) -> bool:
     try:
         return bool(ask(address, "query?" + urllib.parse.urlencode({"query": expression}))["result"])
     except (ConnectionError, http.client.HTTPException, KeyError):
@@ -198,7 +198,7 @@ def ask(address: str, path: str) -> Any:
         (("alerts", "-o", "/no/such/directory/alerts.yml"), "cannot write"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(words: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_reported(words: tuple[str, ...], message: str) -> None:
     outcome = CliRunner().invoke(main, ["generate", *words])
     assert outcome.exit_code != 0
     assert message in outcome.output

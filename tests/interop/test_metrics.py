@@ -1,4 +1,4 @@
-"""Metrics of a real cluster: what dashboards for Kafka query is there, and equals what the tools print."""
+"""Metrics of a real cluster: they have the series that dashboards for Kafka query, and equal the tools' output."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_sums_over_all_nodes_are_those_of_the_cluster(kafka: TestCluster) -> Non
     assert scraped.sum("kafka_server_replicamanager_isrshrinks_total") == 0
 
 
-def test_the_quorum_agrees(kafka: TestCluster) -> None:
+def test_the_raft_metrics_agree_on_the_leader(kafka: TestCluster) -> None:
     scraped = scrape(kafka)
     assert set(scraped.values("kafka_server_raftmetrics_current_leader")) == {kafka.controller()}
     assert len(scraped.values("kafka_server_raftmetrics_current_state", current_state="leader")) == 1
@@ -203,7 +203,7 @@ def scrape_with_all_lags(kafka: TestCluster) -> Scraped | None:
     return scraped if len(scraped.values("kafka_consumergroup_lag", consumergroup=GROUP)) == 6 else None
 
 
-def test_lag_is_what_the_tool_prints(kafka: TestCluster) -> None:
+def test_lag_equals_moldau_group_describe(kafka: TestCluster) -> None:
     """The group's coordinator leads only a third of the partitions, and has no replica of the others."""
     scraped = wait_until(lambda: scrape_with_all_lags(kafka), "the lag in all partitions is known")
     assert scraped is not None
@@ -235,8 +235,8 @@ def test_requests_and_connections_are_counted(kafka: TestCluster) -> None:
 
 
 def ask(kafka: TestCluster, request: bytes) -> bytes:
-    """Send any bytes to node 1 and return what comes back until it closes the connection. It may reset one of which it
-    has not read everything."""
+    """Send any bytes to node 1 and return its response until it closes the connection. It may reset a connection if it
+    has not read all bytes."""
     answer = b""
     with socket.create_connection(address(kafka, 1), timeout=PATIENCE_S) as sock:
         with suppress(ConnectionError):
@@ -261,13 +261,13 @@ def ask(kafka: TestCluster, request: bytes) -> bytes:
         (b"GET /" + b"x" * 100_000, b"431"),
     ],
 )
-def test_other_requests_are_refused(kafka: TestCluster, request_bytes: bytes, status: bytes) -> None:
+def test_invalid_http_requests_are_refused(kafka: TestCluster, request_bytes: bytes, status: bytes) -> None:
     answer = ask(kafka, request_bytes)
     assert answer.split(b" ")[1] == status
     assert b"metrics_" not in answer
 
 
-def test_a_connection_is_kept_and_old_clients_are_served(kafka: TestCluster) -> None:
+def test_http_keep_alive_http_1_0_and_head_are_served(kafka: TestCluster) -> None:
     kept = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     answer = ask(kafka, kept + b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert answer.count(b"HTTP/1.1 200 OK") == 2
@@ -279,10 +279,10 @@ def test_a_connection_is_kept_and_old_clients_are_served(kafka: TestCluster) -> 
     assert head.endswith(b"\r\n\r\n")
 
 
-def test_too_many_and_silent_connections_disturb_nobody(kafka: TestCluster) -> None:
+def test_metrics_are_served_after_too_many_silent_connections(kafka: TestCluster) -> None:
     silent = [socket.create_connection(address(kafka, 1), timeout=PATIENCE_S) for _ in range(40)]
     try:
-        wait_until(lambda: refused(silent[-1]), "the last of many connections is closed")
+        wait_until(lambda: refused(silent[-1]), "the last of many connections is refused")
     finally:
         for each in silent:
             each.close()

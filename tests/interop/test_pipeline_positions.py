@@ -1,11 +1,9 @@
-"""A run and a real broker: the run commits its position as a consumer group, and asks where the logs end."""
+"""A run and a real broker: the run commits its position as a consumer group, and reads the log end offsets."""
 
 from __future__ import annotations
 
 import json
 import socket
-import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -17,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from group_members import Group
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -56,12 +54,12 @@ def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
     return {where: each.offset for where, each in found.items()}
 
 
-def test_what_is_new_is_committed(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
+def test_new_positions_are_committed(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
     topic = create_topic(partitions=2)
     spec = pipeline(tmp_path, bootstrap, topic)
-    said: list[str] = []
+    lines: list[str] = []
     with closing(Cluster(bootstrap, {})) as cluster:
-        positions = Positions(spec.name, cluster, said.append)
+        positions = Positions(spec.name, cluster, lines.append)
         positions.commit("out", {})
         assert committed(bootstrap, f"{spec.name}.out") == {}
         positions.commit("out", {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
@@ -69,26 +67,26 @@ def test_what_is_new_is_committed(bootstrap: str, create_topic: CreateTopic, tmp
         positions.commit("other", {TopicPartition(topic, 0): 1})
     assert committed(bootstrap, f"{spec.name}.out") == {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0}
     assert committed(bootstrap, f"{spec.name}.other") == {TopicPartition(topic, 0): 1}
-    assert said == []
+    assert lines == []
 
 
-def test_a_group_that_is_taken_is_told_once_and_not_asked_again(
+def test_a_group_with_members_is_reported_once_and_not_asked_again(
     bootstrap: str, create_topic: CreateTopic, tmp_path: Path
 ) -> None:
     topic = create_topic()
     spec = pipeline(tmp_path, bootstrap, topic)
-    said: list[str] = []
+    lines: list[str] = []
     with Group(bootstrap) as group, closing(Cluster(bootstrap, {})) as cluster:
-        positions = Positions(spec.name, cluster, said.append)
+        positions = Positions(spec.name, cluster, lines.append)
         group.id = f"{spec.name}.out"
         group.stable(topic=topic)
         for offset in range(3):
             positions.commit("out", {TopicPartition(topic, 0): offset})
-    (line,) = said
+    (line,) = lines
     assert line.startswith("the position of out is not committed as that of a consumer group: ")
 
 
-def test_a_broker_that_does_not_answer_is_not_asked_at_once_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def unanswered(groups: Groups, group: str, offsets: object) -> None:
@@ -102,7 +100,7 @@ def test_a_broker_that_does_not_answer_is_not_asked_at_once_again(monkeypatch: p
     assert asked == ["p.out"]
 
 
-def test_a_group_that_refuses_its_position_does_not_keep_others_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_position_does_not_stop_the_commits_of_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     committed: list[str] = []
 
     def commit(groups: Groups, group: str, offsets: object) -> None:
@@ -111,20 +109,13 @@ def test_a_group_that_refuses_its_position_does_not_keep_others_from_theirs(monk
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     monkeypatch.setattr(Groups, "commit", commit)
-    said: list[str] = []
-    positions = Positions("p", Cluster("127.0.0.1:1", {}), said.append)
+    lines: list[str] = []
+    positions = Positions("p", Cluster("127.0.0.1:1", {}), lines.append)
     for offset in range(2):
         for query in ("busy", "out"):
             positions.commit(query, {TopicPartition("t", 0): offset})
     assert committed == ["p.busy", "p.out", "p.out"]
-    assert len(said) == 1
-
-
-def until(condition: Callable[[], object]) -> None:
-    pause, deadline_s = threading.Event(), time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never came"
-        pause.wait(0.02)
+    assert len(lines) == 1
 
 
 @pytest.fixture
@@ -139,17 +130,17 @@ def ends(watch: BrokerWatch, position: dict[TopicPartition, int]) -> Mapping[Top
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_ends_of_the_logs_are_those_of_now(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
+def test_log_end_offsets_are_current(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
     topic = create_topic()
     spec, where = pipeline(tmp_path, bootstrap, topic), TopicPartition(topic, 0)
     producer = Producer({"bootstrap.servers": bootstrap})
     with BrokerWatch(spec, pytest.fail) as watch:
         assert watch.exchange({}) is None
-        until(lambda: ends(watch, {where: 0}) == {where: 0})
+        wait_until(lambda: ends(watch, {where: 0}) == {where: 0}, "the end of the empty log")
         for number in range(5):
             producer.produce(topic, str(number))
         producer.flush()
-        until(lambda: ends(watch, {where: 2}) == {where: 5})
+        wait_until(lambda: ends(watch, {where: 2}) == {where: 5}, "the end after five records")
         producer.produce(topic, "last")
         producer.flush()
         last = watch.last_exchange({"out": {where: 3}})
@@ -162,40 +153,40 @@ def test_the_ends_of_the_logs_are_those_of_now(bootstrap: str, create_topic: Cre
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_broker_that_is_away_is_told_and_no_end_is_known(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_an_unreachable_broker_is_reported_and_no_end_offset_is_known(tmp_path: Path) -> None:
+    lines: list[str] = []
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     spec, where = pipeline(tmp_path, f"127.0.0.1:{port}", "t"), TopicPartition("t", 0)
     assert ends_now(spec, [where]) is None
-    with BrokerWatch(spec, said.append) as watch:
+    with BrokerWatch(spec, lines.append) as watch:
         assert ends(watch, {where: 0}) is None
-        until(lambda: said)
+        wait_until(lambda: lines, "the missing broker is reported")
         with broker(listeners=f"PLAINTEXT://127.0.0.1:{port}") as running:
             with closing(Cluster(running.bootstrap_servers, {})) as cluster:
                 cluster.create_topic("t", 1)
-            until(lambda: len(said) > 1)
-            until(lambda: ends(watch, {where: 0}) == {where: 0})
-        until(lambda: ends(watch, {where: 0}) is None)
-        until(lambda: len(said) > 2)
+            wait_until(lambda: len(lines) > 1, "the started broker is reported")
+            wait_until(lambda: ends(watch, {where: 0}) == {where: 0}, "the end of the empty log")
+        wait_until(lambda: ends(watch, {where: 0}) is None, "the end is unknown again")
+        wait_until(lambda: len(lines) > 2, "the stopped broker is reported")
     address = f"127.0.0.1:{port}"
-    assert [line.partition(";")[0] for line in said] == [
+    assert [line.partition(";")[0] for line in lines] == [
         f"{address} does not answer",
         f"{address} answers again",
         f"{address} does not answer",
     ]
 
 
-def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
-    """The state at its end is no longer shown, and nothing is shown while the state is unknown."""
+def test_the_lag_of_a_stopped_run_is_current(tmp_path: Path) -> None:
+    """The lag at its end is not shown any more, and no lag is shown while the broker is unreachable."""
     spec = pipeline(tmp_path, "127.0.0.1:1", "t")  # the file's name; the run was given another one
     directory = default_directory(spec.file, spec.name)
 
     def status(*words: str) -> Any:
-        told = CliRunner().invoke(main, ["pipeline", *words, "--format", "json"])
-        assert told.exit_code == 0, told.output
-        return json.loads(told.stdout)
+        result = CliRunner().invoke(main, ["pipeline", *words, "--format", "json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
 
     with broker() as running:
         with closing(Cluster(running.bootstrap_servers, {})) as cluster:
@@ -211,12 +202,12 @@ def test_the_lag_of_a_run_that_is_over_is_that_of_now(tmp_path: Path) -> None:
             file=str(spec.file), bootstrap=running.bootstrap_servers, queries=(query,),
         )  # fmt: skip
         directory.write_status(ended.to_json())
-        told, waiting = status("status", str(spec.file))["queries"]
-        assert (told["lag_records"], told["lag_seconds"]) == (30, None)
+        stopped, waiting = status("status", str(spec.file))["queries"]
+        assert (stopped["lag_records"], stopped["lag_seconds"]) == (30, None)
         assert (waiting["state"], waiting["lag_records"]) == ("not running", None), (
             "in the file, and not part of that run"
         )
-        directory.write_status(replace(ended, state="running").to_json())  # it died without a trace
+        directory.write_status(replace(ended, state="running").to_json())  # the process was killed
         assert status("list", str(tmp_path))[0]["lag"] == 30
-    told, _ = status("status", str(spec.file))["queries"]
-    assert told["lag_records"] is None
+    stopped, _ = status("status", str(spec.file))["queries"]
+    assert stopped["lag_records"] is None

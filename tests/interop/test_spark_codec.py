@@ -1,6 +1,6 @@
-"""The Spark connector's codec against librdkafka: any mix of records, every codec, transactions.
+"""The Spark connector's encoder and decoder against librdkafka: random records, every compression, transactions.
 
-Raw bytes go over a plain channel, so that only the codec is between the two. Records are drawn from a seed.
+Raw bytes go over a plain channel, so that only encoder and decoder are tested. Records are drawn from a seed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOW_MS = 1_760_000_000_000
 CODECS = pytest.mark.parametrize("codec", list(Compression), ids=lambda codec: codec.name.lower())
 
 
-def mixture(seed: int, count: int) -> list[Message]:
+def random_messages(seed: int, count: int) -> list[Message]:
     chance = random.Random(seed)
 
     def some_bytes(size_max: int) -> bytes | None:
@@ -112,18 +112,20 @@ def partition(bootstrap: str, topic: str) -> Iterator[Partition]:
 
 
 @CODECS
-def test_what_librdkafka_wrote_is_decoded(bootstrap: str, create_topic: CreateTopic, codec: Compression) -> None:
+def test_records_written_by_librdkafka_are_decoded(
+    bootstrap: str, create_topic: CreateTopic, codec: Compression
+) -> None:
     topic = create_topic(config=ANY_TIME)
-    messages = mixture(codec, 1500)
+    messages = random_messages(codec, 1500)
     Confluent().produce(bootstrap, topic, messages, codec.name.lower())
     with partition(bootstrap, topic) as log:
         assert log.read(len(messages)) == list(enumerate(messages))
 
 
 @CODECS
-def test_what_was_encoded_is_read_by_librdkafka(bootstrap: str, create_topic: CreateTopic, codec: Compression) -> None:
+def test_encoded_records_are_read_by_librdkafka(bootstrap: str, create_topic: CreateTopic, codec: Compression) -> None:
     topic = create_topic(config=ANY_TIME)
-    messages = mixture(10 + codec, 1500)
+    messages = random_messages(10 + codec, 1500)
     headers = [[{"key": key, "value": value} for key, value in message.headers] for message in messages]
     columns = EncodeColumns(
         pa.array([message.key for message in messages], pa.binary()),
@@ -137,7 +139,7 @@ def test_what_was_encoded_is_read_by_librdkafka(bootstrap: str, create_topic: Cr
     assert Confluent().consume(bootstrap, topic, len(messages)) == messages
 
 
-def test_transactions_that_take_turns(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_interleaved_transactions_are_decoded_as_by_librdkafka(bootstrap: str, create_topic: CreateTopic) -> None:
     """The result must equal that of librdkafka's read_committed consumer."""
     topic = create_topic(config=ANY_TIME)
     chance = random.Random(1)
@@ -145,7 +147,7 @@ def test_transactions_that_take_turns(bootstrap: str, create_topic: CreateTopic)
     for producer in producers:
         producer.init_transactions()
         producer.begin_transaction()
-    for message in mixture(2, 60):
+    for message in random_messages(2, 60):
         producer = chance.choice(producers)
         producer.produce(topic, message.value, message.key, 0, timestamp=message.timestamp or 0)
         producer.flush()

@@ -82,7 +82,7 @@ def tokens(kafka: TestBroker) -> list[TokenWithHmac]:
 
 
 def sent(what: Any, kafka: TestBroker) -> Any:
-    """Return what arrives at a task, and check that it has a secret of nobody but the token's bearer."""
+    """Return what arrives at a task. Check that neither the password nor the login of the user is in it."""
     data = dumps(what)
     assert PASSWORD.encode() not in data
     assert b'username="ann"' not in data
@@ -142,7 +142,7 @@ class Stopped:
         self.close = close
 
 
-def test_brokers_without_tokens_are_named_as_the_reason() -> None:
+def test_a_broker_without_delegation_tokens_is_reported() -> None:
     jaas = f'{SCRAM_MODULE.replace("scram.Scram", "plain.Plain")} required username="ann" password="{PASSWORD}"'
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",

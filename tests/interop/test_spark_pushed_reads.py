@@ -1,4 +1,4 @@
-"""Reads with `where` and `fields`, without a JVM: what plain Python filters, from views that come and go."""
+"""Reads with `where` and `fields`, without a JVM: compared with a filter in plain Python, while views are deleted."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def delete(admin: AdminClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batch_and_stream_show_what_python_filters(bootstrap: str, create_topic: CreateTopic, seed: int) -> None:
+def test_batch_and_stream_read_what_python_filters(bootstrap: str, create_topic: CreateTopic, seed: int) -> None:
     topic = create_topic(2)
     records = random_orders(random.Random(seed), 800, NOW_MS)
     produce({"bootstrap.servers": bootstrap}, topic, records)
@@ -102,14 +102,14 @@ def test_batch_and_stream_show_what_python_filters(bootstrap: str, create_topic:
         assert run.at == run.reader.reportLatestOffset() == {topic: ends}, "no lag, under the name of the source"
 
 
-def test_where_and_fields_alone(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_where_or_fields_alone(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(1)
     send(bootstrap, topic, {"a": 1, "b": 2}, {"a": 2}, {"b": 3})
     assert read(bootstrap, subscribe=topic, where="a >= 1")["value"].to_pylist() == [b'{"a": 1, "b": 2}', b'{"a": 2}']
     assert read(bootstrap, subscribe=topic, fields="a")["value"].to_pylist() == [b'{"a":1}', b'{"a":2}', b'{"a":null}']
 
 
-def test_places_are_those_of_the_source(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_offsets_are_those_of_the_source(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(2)
     records = random_orders(random.Random(7), 400, NOW_MS)
     produce({"bootstrap.servers": bootstrap}, topic, records)
@@ -129,7 +129,9 @@ def test_places_are_those_of_the_source(bootstrap: str, create_topic: CreateTopi
     assert table_rows(many) == expected_rows(records)
 
 
-def test_several_topics_and_a_pattern(bootstrap: str, create_topic: CreateTopic, topic: Callable[[], str]) -> None:
+def test_several_topics_and_a_pattern_are_read(
+    bootstrap: str, create_topic: CreateTopic, topic: Callable[[], str]
+) -> None:
     prefix = topic()
     names = [create_topic(1, name=f"{prefix}-{number}") for number in range(3)]
     for number, name in enumerate(names):
@@ -148,9 +150,7 @@ def test_several_topics_and_a_pattern(bootstrap: str, create_topic: CreateTopic,
         assert run.batch()["topic"].to_pylist() == [added]
 
 
-def test_views_are_found_again_and_named_by_what_they_show(
-    bootstrap: str, create_topic: CreateTopic, admin: AdminClient
-) -> None:
+def test_an_equal_view_is_used_again(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
     topic = create_topic(1)
     send(bootstrap, topic, {"a": 1}, {"a": 2})
 
@@ -158,7 +158,7 @@ def test_views_are_found_again_and_named_by_what_they_show(
         return {name for name in admin.list_topics(timeout=PATIENCE_S).topics if topic in name and name != topic}
 
     source(bootstrap, {"subscribe": topic, "where": "a > 1"}).schema()
-    assert views() == set(), "load() only asks whether it could be made"
+    assert views() == set(), "load() only checks whether the view could be created"
     for blanks in ("a > 1", "\n a  > 1 \n"):
         assert read(bootstrap, subscribe=topic, where=blanks).num_rows == 1
     assert views() == {Shape("a > 1").view_name(topic)}
@@ -168,21 +168,21 @@ def test_views_are_found_again_and_named_by_what_they_show(
     assert views() == {Shape("a > 1").view_name(topic), new.topic}
 
 
-def test_a_view_that_is_deleted_is_made_again(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
+def test_a_deleted_view_is_recreated(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
     topic = create_topic(1)
     view = Shape("a > 1").view_name(topic)
     send(bootstrap, topic, {"a": 1}, {"a": 2})
     reader: Any = source(bootstrap, {"subscribe": topic, "where": "a > 1"}).reader(source_schema(False))
     partitions = reader.partitions()
     delete(admin, view)
-    assert rows(reader, partitions, reader._schema)["offset"].to_pylist() == [1], "by a task"
+    assert rows(reader, partitions, reader._schema)["offset"].to_pylist() == [1], "a task recreates the view"
     connected(reader._options).close()
     with stream(bootstrap, subscribe=topic, where="a > 1", startingOffsets="earliest") as run:
         assert run.batch()["offset"].to_pylist() == [1]
         delete(admin, view)
         send(bootstrap, topic, {"a": 3}, {"a": 0})
         found: list[int] = []
-        wait_until(lambda: found.extend(run.batch()["offset"].to_pylist()) or found, "by the stream")
+        wait_until(lambda: found.extend(run.batch()["offset"].to_pylist()) or found, "the stream recreates the view")
         assert found == [2]
 
 
@@ -202,9 +202,7 @@ def test_another_view_under_the_same_name_is_not_read(
             wait_until(lambda: run.batch().num_rows, "a refusal")
 
 
-def test_a_source_that_is_made_anew_gets_its_view_anew(
-    bootstrap: str, create_topic: CreateTopic, admin: AdminClient
-) -> None:
+def test_a_recreated_source_gets_a_new_view(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
     topic = create_topic(1)
     send(bootstrap, topic, {"a": 1}, {"a": 2})
     assert read(bootstrap, subscribe=topic, where="a > 1").num_rows == 1
@@ -216,7 +214,7 @@ def test_a_source_that_is_made_anew_gets_its_view_anew(
     assert read(bootstrap, subscribe=topic, where="a > 1")["offset"].to_pylist() == [0, 2]
 
 
-def test_records_of_aborted_transactions(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_records_of_aborted_transactions_are_read_uncommitted_only(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(1)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"t-{topic}", "log_level": 0})
     producer.init_transactions(PATIENCE_S)
@@ -233,7 +231,7 @@ def test_records_of_aborted_transactions(bootstrap: str, create_topic: CreateTop
         assert read(bootstrap, **options)["offset"].to_pylist() == wanted
 
 
-def test_new_partitions_of_the_source(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
+def test_new_partitions_of_the_source_are_read(bootstrap: str, create_topic: CreateTopic, admin: AdminClient) -> None:
     topic = create_topic(1)
     send(bootstrap, topic, {"a": 2})
     with stream(bootstrap, subscribe=topic, where="a > 1", startingOffsets="earliest") as run:
@@ -245,14 +243,14 @@ def test_new_partitions_of_the_source(bootstrap: str, create_topic: CreateTopic,
         assert found == [1]
 
 
-def test_what_is_refused_is_refused_before_anything_is_made(
+def test_invalid_reads_are_refused_before_a_view_is_created(
     bootstrap: str, create_topic: CreateTopic, admin: AdminClient
 ) -> None:
     topic = create_topic(1)
     view = f"mine-{topic}"
     new = NewTopic(view, -1, -1, config={"moldau.view.from": topic})
     admin.create_topics([new])[view].result(PATIENCE_S)
-    for options, said in (
+    for options, message in (
         ({"where": "a >"}, "^where: a field, a number or a text is missing at the end$"),
         ({"fields": "a b"}, "^fields: "),
         ({"subscribe": view, "where": "a > 1"}, f"{view} cannot be read with where or fields: .*is a view"),
@@ -263,7 +261,7 @@ def test_what_is_refused_is_refused_before_anything_is_made(
             lambda given=given: source(bootstrap, given).schema(),
             lambda given=given: read(bootstrap, **given),
         ):  # type: ignore[misc]
-            with pytest.raises(KafkaError, match=said):
+            with pytest.raises(KafkaError, match=message):
                 call()
     assert not [name for name in admin.list_topics(timeout=PATIENCE_S).topics if name.startswith(PREFIX + topic)]
 
@@ -282,7 +280,7 @@ def user_options(kafka: TestBroker, user: str, where: str) -> dict[str, str]:
     return {**properties, "subscribe": "orders", "where": where}
 
 
-def test_who_may_not_make_a_view_learns_what_an_administrator_can_do(kafka: TestBroker) -> None:
+def test_a_user_who_may_not_create_views_gets_the_administrators_command(kafka: TestBroker) -> None:
     kafka.add_user("ann")
     kafka.allow("ann", "read", topic="orders")
     options = user_options(kafka, "ann", "a > 2")
@@ -298,7 +296,7 @@ def test_who_may_not_make_a_view_learns_what_an_administrator_can_do(kafka: Test
     assert read("", **options)["offset"].to_pylist() == [3, 4]
 
 
-def test_a_view_is_enough_without_any_right_on_its_source(kafka: TestBroker) -> None:
+def test_reading_a_view_requires_no_right_on_its_source(kafka: TestBroker) -> None:
     admin = AdminClient({**kafka.client_config(), "log_level": 0})
     new = NewTopic("for-eve", -1, -1, config={"moldau.view.from": "orders", "moldau.view.where": "a = 1"})
     admin.create_topics([new])["for-eve"].result(PATIENCE_S)
@@ -309,7 +307,7 @@ def test_a_view_is_enough_without_any_right_on_its_source(kafka: TestBroker) -> 
         read("", **user_options(kafka, "eve", "a = 2"))
 
 
-def test_a_view_that_may_be_seen_but_not_read(kafka: TestBroker) -> None:
+def test_a_view_without_the_right_to_read_it_is_an_error(kafka: TestBroker) -> None:
     kafka.add_user("joe")
     kafka.allow("joe", "read", topic="orders")
     kafka.allow("joe", "create,describe,describe_configs", topic=PREFIX, prefix=True)
@@ -320,7 +318,7 @@ def test_a_view_that_may_be_seen_but_not_read(kafka: TestBroker) -> None:
         read("", **user_options(kafka, "joe", "a < 3"))
 
 
-def test_what_cannot_be_evaluated_says_where_to_look(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_corrupt_message_error_points_to_moldau_view_describe(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(1)
     send(bootstrap, topic, {"a": 1})
     reader: Any = source(bootstrap, {"subscribe": topic, "where": "a = 1"}).reader(source_schema(False))
@@ -336,7 +334,7 @@ def test_what_cannot_be_evaluated_says_where_to_look(bootstrap: str, create_topi
     connected(reader._options).close()
 
 
-def test_who_may_make_views_has_them_noted_with_the_name(kafka: TestBroker) -> None:
+def test_the_view_of_a_user_has_the_name_in_made_by(kafka: TestBroker) -> None:
     kafka.add_user("bob")
     kafka.allow("bob", "read", topic="orders")
     kafka.allow("bob", "create,describe_configs,read", topic=PREFIX + "orders-", prefix=True)
@@ -347,7 +345,7 @@ def test_who_may_make_views_has_them_noted_with_the_name(kafka: TestBroker) -> N
     assert configs["moldau.view.made.by"].value == "spark for bob"
 
 
-def test_a_view_is_read_from_all_nodes_of_a_cluster_as_soon_as_it_is_made() -> None:
+def test_a_view_is_read_from_all_nodes_of_a_cluster_as_soon_as_it_is_created() -> None:
     with cluster(3) as nodes:
         admin = AdminClient({**nodes.client_config(), "log_level": 0})
         admin.create_topics([NewTopic("orders", 6, 2)])["orders"].result(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The connector's writing, without a JVM: Arrow rows in, records of real clients out; lost connections, errors."""
+"""Writing with the connector, without a JVM: Arrow rows to records that real clients read; lost connections, errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def consume(bootstrap: str, topic: str, partitions: int, count: int) -> list[Mes
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_written_is_what_clients_read(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
+def test_clients_read_the_written_rows(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
     topic = create_topic(3)
     numbers = range(4000)
     keys = [None if number % 9 == 0 else b"key-%d" % (number % 60) for number in numbers]
@@ -68,7 +68,7 @@ def test_large_rows_become_several_batches(bootstrap: str, create_topic: CreateT
     assert [one.value() for one in consume(bootstrap, topic, 1, 12)] == values
 
 
-def test_the_topic_of_each_row(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> None:
+def test_each_row_is_written_to_its_topic(bootstrap: str, admin: AdminClient, topic: Callable[[], str]) -> None:
     """The broker creates missing topics, as it does for every client."""
     one, two = topic(), topic()
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "topic": pa.array([one, two, one])})
@@ -78,7 +78,7 @@ def test_the_topic_of_each_row(bootstrap: str, admin: AdminClient, topic: Callab
         assert [message.value() for message in consume(bootstrap, name, partitions, len(values))] == values
 
 
-def test_the_partition_and_time_of_each_row(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_each_row_is_written_with_its_partition_and_timestamp(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(2)
     stamps = pa.array([(NOW_MS + 123) * 1000, (NOW_MS + 456) * 1000], pa.timestamp("us", "UTC"))
     columns = {"value": pa.array(["a", "b"]), "partition": pa.array([1, 0], pa.int32()), "timestamp": stamps}
@@ -88,25 +88,25 @@ def test_the_partition_and_time_of_each_row(bootstrap: str, create_topic: Create
 
 
 @pytest.mark.parametrize("acks", ["0", "1"])
-def test_fewer_acknowledgements(bootstrap: str, create_topic: CreateTopic, acks: str) -> None:
+def test_rows_are_written_with_acks_0_and_1(bootstrap: str, create_topic: CreateTopic, acks: str) -> None:
     topic = create_topic(1)
     write(bootstrap, pa.record_batch({"value": pa.array([b"x"] * 100)}), topic=topic, **{"kafka.acks": acks})
     assert len(consume(bootstrap, topic, 1, 100)) == 100
 
 
-def test_a_record_that_is_too_large(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_record_that_is_too_large_is_refused(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(1, {"max.message.bytes": "1000"})
     with pytest.raises(KafkaError, match=f"{topic}-0: "):
         write(bootstrap, pa.record_batch({"value": pa.array([b"x" * 5000])}), topic=topic)
 
 
-def test_an_illegal_topic_is_told_at_once(bootstrap: str) -> None:
+def test_an_invalid_topic_name_is_reported_at_once(bootstrap: str) -> None:
     with pytest.raises(KafkaError, match="topic no spaces"):
         write(bootstrap, pa.record_batch({"value": pa.array([b"x"])}), topic="no spaces")
 
 
-def test_a_broker_that_no_longer_knows_the_producer(bootstrap: str, create_topic: CreateTopic) -> None:
-    """As after a restart that kept only the last batch: sequences that do not fit start again and nothing is lost."""
+def test_a_producer_unknown_to_the_broker_starts_its_sequences_again(bootstrap: str, create_topic: CreateTopic) -> None:
+    """As after a restart that kept only the last batch: the sequences start again, and no record is lost."""
     topic = create_topic(1)
     with producing(bootstrap, topic=topic) as (producer, send):
         send(pa.record_batch({"value": pa.array([b"1", b"2"])}))
@@ -117,7 +117,7 @@ def test_a_broker_that_no_longer_knows_the_producer(bootstrap: str, create_topic
     assert [one.value() for one in consume(bootstrap, topic, 1, 5)] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-class Flaky:
+class FlakyProxy:
     """A proxy that closes a connection after so many response bytes: the request arrives, its response is lost."""
 
     def __init__(self, upstream: str, cuts: list[int]) -> None:
@@ -170,15 +170,15 @@ class Flaky:
 
 
 @pytest.fixture
-def through_a_flaky_line(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], Flaky]]:
+def start_flaky_proxy(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], FlakyProxy]]:
     """Let all connections of the connector go through a proxy, whatever address the broker advertises."""
     import moldau.client.cluster as cluster
     from moldau.client.channel import Channel
 
-    proxies: list[Flaky] = []
+    proxies: list[FlakyProxy] = []
 
-    def begin(cuts: list[int]) -> Flaky:
-        proxy = Flaky(bootstrap, cuts)
+    def begin(cuts: list[int]) -> FlakyProxy:
+        proxy = FlakyProxy(bootstrap, cuts)
         proxies.append(proxy)
         monkeypatch.setattr(cluster, "Channel", lambda _host, _port, *rest: Channel("127.0.0.1", proxy.port, *rest))
         return proxy
@@ -189,12 +189,12 @@ def through_a_flaky_line(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize("cut", [1500, 2000, 2600])
-def test_lost_answers_do_not_double_records(
-    bootstrap: str, create_topic: CreateTopic, through_a_flaky_line: Callable[[list[int]], Flaky], cut: int
+def test_lost_responses_do_not_duplicate_records(
+    bootstrap: str, create_topic: CreateTopic, start_flaky_proxy: Callable[[list[int]], FlakyProxy], cut: int
 ) -> None:
     """Every request arrives and some responses are lost: repeated requests are recognised by their sequence numbers."""
     topic = create_topic(2)
-    proxy = through_a_flaky_line([cut, cut + 50, cut + 90])
+    proxy = start_flaky_proxy([cut, cut + 50, cut + 90])
     values: Any = pa.array([b"%06d" % number + b"x" * 3000 for number in range(6000)])
     partitions = pa.array([number % 2 for number in range(6000)], pa.int32())
     batch = pa.record_batch({"value": values, "partition": partitions})
@@ -203,4 +203,4 @@ def test_lost_answers_do_not_double_records(
     for partition in range(2):
         numbers = [int(one.value()[:6]) for one in seen if one.partition() == partition]
         assert numbers == list(range(partition, 6000, 2)), "every record once, in order"
-    assert proxy.cut, "the line was cut while records were in flight"
+    assert proxy.cut, "the connection was cut while records were in flight"

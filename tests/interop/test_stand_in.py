@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
+from patience import PATIENCE_MS, PATIENCE_S, Patience
 
 from moldau.client import confluent
 from moldau.client.stand_in.admin import AdminClient, NewTopic
@@ -19,32 +19,31 @@ from moldau.client.stand_in.producer import Producer
 from moldau.client.stand_in.values import KafkaError, KafkaException, Message, TopicPartition
 
 CreateTopic = Callable[..., str]
-WAIT_SECONDS = 60.0
 
 
 def read_by_librdkafka(bootstrap: str, topic: str, count: int) -> list[confluent_kafka.Message]:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "judge"})
-    partitions = consumer.list_topics(topic, timeout=WAIT_SECONDS).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
     consumer.assign(
         [confluent_kafka.TopicPartition(topic, each, confluent_kafka.OFFSET_BEGINNING) for each in partitions]
     )
-    read = consumer.consume(count, WAIT_SECONDS)
+    read = consumer.consume(count, PATIENCE_S)
     consumer.close()
     return read
 
 
 def read_until_end(consumer: Consumer) -> list[Message]:
     """Read up to the end of the only assigned partition."""
-    deadline = time.monotonic() + WAIT_SECONDS
     read: list[Message] = []
-    while time.monotonic() < deadline:
+    patience = Patience(lambda: f"the end of the partition after {len(read)} records")
+    while True:
+        patience.check(len(read))
         message = consumer.poll(1)
         if message is not None and (error := message.error()) is not None:
             assert error.code() == KafkaError._PARTITION_EOF
             return read
         if message is not None:
             read.append(message)
-    raise AssertionError(f"no end after {len(read)} records")
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def consumer(bootstrap: str) -> Iterator[Consumer]:
     made.close()
 
 
-def test_it_has_all_the_names_that_the_tools_use() -> None:
+def test_the_stand_in_has_all_names_that_the_tools_use() -> None:
     """In a process of its own, without confluent_kafka."""
     code = "import moldau.client.confluent as c; print(*(getattr(c, n).__class__.__name__ for n in sorted(c.__all__)))"
     found = without_confluent_kafka(sys.executable, "-c", code)
@@ -63,7 +62,7 @@ def test_it_has_all_the_names_that_the_tools_use() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_librdkafka_reads_what_it_wrote(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
+def test_librdkafka_reads_the_records_of_the_stand_in(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
     topic = create_topic(partitions=3)
     reports: list[tuple[int, int | None]] = []
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": True})
@@ -76,7 +75,7 @@ def test_librdkafka_reads_what_it_wrote(bootstrap: str, create_topic: CreateTopi
             timestamp=1_700_000_000_000 + number,
             headers=[("number", b"%d" % number), ("nothing", None)],
         )
-    assert producer.flush(WAIT_SECONDS) == 0
+    assert producer.flush(PATIENCE_S) == 0
     read = read_by_librdkafka(bootstrap, topic, 100)
     assert sorted((each.partition(), each.offset()) for each in read) == sorted(reports)
     by_number = {int(dict(each.headers() or [])["number"]): each for each in read}
@@ -95,7 +94,7 @@ def test_a_key_has_the_same_partition_as_with_librdkafka(bootstrap: str, create_
     for key in keys:
         producer.produce(topic, b"ours", key)
         judge.produce(topic, b"theirs", key)
-    assert producer.flush(WAIT_SECONDS) == judge.flush(WAIT_SECONDS) == 0
+    assert producer.flush(PATIENCE_S) == judge.flush(PATIENCE_S) == 0
     partitions = {(each.value(), each.key()): each.partition() for each in read_by_librdkafka(bootstrap, topic, 80)}
     assert [partitions[b"ours", key] for key in keys] == [partitions[b"theirs", key] for key in keys]
 
@@ -110,7 +109,7 @@ def test_a_record_that_is_too_large_is_reported_and_the_next_one_delivered(
         producer.produce(
             topic, value, on_delivery=lambda error, _: errors.append(None if error is None else error.name())
         )
-        assert producer.flush(WAIT_SECONDS) == 0
+        assert producer.flush(PATIENCE_S) == 0
     assert errors == [None, "MSG_SIZE_TOO_LARGE", None]
 
 
@@ -120,15 +119,15 @@ def test_records_of_aborted_transactions_are_left_out(
     topic = create_topic()
     writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
     plain = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    writer.init_transactions(WAIT_SECONDS)
+    writer.init_transactions(PATIENCE_S)
     for turn, ends in enumerate(("commit", "abort", "abort", "commit")):
         writer.begin_transaction()
         for number in range(3):
             writer.produce(topic, f"{turn} {number} {ends}")
-            writer.flush(WAIT_SECONDS)
+            writer.flush(PATIENCE_S)
             plain.produce(topic, f"{turn} {number} plain")
-            plain.flush(WAIT_SECONDS)
-        (writer.commit_transaction if ends == "commit" else writer.abort_transaction)(WAIT_SECONDS)
+            plain.flush(PATIENCE_S)
+        (writer.commit_transaction if ends == "commit" else writer.abort_transaction)(PATIENCE_S)
     consumer.assign([TopicPartition(topic, 0, 0)])
     values = [(each.value() or b"").decode() for each in read_until_end(consumer)]
     expected = [
@@ -148,7 +147,7 @@ def test_reading_begins_within_a_batch_or_at_the_end_of_the_log(
     writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 100, "compression.type": "zstd"})
     for number in range(10):
         writer.produce(topic, str(number))
-    writer.flush(WAIT_SECONDS)
+    writer.flush(PATIENCE_S)
     consumer.assign([TopicPartition(topic, 0, 7)])
     assert [each.value() for each in read_until_end(consumer)] == [b"7", b"8", b"9"]
     consumer.assign([TopicPartition(topic, 0, confluent_kafka.OFFSET_END)])
@@ -160,17 +159,17 @@ def test_reading_begins_within_a_batch_or_at_the_end_of_the_log(
 def test_two_members_share_a_topic_and_the_one_that_stays_continues(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(partitions=4)
     first, second = GroupReader(bootstrap, topic), GroupReader(bootstrap, topic)
-    poll_until(lambda: len(first.share) == len(second.share) == 2, first, second)
-    assert first.share | second.share == {0, 1, 2, 3}
+    poll_until(lambda: len(first.partitions_held) == len(second.partitions_held) == 2, first, second)
+    assert first.partitions_held | second.partitions_held == {0, 1, 2, 3}
     write_one_to_each(bootstrap, topic, "before")
     poll_until(lambda: len(first.values | second.values) == 4, first, second)
     first.values.clear()
     second.consumer.close()
-    poll_until(lambda: len(first.share) == 4, first)
+    poll_until(lambda: len(first.partitions_held) == 4, first)
     after = [b"after %d" % partition for partition in range(4)]
     write_one_to_each(bootstrap, topic, "after")
     poll_until(lambda: first.values >= set(after), first)
-    assert first.values == set(after), "what the other committed is not read again"
+    assert first.values == set(after), "records committed by the other member are not read again"
     first.consumer.close()
 
 
@@ -178,21 +177,21 @@ class GroupReader:
     """A group member, its partitions and what it has read."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self.share: set[int] = set()
+        self.partitions_held: set[int] = set()
         self.values: set[bytes | None] = set()
         config = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-group", "auto.offset.reset": "earliest"}
         self.consumer = Consumer(config)
         self.consumer.subscribe(
             [topic],
-            on_assign=lambda _, given: self.share.update(each.partition for each in given),
-            on_revoke=lambda _, taken: self.share.difference_update(each.partition for each in taken),
+            on_assign=lambda _, given: self.partitions_held.update(each.partition for each in given),
+            on_revoke=lambda _, taken: self.partitions_held.difference_update(each.partition for each in taken),
         )
 
 
 def poll_until(found: Callable[[], bool], *readers: GroupReader) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
+    patience = Patience(lambda: f"the members have the partitions {[reader.partitions_held for reader in readers]}")
     while not found():
-        assert time.monotonic() < deadline, [reader.share for reader in readers]
+        patience.check()
         for reader in readers:
             reader.values.update(each.value() for each in reader.consumer.consume(10, 0.1))
 
@@ -201,10 +200,10 @@ def write_one_to_each(bootstrap: str, topic: str, text: str) -> None:
     writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for partition in range(4):
         writer.produce(topic, f"{text} {partition}", partition=partition)
-    assert writer.flush(WAIT_SECONDS) == 0
+    assert writer.flush(PATIENCE_S) == 0
 
 
-def test_an_admin_call_that_is_refused_says_why(bootstrap: str, create_topic: CreateTopic) -> None:
+def test_a_refused_admin_call_has_the_error_of_librdkafka(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     refused = admin.create_topics([NewTopic(topic, 1, 1)])[topic].exception()
@@ -237,7 +236,7 @@ def test_the_tools_run_without_confluent_kafka(bootstrap: str, topic: Callable[[
     assert name in tool("topics", "--list").split()
     tool("console_producer", "--topic", name, stdin="one\ntwo\n")
     moldau("produce", name, stdin="three\n")
-    words = ("--from-beginning", "--max-messages", "3", "--timeout-ms", "60000")
+    words = ("--from-beginning", "--max-messages", "3", "--timeout-ms", PATIENCE_MS)
     assert sorted(tool("console_consumer", "--topic", name, *words).split()) == ["one", "three", "two"]
     assert sorted(moldau("consume", name, "-g", f"{name}-group", "-e").split()) == ["one", "three", "two"]
     assert f"{name}-group" in tool("consumer_groups", "--list").split()
@@ -277,4 +276,4 @@ def without_confluent_kafka(*command: str, stdin: str = "") -> subprocess.Comple
     hidden = Path(__file__).parent / "hidden_packages"
     paths = [str(hidden), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(command, input=stdin, text=True, capture_output=True, timeout=120, env=environment)
+    return subprocess.run(command, input=stdin, text=True, capture_output=True, timeout=PATIENCE_S, env=environment)

@@ -23,25 +23,25 @@ PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[TestCluster]:
+def kafka() -> Iterator[TestCluster]:
     settings = {"group.consumer.session.timeout.ms": 1_000, "group.consumer.heartbeat.interval.ms": 200}
     with cluster(offsets_topic_num_partitions=4, **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def bootstrap(three: TestCluster) -> str:
-    return three.bootstrap_servers
+def bootstrap(kafka: TestCluster) -> str:
+    return kafka.bootstrap_servers
 
 
 class Tool:
     """A producer and the only member of a group, both of the stand-in."""
 
-    def __init__(self, three: TestCluster) -> None:
+    def __init__(self, kafka: TestCluster) -> None:
         self.topic = f"stand-in-{uuid.uuid4().hex[:8]}"
         self.group = f"{self.topic}-group"
-        address = {"bootstrap.servers": three.bootstrap_servers}
-        create_replicated(three, AdminClient(address), self.topic, PARTITIONS)
+        address = {"bootstrap.servers": kafka.bootstrap_servers}
+        create_replicated(kafka, AdminClient(address), self.topic, PARTITIONS)
         self.producer = Producer({**address, "enable.idempotence": True})
         reading = {"group.id": self.group, "auto.offset.reset": "earliest", "auto.commit.interval.ms": "500"}
         self.consumer = Consumer({**address, **reading})
@@ -62,27 +62,27 @@ class Tool:
 
 
 @pytest.fixture
-def tool(three: TestCluster) -> Iterator[Tool]:
-    made = Tool(three)
+def tool(kafka: TestCluster) -> Iterator[Tool]:
+    made = Tool(kafka)
     yield made
     made.consumer.close()
 
 
-def test_a_member_continues_when_its_coordinator_dies(three: TestCluster, tool: Tool) -> None:
+def test_a_member_continues_when_its_coordinator_dies(kafka: TestCluster, tool: Tool) -> None:
     tool.write_and_read(b"before")
-    killed = coordinator_of(three.bootstrap_servers.split(",")[0], tool.group)
-    three.kill(killed)
+    killed = coordinator_of(kafka.bootstrap_servers.split(",")[0], tool.group)
+    kafka.kill(killed)
     try:
         tool.write_and_read(b"after")
         tool.write_and_read(b"later")
     finally:
-        three.restart(killed)
+        kafka.restart(killed)
 
 
-def test_a_member_that_slept_longer_than_its_session_rejoins(three: TestCluster, tool: Tool) -> None:
-    """It has offsets to commit when it resumes."""
+def test_a_member_that_slept_longer_than_its_session_rejoins(kafka: TestCluster, tool: Tool) -> None:
+    """It has offsets to commit when it polls again."""
     tool.write_and_read(b"before")
-    with closing(Cluster(three.bootstrap_servers, {})) as aside:
+    with closing(Cluster(kafka.bootstrap_servers, {})) as aside:
 
         def is_removed() -> bool:
             found = Groups(aside, 10_000).described([tool.group])[tool.group]

@@ -1,4 +1,4 @@
-"""Access by content: who reads a view needs no right on its source, and who creates one must be allowed to read it."""
+"""ACLs of views: reading a view requires no right on its source, creating one requires the right to read the source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client(kafka: TestBroker, user: str | None = None) -> dict[str, object]:
     return {**(kafka.client_config() if user is None else kafka.client_config(user)), "log_level": "0"}
 
 
-def test_a_team_sees_some_records_and_fields_of_a_topic_that_it_may_not_read(kafka: TestBroker) -> None:
+def test_a_user_reads_a_view_of_a_topic_without_a_right_on_the_topic(kafka: TestBroker) -> None:
     admin = AdminClient(client(kafka))
     admin.create_topics([NewTopic("people", 1)])["people"].result(PATIENCE_S)
     producer = Producer(client(kafka))
@@ -57,7 +57,7 @@ def test_a_team_sees_some_records_and_fields_of_a_topic_that_it_may_not_read(kaf
     reader.close()
 
 
-def test_a_view_of_a_topic_that_its_author_may_not_read_is_refused(kafka: TestBroker) -> None:
+def test_creating_a_view_requires_the_right_to_read_its_source(kafka: TestBroker) -> None:
     admin = AdminClient(client(kafka))
     for name in ("secret", "open"):
         admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE_S)

@@ -63,7 +63,7 @@ class Bystander(threading.Thread):
 
 
 @contextmanager
-def undisturbed(broker: ViewBroker, topic: str) -> Iterator[Bystander]:
+def bystander_of(broker: ViewBroker, topic: str) -> Iterator[Bystander]:
     bystander = Bystander(broker, topic)
     bystander.start()
     try:
@@ -85,7 +85,7 @@ def write(broker: ViewBroker, topic: str, *values: bytes, **config: object) -> N
     assert failed == []
 
 
-def test_a_hundred_views_of_a_hot_topic_leave_others_their_turn(broker: ViewBroker) -> None:
+def test_clients_of_other_topics_are_served_beside_a_hundred_views(broker: ViewBroker) -> None:
     """Records are written and all views read until a client of another topic has made its round trips."""
     broker.create("hot")
     names = [f"hot-{number}" for number in range(VIEWS)]
@@ -96,7 +96,7 @@ def test_a_hundred_views_of_a_hot_topic_leave_others_their_turn(broker: ViewBrok
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
     found: dict[str, list[int]] = {name: [] for name in names}
     written = 0
-    with undisturbed(broker, "beside-hot") as bystander:
+    with bystander_of(broker, "beside-hot") as bystander:
         patience = Patience(lambda: f"the views: {written} written, {sum(map(len, found.values()))} shown")
         while sum(map(len, found.values())) < written or bystander.round_trips < ROUND_TRIPS or not written:
             if bystander.round_trips < ROUND_TRIPS:
@@ -113,7 +113,7 @@ def test_a_hundred_views_of_a_hot_topic_leave_others_their_turn(broker: ViewBrok
     assert found == {name: list(range(number, written, VIEWS)) for number, name in enumerate(names)}
 
 
-def test_values_that_nobody_should_write_are_read_or_skipped(broker: ViewBroker) -> None:
+def test_invalid_and_huge_values_are_read_or_skipped(broker: ViewBroker) -> None:
     limit = 64 << 20
     broker.create("odd", max_message_bytes=str(limit))
     broker.create_view("odd-shown", "odd", where="a = 1")
@@ -134,7 +134,7 @@ def test_values_that_nobody_should_write_are_read_or_skipped(broker: ViewBroker)
     opened = b"[" * HUGE_BYTES
     config = {"message.max.bytes": limit}
     fetching = {"fetch.message.max.bytes": limit, "receive.message.max.bytes": 2 * limit}
-    with undisturbed(broker, "beside-odd") as bystander:
+    with bystander_of(broker, "beside-odd") as bystander:
         write(broker, "odd", *small)
         write(broker, "odd", huge, **config)
         write(broker, "odd", opened, **config)
@@ -147,7 +147,7 @@ def test_values_that_nobody_should_write_are_read_or_skipped(broker: ViewBroker)
         assert [(each.offset, each.value) for each in selected] == [(at, b'{"a":1}') for at in (0, 2, 8, 9, 11)]
         passed = read_by_confluent(broker.bootstrap, "odd-passed", **fetching)
         assert [each.offset for each in passed] == [1, 3, 4, 5, 6, 10]
-        wait_until(lambda: bystander.round_trips > before or bystander.wrong, "the bystander goes on")
+        wait_until(lambda: bystander.round_trips > before or bystander.wrong, "the client of the other topic continues")
 
 
 def is_assigned(consumer: Consumer) -> bool:
@@ -157,7 +157,7 @@ def is_assigned(consumer: Consumer) -> bool:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_committed_offset_that_is_not_shown_is_where_a_consumer_resumes(broker: ViewBroker, protocol: str) -> None:
+def test_a_consumer_resumes_at_a_committed_offset_that_is_not_shown(broker: ViewBroker, protocol: str) -> None:
     source, view = f"resumed-{protocol}", f"resumed-view-{protocol}"
     broker.create(source)
     broker.create_view(view, source, where="a > 5")
@@ -179,7 +179,7 @@ def test_a_committed_offset_that_is_not_shown_is_where_a_consumer_resumes(broker
         consumer.close()
 
 
-def test_a_quotient_by_zero_is_null(broker: ViewBroker) -> None:
+def test_a_division_by_zero_is_null(broker: ViewBroker) -> None:
     broker.create("divided")
     broker.create_view("divided-where", "divided", where="10 / a > 1 or 10 % a = 3")
     broker.create_view("divided-select", "divided", select="10 / a as q, 10 % a as r")

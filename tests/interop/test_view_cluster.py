@@ -20,7 +20,7 @@ def broker_answers() -> None:
     """These tests do not use the shared broker of this directory."""
 
 
-def test_a_consumer_of_a_view_goes_on_when_the_leader_of_the_source_dies() -> None:
+def test_a_consumer_of_a_view_continues_when_the_leader_of_the_source_dies() -> None:
     with cluster(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=0) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": "0"})
         admin.create_topics([NewTopic("orders", 1, 3)], operation_timeout=PATIENCE_S)["orders"].result(PATIENCE_S)

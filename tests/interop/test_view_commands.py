@@ -43,7 +43,7 @@ def orders(bootstrap: str, create_topic: CreateTopic) -> str:
     return name
 
 
-def test_a_view_from_its_creation_to_its_deletion(run: Run, orders: str, topic: Callable[[], str]) -> None:
+def test_a_view_is_created_read_described_and_deleted(run: Run, orders: str, topic: Callable[[], str]) -> None:
     view = topic()
     words = ("view", "create", view, "--from", orders)
     assert run(*words, "-w", "amount > 400", "-s", "id, amount").stdout == f"created {view}, a view of {orders}\n"
@@ -62,7 +62,7 @@ def test_a_view_from_its_creation_to_its_deletion(run: Run, orders: str, topic: 
     assert run("consume", orders, "-e").stdout.count("\n") == 11
 
 
-def test_views_that_a_program_made_are_listed_and_deleted_together(
+def test_views_created_by_a_program_are_listed_and_deleted_together(
     run: Run, orders: str, topic: Callable[[], str], admin: AdminClient
 ) -> None:
     mine, *made = (topic() for _ in range(3))
@@ -80,7 +80,7 @@ def test_views_that_a_program_made_are_listed_and_deleted_together(
     assert run("view", "delete", mine).stdout == f"deleted {mine}\n"
 
 
-def test_what_another_view_has_learnt_is_skipped(
+def test_records_indexed_by_another_view_are_skipped(
     run: Run, orders: str, topic: Callable[[], str], bootstrap: str
 ) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -96,7 +96,7 @@ def test_what_another_view_has_learnt_is_skipped(
         assert (counts["seen"], counts["skipped"]) == (seen, skipped)
 
 
-def test_a_wrong_view_is_one_line(run: Run, orders: str, topic: Callable[[], str]) -> None:
+def test_an_invalid_view_is_reported_in_one_line(run: Run, orders: str, topic: Callable[[], str]) -> None:
     wrong = run("view", "create", topic(), "--from", orders, "--where", "amount >", status=1).stderr
     assert wrong.count("\n") == 1
     assert "moldau.view.where: a field, a number or a text is missing at the end" in wrong
@@ -104,7 +104,7 @@ def test_a_wrong_view_is_one_line(run: Run, orders: str, topic: Callable[[], str
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_view_behind(run: Run, bootstrap: str, orders: str, number: signal.Signals) -> None:
-    """`timeout 60 moldau consume …`, or a terminal that is closed."""
+    """As by `timeout 60 moldau consume …`, or when the terminal is closed."""
     words = ("-m", "moldau", "consume", orders, "--where", "amount >= 450", "-b", bootstrap)
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE) as reading:
         assert reading.stdout is not None

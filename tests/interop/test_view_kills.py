@@ -1,5 +1,5 @@
-"""Consumers of views of a broker that is killed, and whose view workers are killed, while they read and commit: what
-they have read in the end is what an oracle in plain Python says about the source.
+"""Consumers of views read and commit while the broker and its view workers are killed. In the end they have read the
+records that an oracle in plain Python selects from the source.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Oracle:
 
 
 def normal(record: Read) -> Read:
-    """Values that are equal as JSON are equal here; numbers are doubles."""
+    """The record with its JSON normalized, and numbers as doubles."""
     try:
         value = json.loads(record.value or b"null", parse_int=float)
     except ValueError:
@@ -103,7 +103,7 @@ class Reader(threading.Thread):
         self.found: dict[tuple[int, int], Read] = {}
         self.committed: dict[int, int] = {}
         self.positions: dict[int, int] = {}
-        """How far it has read, also where nothing is shown."""
+        """The position in each partition, also behind records that are not shown."""
         self.wrong: list[str] = []
         self.is_over = False
 
@@ -200,7 +200,7 @@ def ends(bootstrap: str, topic: str) -> dict[int, int]:
     return found
 
 
-def test_readers_of_views_get_what_the_oracle_says_whoever_is_killed(tmp_path: Path) -> None:
+def test_readers_get_the_records_of_the_oracle_though_broker_and_workers_are_killed(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     with ViewBroker(tmp_path, log_cleaner_backoff_ms=200, group_initial_rebalance_delay_ms=0) as broker:
         broker.create("plain", 2)
@@ -223,7 +223,7 @@ def test_readers_of_views_get_what_the_oracle_says_whoever_is_killed(tmp_path: P
                 broker.kill()
                 broker.start()
             else:
-                wait_until(broker.workers, "somebody evaluates a view")
+                wait_until(broker.workers, "a worker evaluates a view")
                 workers_killed += broker.kill_workers()
         writer.write()
         assert workers_killed

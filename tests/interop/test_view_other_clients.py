@@ -26,7 +26,7 @@ needs_java = [
 ]
 RECORDS = 400
 SHOWN = [number for number in range(RECORDS) if number % 100 > 95]
-"""The last record of the source is one of them: a client that reads so many has read everything."""
+"""The last record of the source is shown: a client that has read so many records has read everything."""
 LAST_OF_OFFSETS = RECORDS + 1
 """Behind the transactions: each ends with a marker."""
 
@@ -84,7 +84,7 @@ class TestJava:
     @pytest.mark.parametrize(
         ("isolation", "shown"), [("read_committed", COMMITTED), ("read_uncommitted", [*COMMITTED, *ABORTED])]
     )
-    def test_the_console_consumer_reads_a_view(
+    def test_kafka_console_consumer_reads_a_view(
         self, bootstrap: str, view: str, isolation: str, shown: list[object], protocol: str
     ) -> None:
         lines = output(
@@ -99,7 +99,7 @@ class TestJava:
         records = [line.removeprefix("Offset:").split("\t") for line in lines if line.startswith("Offset:")]
         assert [_parsed(*record) for record in records] == shown
 
-    def test_offsets_of_a_view_are_those_of_its_source(self, bootstrap: str, view: str) -> None:
+    def test_kafka_get_offsets_shows_the_offsets_of_the_source(self, bootstrap: str, view: str) -> None:
         (line,) = output([*self._tool("GetOffsetShell"), "--bootstrap-server", bootstrap, "--topic", view])
         assert line == f"{view}:0:{2 * LAST_OF_OFFSETS}"
 

@@ -84,7 +84,7 @@ def test_fields_are_selected_renamed_and_masked(bootstrap: str, orders: str, cre
     ]
 
 
-def test_a_consumer_moves_on_where_nothing_is_shown(
+def test_a_consumer_advances_over_records_that_are_not_shown(
     bootstrap: str, orders: str, create_view: Callable[..., str]
 ) -> None:
     view = create_view(orders, where="amount > 1000")
@@ -93,10 +93,10 @@ def test_a_consumer_moves_on_where_nothing_is_shown(
     assert (position, end) == (ORDERS // 2, ORDERS // 2)
 
 
-def test_what_one_view_cannot_read_is_not_hidden_from_another_that_can(
+def test_a_record_that_one_view_cannot_parse_is_shown_by_another(
     bootstrap: str, create_topic: CreateTopic, create_view: Callable[..., str]
 ) -> None:
-    """The first one takes the values for JSON; what it learns of them must not count for CSV."""
+    """The first view parses the values as JSON; its index must not be used for the view that parses CSV."""
     source = create_topic(1)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(source, b"7,500")
@@ -153,7 +153,7 @@ def test_a_view_shows_a_transaction_only_when_it_is_committed(
     assert [each.offset for each in every] == [1, 5, 9]
 
 
-def test_writes_and_changes_are_refused_in_words(
+def test_writes_to_and_changes_of_a_view_are_refused(
     bootstrap: str, admin: AdminClient, orders: str, create_view: Callable[..., str]
 ) -> None:
     view = create_view(orders, where="amount > 195")
@@ -176,7 +176,7 @@ def test_writes_and_changes_are_refused_in_words(
         assert refusal(lambda: next(iter(changed.values())).result(PATIENCE_S))[0] == "INVALID_CONFIG"  # noqa: B023
 
 
-def test_wrong_views_are_refused_in_one_sentence(orders: str, create_view: Callable[..., str]) -> None:
+def test_invalid_views_are_refused(orders: str, create_view: Callable[..., str]) -> None:
     view = create_view(orders)
     for source, configs, part in (
         (orders, {"where": "amount >"}, "moldau.view.where: a field, a number or a text is missing at the end."),
@@ -190,7 +190,7 @@ def test_wrong_views_are_refused_in_one_sentence(orders: str, create_view: Calla
         assert part in text, (name, text)
 
 
-def test_a_view_whose_source_is_deleted_shows_nothing_and_never_the_next_topic_of_that_name(
+def test_a_view_of_a_deleted_source_does_not_show_the_recreated_topic(
     bootstrap: str, admin: AdminClient, create_topic: CreateTopic, create_view: Callable[..., str]
 ) -> None:
     source = create_topic(1)

@@ -32,7 +32,7 @@ def undisturbed(step: str) -> None:
     pass
 
 
-def dying(at: str) -> Gate:
+def kill_at(at: str) -> Gate:
     def gate(step: str) -> None:
         if step == at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -41,7 +41,7 @@ def dying(at: str) -> Gate:
 
 
 class GatedRequests(KafkaTransactionRequests):
-    """The real one, with a gate before and after every step."""
+    """The real requests, with a gate before and after every step."""
 
     def __init__(self, cluster: Cluster, options: WriteOptions, sink_id: str, gate: Gate) -> None:
         super().__init__(cluster, options, sink_id, 60_000)
@@ -90,7 +90,7 @@ class GatedRequests(KafkaTransactionRequests):
 
 
 class Sink:
-    """A sink of two topics, and the micro-batches written to it: `ROWS` records of each task, told apart by number."""
+    """A sink of two topics, and the micro-batches written to it: `ROWS` numbered records of each task."""
 
     def __init__(self, bootstrap: str, sink_id: str, topics: Sequence[str], staging: Path) -> None:
         given = {"kafka.bootstrap.servers": bootstrap, "stagingLocation": str(staging), "stagingInlineBytes": "1000"}
@@ -98,7 +98,7 @@ class Sink:
         self._sink_id, self._topics = sink_id, topics
 
     def staged(self, batch_id: int, attempt: int) -> list[Staged]:
-        """As tasks stage it, one in its message, the other in a file. Attempts differ in how rows meet partitions."""
+        """As tasks stage it, one in its message, the other in a file. Attempts assign rows to different partitions."""
         assert self._options.exactly_once is not None
         found = []
         for task in range(TASKS):
@@ -117,13 +117,13 @@ class Sink:
             return commit(GatedRequests(cluster, self._options, self._sink_id, gate), staged, batch_id)
 
     def commit_and_die(self, batch_id: int, staged: Sequence[Staged], at: str) -> bool:
-        """In a process of its own, which kills itself at this step; whether it did."""
+        """Commit in a forked process that kills itself at this step. Return whether it did."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads of clients are not used in the child
             child = os.fork()
         if not child:
             try:
-                self.commit(batch_id, staged, dying(at))
+                self.commit(batch_id, staged, kill_at(at))
             except BaseException:
                 traceback.print_exc()
             os._exit(1)

@@ -1,4 +1,4 @@
-"""What a reader with read_committed finds in a topic, once no transaction in it is open any more."""
+"""The records that a read_committed consumer finds in a topic, once no transaction in it is open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moldau.client.cluster import Cluster
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Message]:
-    """Partition by partition, in order. A commit is answered before its markers are written: they are waited for."""
+    """All records by partition, in order. A commit is answered before its markers are written, so wait for them."""
     with closing(Cluster(bootstrap, {})) as cluster:
         places = [Place(topic, number) for number in cluster.topic(topic).leaders]
         patience = Patience(f"the transactions in {topic} end")
@@ -39,7 +39,7 @@ def _until_the_end(bootstrap: str, places: list[Place]) -> list[Message]:
         consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
         while rest:
             message = consumer.poll(PATIENCE_S)
-            assert message is not None, f"nothing came from {rest}"
+            assert message is not None, f"no record and no end of {rest}"
             error = message.error()
             if error is None:
                 found.append(message)

@@ -1,4 +1,4 @@
-"""What every test with a real Spark shares: one session, one broker in a process of its own, topics nobody used before.
+"""The fixtures of all tests with a real Spark: one session, one broker in a process of its own, new topics.
 
 The broker is a process and not a thread: the driver's Python serves Spark's callbacks, and both would share one
 interpreter lock.
@@ -70,9 +70,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         try:
             assert broker.stdout is not None
             ready = broker.stdout.readline()
-            told = re.search(r"ready: (\S+)", ready)
-            assert told, f"the broker did not start: {ready!r}"
-            yield told[1]
+            address = re.search(r"ready: (\S+)", ready)
+            assert address, f"the broker did not start: {ready!r}"
+            yield address[1]
         finally:
             broker.terminate()
             try:
@@ -83,7 +83,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def topic() -> Callable[[], str]:
-    """A factory of topic names nobody used before. It creates nothing."""
+    """A function that returns a new topic name. It creates no topic."""
     prefix, counter = f"spark-{uuid.uuid4().hex[:8]}", itertools.count()
     return lambda: f"{prefix}-{next(counter)}"
 
@@ -91,7 +91,7 @@ def topic() -> Callable[[], str]:
 @pytest.fixture(scope="session")
 def create_topic(bootstrap: str, topic: Callable[[], str]) -> Callable[[int], str]:
     """Creates a topic of so many partitions and returns its name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives the broker, and would tell
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives the broker, and would log that
 
     def create(partitions: int = 1) -> str:
         name = topic()

@@ -1,6 +1,6 @@
-"""A cluster of three nodes in one process of its own, told over pipes to kill a leader and to restart it.
+"""A cluster of three nodes in a process of its own, which kills a leader and restarts it on commands over pipes.
 
-Not in the process of the tests: that one serves Spark's callbacks, and both would share one interpreter lock.
+It is not in the process of the tests: that one serves Spark's callbacks, and both would share one interpreter lock.
 """
 
 from __future__ import annotations

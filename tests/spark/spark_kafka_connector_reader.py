@@ -1,4 +1,4 @@
-"""A Spark with its own Kafka connector (`format("kafka")`), told by lines of JSON on stdin what to read.
+"""A Spark with its own Kafka connector (`format("kafka")`), which gets what to read as lines of JSON on stdin.
 
 It runs in a Python with the pyspark that the connector was built for, so it needs pyspark alone. Each answer is a line
 of JSON on stdout.

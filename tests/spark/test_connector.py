@@ -1,4 +1,4 @@
-"""The connector inside a real Spark: what tests/interop checks without a JVM is not checked again here."""
+"""The connector in a real Spark. tests/interop has the tests that need no JVM."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import SPARK_PATIENCE_S
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ def run(spark: SparkSession, here: dict[str, str], source: str, sink: str, check
     frame = spark.readStream.format("moldau").options(**here, subscribe=source, startingOffsets="earliest").load()
     writer = frame.select("key", "value").writeStream.format("moldau").options(**here, topic=sink)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(SPARK_PATIENCE_S)
     return query
 
 
@@ -42,7 +43,7 @@ def progress(query: StreamingQuery) -> list[dict[str, Any]]:
     return [json.loads(each.json) for each in query.recentProgress]
 
 
-def test_rows_to_a_topic_and_back(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
+def test_rows_are_written_to_a_topic_and_read_back(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
     name = topic()
     write(numbers(spark, 0, 50_000), here, name)
     rows = spark.read.format("moldau").options(**here, subscribe=name).load()
@@ -72,12 +73,14 @@ def test_headers_pass_through(spark: SparkSession, here: dict[str, str], topic: 
     }
 
 
-def test_a_stream_resumes_where_it_was(spark: SparkSession, here: dict[str, str], topic: Topic, tmp_path: Path) -> None:
+def test_a_stream_resumes_where_it_stopped(
+    spark: SparkSession, here: dict[str, str], topic: Topic, tmp_path: Path
+) -> None:
     source, sink = topic(), topic()
     write(numbers(spark, 0, 1000), here, source)
-    told = progress(run(spark, here, source, sink, tmp_path))
-    assert sum(each["numInputRows"] for each in told) == 1000
-    end = told[-1]["sources"][0]["endOffset"]
+    reports = progress(run(spark, here, source, sink, tmp_path))
+    assert sum(each["numInputRows"] for each in reports) == 1000
+    end = reports[-1]["sources"][0]["endOffset"]
     assert sum(json.loads(end)[source].values() if isinstance(end, str) else end[source].values()) == 1000
     write(numbers(spark, 1000, 1300), here, source)
     assert sum(each["numInputRows"] for each in progress(run(spark, here, source, sink, tmp_path))) == 300
@@ -88,14 +91,14 @@ def test_a_stream_resumes_where_it_was(spark: SparkSession, here: dict[str, str]
     )
 
 
-def told(call: Callable[[], object]) -> PySparkException:
+def raised_by(call: Callable[[], object]) -> PySparkException:
     with pytest.raises(PySparkException) as raised:
         call()
     return raised.value
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "t", "startingOffset": "earliest"}, "The connector has no option startingoffset; did you mean"),
         ({"subscribe": "t", "startingOffsets": "begin"}, "startingOffsets is earliest, latest or offsets as JSON"),
@@ -104,51 +107,51 @@ def told(call: Callable[[], object]) -> PySparkException:
         ({"subscribe": "t", "kafka.bootstrap.servers": ""}, "The option kafka.bootstrap.servers is missing"),
     ],
 )
-def test_what_is_wrong_is_the_message_of_load(
-    spark: SparkSession, here: dict[str, str], options: dict[str, str], said: str
+def test_load_reports_invalid_options(
+    spark: SparkSession, here: dict[str, str], options: dict[str, str], message: str
 ) -> None:
     for reader in (spark.read, spark.readStream):
-        error = told(lambda reader=reader: reader.format("moldau").options(**{**here, **options}).load())  # type: ignore[misc]
-        assert isinstance(error, AnalysisException), "as for those who catch Spark's"
-        assert str(error).startswith(said)
+        error = raised_by(lambda reader=reader: reader.format("moldau").options(**{**here, **options}).load())  # type: ignore[misc]
+        assert isinstance(error, AnalysisException), "code that catches Spark's exception catches it"
+        assert str(error).startswith(message)
         assert "\n" not in str(error)
         assert error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
         assert type(error).__name__ in ("ConnectorError", "KafkaError")
 
 
-def test_a_topic_may_be_missing_where_nobody_can_be_asked(spark: SparkSession) -> None:
+def test_load_succeeds_and_the_read_fails_if_the_broker_is_unreachable(spark: SparkSession) -> None:
     nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "fetchOffset.numRetries": "0", "subscribe": "t"}
     rows = spark.read.format("moldau").options(**nowhere).load()
-    error = told(rows.count)
+    error = raised_by(rows.count)
     assert str(error).startswith("No broker answers: 127.0.0.1:1: ")
     assert type(error).__name__ == "Unreachable"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "no-such-topic"}, "There is no topic no-such-topic"),
         ({}, "One of the options subscribe, subscribePattern and assign"),
         ({"subscribe": "no-such-topic", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
     ],
 )
-def test_what_a_stream_refuses_after_load_is_the_message_of_its_end(
-    spark: SparkSession, here: dict[str, str], options: dict[str, str], said: str
+def test_a_stream_with_its_own_schema_reports_invalid_options_when_it_runs(
+    spark: SparkSession, here: dict[str, str], options: dict[str, str], message: str
 ) -> None:
-    """With a schema of one's own, nothing is asked before the query runs."""
+    """With a schema given, the options are not checked before the query runs."""
     rows = spark.readStream.format("moldau").options(**here, **options).schema("value binary").load()
     query = rows.writeStream.format("noop").start()
-    error = told(query.awaitTermination)
+    error = raised_by(query.awaitTermination)
     assert isinstance(error, StreamingQueryException)
-    assert str(error).startswith(said)
+    assert str(error).startswith(message)
     assert "\n" not in str(error)
 
 
-def test_lost_records_are_told_in_one_sentence(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
+def test_data_loss_is_reported_in_one_line(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
     name = topic()
     write(numbers(spark, 0, 5), here, name)
     beyond = {"startingOffsets": json.dumps({name: {"0": 7}}), "endingOffsets": json.dumps({name: {"0": 9}})}
-    error = told(spark.read.format("moldau").options(**here, **beyond, subscribe=name).load().count)
+    error = raised_by(spark.read.format("moldau").options(**here, **beyond, subscribe=name).load().count)
     assert isinstance(error, PythonException), "raised in a task"
     assert type(error).__name__ == "DataLoss"
     assert str(error).startswith(f"{name}-0")
@@ -156,35 +159,33 @@ def test_lost_records_are_told_in_one_sentence(spark: SparkSession, here: dict[s
     assert "\n" not in str(error)
 
 
-def test_rows_that_cannot_be_records(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
-    error = told(lambda: write(spark.range(3).withColumnRenamed("id", "value"), here, topic()))
+def test_rows_that_cannot_be_records_are_refused(spark: SparkSession, here: dict[str, str], topic: Topic) -> None:
+    error = raised_by(lambda: write(spark.range(3).withColumnRenamed("id", "value"), here, topic()))
     assert str(error) == "The column value must be binary or string, not bigint"
     nowhere = spark.sql("select 'v' value, 'k' key, 77 partition")
-    error = told(lambda: write(nowhere, here, topic()))
+    error = raised_by(lambda: write(nowhere, here, topic()))
     assert str(error).startswith("A row has partition 77, but ")
 
 
-def test_what_is_wrong_with_a_sink_is_the_message_of_the_query(
-    spark: SparkSession, here: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_query_reports_invalid_sink_options(spark: SparkSession, here: dict[str, str], tmp_path: Path) -> None:
     rows = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
     writer = rows.writeStream.format("moldau").options(**here, topic="t").option("checkpointLocation", str(tmp_path))
     query = writer.option("kafka.acks", "two").start()
-    error = told(query.awaitTermination)
+    error = raised_by(query.awaitTermination)
     assert str(error) == "kafka.acks is all, -1, 0 or 1, not two"
 
 
-def test_a_format_of_a_jar_that_is_not_there_leads_to_ours(spark: SparkSession, tmp_path: Path) -> None:
-    error = told(lambda: spark.read.format("delta").load(str(tmp_path)))
+def test_a_format_whose_jar_is_missing_points_to_moldaus_format(spark: SparkSession, tmp_path: Path) -> None:
+    error = raised_by(lambda: spark.read.format("delta").load(str(tmp_path)))
     assert isinstance(error, AnalysisException)
     assert str(error).startswith('There is no format delta in this session: format("moldau-lake") with option(')
-    error = told(lambda: spark.readStream.format("kafka").option("subscribe", "t").load())
+    error = raised_by(lambda: spark.readStream.format("kafka").option("subscribe", "t").load())
     assert str(error).startswith('There is no format kafka in this session: format("moldau") takes')
 
 
-def test_errors_of_others_say_what_they_said(spark: SparkSession) -> None:
-    error = told(lambda: spark.range(3).select("idd"))
+def test_errors_of_spark_and_of_users_are_unchanged(spark: SparkSession) -> None:
+    error = raised_by(lambda: spark.range(3).select("idd"))
     assert type(error) is AnalysisException
     assert str(error).startswith("[UNRESOLVED_COLUMN")
     divided = F.udf(lambda number: 1 // 0, "int", useArrow=False)(F.col("id"))
-    assert "ZeroDivisionError" in str(told(spark.range(1).select(divided).collect))
+    assert "ZeroDivisionError" in str(raised_by(spark.range(1).select(divided).collect))

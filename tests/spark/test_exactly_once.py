@@ -1,18 +1,15 @@
-"""Micro-batches in topics, whole and once: replayed by Spark, and with driver, Python workers and broker killed (-9).
+"""Micro-batches in topics are complete and written once: replayed by Spark, and with driver, workers and broker killed.
 
-Every step of a commit is cut off in tests/spark/test_exactly_once_wire.py, without the seconds that Spark takes.
+tests/spark/test_exactly_once_wire.py kills the driver at every step of a commit, without Spark.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +20,8 @@ import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
 from patience import SPARK_PATIENCE_S
+from restartable_broker import free_port, kill_broker, start_broker
+from spark_waits import wait_for_spark
 
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 500
 BATCHES = 80
-"""So many that the last is far when the last of the killed has come back."""
+"""Enough that some are left when the last killed process has been restarted."""
 PARTITIONS = 3
 COPY = [TopicPartition("copy", index) for index in range(PARTITIONS)]
 SPEC = f"""
@@ -73,10 +72,10 @@ def values(bootstrap: str, topic: str) -> list[dict[str, int]]:
     return [json.loads(message.value() or b"") for message in committed_records(bootstrap, topic)]
 
 
-def test_batches_that_spark_runs_again_are_recognised(
+def test_batches_replayed_by_spark_are_written_once(
     spark: SparkSession, bootstrap: str, create_topic: Callable[[int], str], tmp_path: Path
 ) -> None:
-    """As after a driver that died between its commit and Spark's own note of it: the note is taken away."""
+    """As after a driver that died between its commit and Spark's own: the file of Spark's commit is deleted."""
     from moldau.pipelines.planning.compiling import compile_pipeline, start
 
     topic = create_topic(1)
@@ -101,31 +100,10 @@ def test_batches_that_spark_runs_again_are_recognised(
         assert [{where.topic: each.offset for where, each in of.items()} for of in noted.values()] == [
             {f"{topic}.plain": 0}
         ]
-    assert not list(tmp_path.glob("*/moldau-staging/*")), "what was staged is gone"
+    assert not list(tmp_path.glob("*/moldau-staging/*")), "staged files are deleted"
 
 
 # --- killed -----------------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-def start_broker(data: Path, port: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(data), "--listen", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert re.search(r"ready: ", process.stdout.readline())
-    return process
-
-
-def kill_broker(broker: subprocess.Popen[str]) -> None:
-    broker.kill()
-    broker.wait()
-    assert broker.stdout is not None
-    broker.stdout.close()
 
 
 @contextmanager
@@ -145,7 +123,7 @@ def driver(folder: Path, bootstrap: str, *options: str) -> Iterator[subprocess.P
 
 
 class Topic:
-    """The ends of the topic `copy`, as those see them who read what is committed, and those who read everything."""
+    """The end offsets of the topic `copy`, for read_committed and for read_uncommitted consumers."""
 
     def __init__(self, bootstrap: str) -> None:
         self._cluster = Cluster(bootstrap, {})
@@ -157,20 +135,13 @@ class Topic:
         return sum(self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000).values())
 
     def is_open(self) -> bool:
-        """Whether a transaction is: then the one end is behind the other."""
+        """Whether a transaction is open: then the last stable offset is behind the log end offset."""
         stable = self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000)
         return stable != self._cluster.retry(lambda: self._cluster.latest(COPY), 10_000)
 
 
-def until(what: str, is_so: Callable[[], bool], every_s: float = 0.0) -> None:
-    deadline = time.monotonic() + SPARK_PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(every_s)
-
-
 def python_workers(session: int) -> list[int]:
-    """Those that run tasks: forked by Spark's Python daemons, which the fork server has forked."""
+    """The worker processes that run tasks: forked by Spark's Python daemons, which the fork server has forked."""
     if not Path("/proc/self").exists():
         pytest.skip("Spark's workers are found in /proc")
     found = {}
@@ -180,12 +151,12 @@ def python_workers(session: int) -> list[int]:
                 if b".fork_server" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session:
                     found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended as we looked
+                continue  # the process has ended meanwhile
     return [pid for pid, parent in found.items() if found.get(parent) in found]
 
 
 def kill_workers(session: int) -> bool:
-    """Whether any was there. One that has nothing to do just then is replaced without a word."""
+    """Kill the workers; return whether there were any. Spark replaces an idle worker without an error."""
     workers = python_workers(session)
     for worker in workers:
         with suppress(ProcessLookupError):
@@ -199,15 +170,15 @@ def restarts(folder: Path) -> int:
 
 
 def whole_batches(bootstrap: str) -> int:
-    """How many micro-batches a reader sees. Each is there whole and once, and none without those before it."""
+    """How many micro-batches a reader sees. Check that each is complete, there once, and none is missing between."""
     seen = Counter(row["n"] for row in values(bootstrap, "copy"))
-    assert set(seen.values()) <= {1}, "a record is there twice"
+    assert set(seen.values()) <= {1}, "a record was written twice"
     batches = len(seen) // BATCH_ROWS
-    assert seen.keys() == set(range(batches * BATCH_ROWS)), "a batch is torn, or missing"
+    assert seen.keys() == set(range(batches * BATCH_ROWS)), "a batch is incomplete or missing"
     return batches
 
 
-def test_whole_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Path) -> None:
+def test_batches_are_complete_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Path) -> None:
     (tmp_path / "fire.yaml").write_text(SPEC)
     port = free_port()
     bootstrap = f"127.0.0.1:{port}"
@@ -219,17 +190,21 @@ def test_whole_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Pa
         produce(bootstrap, "numbers", range(BATCHES * BATCH_ROWS))
         with closing(Topic(bootstrap)) as copy:
             with driver(tmp_path, bootstrap) as first:
-                until("the first batches", lambda: copy.committed() > 3 * BATCH_ROWS, 0.1)
-                until("an open transaction", copy.is_open)
+                wait_for_spark(lambda: copy.committed() > 3 * BATCH_ROWS, "the first batches")
+                wait_for_spark(copy.is_open, "an open transaction", every_s=0)
                 os.killpg(first.pid, signal.SIGKILL)
             done = whole_batches(bootstrap)  # waits until the transaction that was left open has timed out
             assert 3 <= done < BATCHES
             with driver(tmp_path, bootstrap, "--until-caught-up") as second:
-                until("another batch", lambda: copy.committed() > (done + 2) * BATCH_ROWS, 0.1)
-                until("a query that lost its workers", lambda: kill_workers(second.pid) and restarts(tmp_path) > 0, 1)
+                wait_for_spark(lambda: copy.committed() > (done + 2) * BATCH_ROWS, "another batch")
+                wait_for_spark(
+                    lambda: kill_workers(second.pid) and restarts(tmp_path) > 0,
+                    "a query that lost its workers",
+                    every_s=1,
+                )
                 after = copy.committed()
-                until("a batch after the workers' death", lambda: copy.committed() > after + 2 * BATCH_ROWS, 0.1)
-                until("an open transaction", copy.is_open)
+                wait_for_spark(lambda: copy.committed() > after + 2 * BATCH_ROWS, "a batch after the workers' death")
+                wait_for_spark(copy.is_open, "an open transaction", every_s=0)
                 assert second.poll() is None, "there is still something to do"
                 kill_broker(broker)
                 broker = start_broker(tmp_path / "data", port)

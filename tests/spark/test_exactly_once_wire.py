@@ -1,4 +1,4 @@
-"""The sink's commit on the wire: a driver killed with -9 at every step, and two drivers that meet. No Spark needed."""
+"""The sink's commit against a real broker, without Spark: a driver killed at every step, two drivers of one query."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def test_a_driver_killed_at_every_step_of_a_commit_leaves_each_batch_once(
 ) -> None:
     """One batch after the other, each first by a driver that dies a step later than the last one did."""
     for batch_id, at in enumerate(GATES):
-        assert sink.commit_and_die(batch_id, sink.staged(batch_id, attempt=1), at), f"it dies {at}"
+        assert sink.commit_and_die(batch_id, sink.staged(batch_id, attempt=1), at), f"the driver is killed {at}"
         is_new = sink.commit(batch_id, sink.staged(batch_id, attempt=2))
-        assert is_new == (at != "after end"), f"after a driver that died {at}"
+        assert is_new == (at != "after end"), f"after a driver that was killed {at}"
     assert seen(bootstrap, topics) == expected(range(len(GATES)))
 
 
 @pytest.mark.parametrize("paused", [f"before {step}" for step in STEPS[1:]])
-def test_a_driver_that_was_only_away_meets_its_successor(
+def test_a_paused_driver_writes_nothing_after_its_successor(
     bootstrap: str, topics: list[str], sink: Sink, paused: str
 ) -> None:
-    """It stops before a step, another one writes the batch, and it goes on."""
+    """It is paused before a step, another driver writes the batch, then it continues."""
     successor = []
 
     def gate(step: str) -> None:
@@ -58,7 +58,7 @@ def test_a_driver_that_was_only_away_meets_its_successor(
 
     first = sink.staged(0, attempt=1)
     if paused == "before last_micro_batch_id":
-        assert sink.commit(0, first, gate) is False, "it finds the batch there"
+        assert sink.commit(0, first, gate) is False, "the batch is already committed"
     else:
         with pytest.raises(KafkaError, match="another run of this query has taken over") as refused:
             sink.commit(0, first, gate)
@@ -87,7 +87,7 @@ def written(bootstrap: str, topic: str, staging: Path, **options: str) -> tuple[
     return writer, [writer.write(iter([rows])), writer.write(iter([rows.slice(0, 0)]))]
 
 
-def test_a_batch_write_in_one_transaction_is_seen_after_its_commit(
+def test_a_batch_write_in_one_transaction_is_visible_after_its_commit(
     bootstrap: str, topics: list[str], tmp_path: Path
 ) -> None:
     options = {"deliveryGuarantee": "exactly-once", "stagingInlineBytes": "0"}
@@ -105,9 +105,7 @@ def test_a_batch_write_in_one_transaction_is_seen_after_its_commit(
     assert seen(bootstrap, topics) == ["1", "1", "2", "2", "3", "3"], "the same rows again are another write"
 
 
-def test_a_batch_write_that_says_which_batch_it_is_is_written_once(
-    bootstrap: str, topics: list[str], tmp_path: Path
-) -> None:
+def test_a_batch_write_with_a_batch_id_is_written_once(bootstrap: str, topics: list[str], tmp_path: Path) -> None:
     for _ in range(2):
         writer, messages = written(bootstrap, topics[0], tmp_path, queryId=topics[0], batchId="4")
         writer.commit([*messages])

@@ -26,7 +26,7 @@ QUICK = ("commit-log", "messaging", "stream-processing")
 RUN_ALL = os.environ.get("MOLDAU_ALL_EXAMPLES") == "1"
 
 
-def test_the_examples_are_there() -> None:
+def test_the_examples_exist() -> None:
     names = {path.parent.name for path in PIPELINES}
     assert names >= {*QUICK, "activity-tracking", "bookstore", "metrics-and-logs"}
 
@@ -77,6 +77,6 @@ def test_the_notebook_runs(spark: SparkSession, capsys: pytest.CaptureFixture[st
     assert "█" in capsys.readouterr().out
 
 
-def test_the_notebook_is_kept_without_output() -> None:
+def test_the_notebook_is_stored_without_output() -> None:
     cells = json.loads((EXAMPLES / "notebook" / "moldau.ipynb").read_text())["cells"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if "outputs" in cell)

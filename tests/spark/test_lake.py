@@ -1,4 +1,4 @@
-"""Lake tables under a real Spark: streams that are replayed, batches, failures, and the way back into a DataFrame."""
+"""Lake tables in a real Spark: replayed streams, batches, failures, and reading into a DataFrame."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def start(spark: SparkSession, root: Path, kind: str) -> StreamingQuery:
 
 
 def run_all(spark: SparkSession, root: Path) -> None:
-    """One stream a kind, all at once: most of a small stream's time is waiting."""
+    """Run a stream for each kind, all at the same time: a small stream mostly waits."""
     for query in [start(spark, root, kind) for kind in KINDS]:
         assert query.awaitTermination(SPARK_PATIENCE_S)
         assert query.exception() is None
 
 
 def forget_last_commit(checkpoint: Path) -> int:
-    """Bring a query back to where a driver leaves it that dies after the sink's commit and before Spark's own."""
+    """Leave the checkpoint as a driver does that dies after the sink's commit and before Spark's own."""
     last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal())
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
@@ -81,7 +81,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def foreign(path: Path, kind: str) -> pa.Table:
+def read_by_other_library(path: Path, kind: str) -> pa.Table:
     if kind == "parquet":
         return ds.dataset(path, format="parquet", partitioning="hive").to_table()
     if kind == "delta":
@@ -101,9 +101,9 @@ def table(spark: SparkSession, path: Path, kind: str) -> DataFrame:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_replayed_batch_is_there_once_for_every_reader(spark: SparkSession, lake: Path, kind: str) -> None:
+def test_a_replayed_batch_is_stored_once_for_every_reader(spark: SparkSession, lake: Path, kind: str) -> None:
     expected = [event(number) for number in range(FILES * ROWS_PER_FILE)]
-    for rows in (foreign(lake / kind, kind), table(spark, lake / kind, kind).toArrow()):
+    for rows in (read_by_other_library(lake / kind, kind), table(spark, lake / kind, kind).toArrow()):
         found = sorted(rows.to_pylist(), key=lambda row: row["id"])
         for row in found:
             row["scores"] = dict(row["scores"])
@@ -113,7 +113,7 @@ def test_a_replayed_batch_is_there_once_for_every_reader(spark: SparkSession, la
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_columns_come_back_as_spark_gave_them(spark: SparkSession, lake: Path, kind: str) -> None:
+def test_columns_are_read_back_with_their_types(spark: SparkSession, lake: Path, kind: str) -> None:
     wanted = spark.createDataFrame([], SCHEMA).schema
     found = table(spark, lake / kind, kind).schema
     assert {field.name: field.dataType for field in found} == {field.name: field.dataType for field in wanted}
@@ -138,24 +138,28 @@ def test_batches_are_written_once_and_overwritten(spark: SparkSession, tmp_path:
     assert sorted(row.id for row in table(spark, path, "delta").collect()) == [100, 101, 102]
 
 
-def test_the_complete_mode_overwrites(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+def test_the_complete_mode_overwrites_the_table(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
     source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(lake / "input"))
     counts = source.groupBy("place.city").count().coalesce(1)
     sink = counts.writeStream.outputMode("complete").format("moldau-lake").option("format", "delta")
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
     assert query.start(str(tmp_path / "counts")).awaitTermination(SPARK_PATIENCE_S)
-    assert foreign(tmp_path / "counts", "delta").to_pylist() == [{"city": "Praha", "count": FILES * ROWS_PER_FILE}]
+    assert read_by_other_library(tmp_path / "counts", "delta").to_pylist() == [
+        {"city": "Praha", "count": FILES * ROWS_PER_FILE}
+    ]
 
 
-def test_a_failed_task_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failed_task_leaves_no_rows_and_no_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(0, 100, 1, 2).selectExpr("if(id = 99, raise_error('broken'), id) as id")
     with pytest.raises(Exception, match="broken"):
         write(rows, tmp_path / "t")
-    assert foreign(tmp_path / "t", "delta").num_rows == 0
+    assert read_by_other_library(tmp_path / "t", "delta").num_rows == 0
     assert not list((tmp_path / "t").rglob("*.parquet")), "a task that is just being killed may leave a staged file"
 
 
-def test_what_does_not_fit_is_told_before_a_task_runs(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
+def test_a_write_that_does_not_fit_the_table_is_refused_before_a_task_runs(
+    spark: SparkSession, lake: Path, tmp_path: Path
+) -> None:
     with pytest.raises(Exception, match="column id is int64 in the table and string in the query"):
         write(spark.sql("select 'x' as id"), lake / "delta")
     with pytest.raises(Exception, match="is an Iceberg table, not a Delta one: set format to iceberg"):

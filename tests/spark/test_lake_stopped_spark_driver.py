@@ -44,7 +44,7 @@ except Exception as error:
 """
 
 
-def test_a_driver_that_was_stopped_in_its_commit_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_driver_that_was_stopped_in_its_commit_is_fenced(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "0.json").write_text("\n".join(f'{{"id": {number}}}' for number in range(50)))
     (tmp_path / "site").mkdir()

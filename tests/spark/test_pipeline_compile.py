@@ -1,6 +1,6 @@
 """Pipelines planned on a real Spark: how records split into rows and bad records, and what is refused before a run.
 
-Topics are stood in for by static frames, or by streams that never start; few Spark jobs with much in each.
+Static frames, or streams that never start, replace the topics. A Spark job takes long, so each checks many cases.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _assert_same(row: Row, read: Mapping[str, Any]) -> None:
     assert (row.who is None) == (read.get("who") is None)
 
 
-def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_csv_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
     lines = [b"a,1,1.5", b'"a, b",2,', b'"two\nlines",3,', b"a,1", b"a,1,2,3", b"a,x,1", b",1,1", b"", b" ", None,
              b"a,1,1\nb,2,2", b"a,1,1\n", b"\xff,1,1", b"a,1,1e400", b"a,3000000000,1", b"a,,",
              b'"' + b"x" * 100_000 + b'\n",4,', b"x" * 100_000 + b",4,1\n", b"C:\\,x,1",
@@ -147,7 +147,7 @@ def test_records_in_csv(spark: SparkSession, tmp_path: Path) -> None:
     }
 
 
-def test_a_record_in_csv_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_csv_record_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
     """Random texts: what is a row has all of the text, and a final line break does not matter."""
     random, schema = Random(1), spark.createDataFrame([], "id string, more string").schema
     syntaxes = {"": ',"\\', "options: {quote: \"'\"}": ",'\"", """options: {sep: '||', escape: '"'}""": '|"\\',
@@ -174,7 +174,7 @@ def test_a_record_in_csv_is_one_line(spark: SparkSession, tmp_path: Path) -> Non
                 assert "lines" not in (reason or ""), values[at]
 
 
-def test_no_value_in_csv_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_csv_value_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's parser throws for too many fields and for one that is too long, in any mode."""
     values = [b"a" + b"\n" * 20_481 + b"b", b"," * 20_481, b"\n" * 200_000 + b"b", b"," * 100_001,
               b'"' + b",\r\n" * 30_000 + b'",1', b"a,1"]  # fmt: skip
@@ -202,7 +202,7 @@ def test_no_value_in_csv_ends_the_query(spark: SparkSession, tmp_path: Path) -> 
     }
 
 
-def test_a_quote_that_is_not_closed_takes_no_other_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unclosed_quote_does_not_include_the_next_line(spark: SparkSession, tmp_path: Path) -> None:
     values = [b'1,"12-inch pipe\n2,hose', b'1,"12-inch pipe\n2', b'a\nb,"c', b'1,"12-inch pipe', b'1,"12-inch\npipe"',
               b'"say ""hi""\nthere",2', b'"say ""hi"", there",2']  # fmt: skip
     of = pipeline(tmp_path, source("schema: 'id string, more string'", "csv"))
@@ -218,7 +218,7 @@ def test_a_quote_that_is_not_closed_takes_no_other_line(spark: SparkSession, tmp
     ]  # fmt: skip
 
 
-def test_a_comment_in_csv_is_no_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_csv_comment_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
     of = pipeline(tmp_path, source("schema: id string", "csv", "options: {comment: '#'}"))
     made = compiled(spark, of, events=[b"#abc", b"#a\nb", b"#", b"a#", b"a"])
     assert [row._offset for row in made.views["rows"].collect()] == [3, 4]
@@ -288,7 +288,7 @@ def _avro(row: dict[str, Any]) -> bytes:
     return written.getvalue()
 
 
-def test_records_in_avro_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_avro_records_are_read_and_written(spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"id": f"é{n}", "at": n * 1000, "price": Decimal(n), "tags": ["x"] * n} for n in range(5)]
     values = [_avro(row) for row in rows]
     hostile = [b"", values[3][:-1], values[3] + b"!", b"\xff" * 12, None]
@@ -318,8 +318,8 @@ def stations(spark: SparkSession, folder: Path, options: str = "", **files: str)
     return sorted(tuple(row) for row in frame.collect())
 
 
-def test_columns_of_csv_files_are_found_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark alone would take them by position, whatever the header says."""
+def test_columns_of_csv_files_are_matched_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark alone would match them by position and ignore the header."""
     right = ",docks,name,station, District\n0,12,Old Square,s1,centre\n1,x,Mill,s2,north\n"
     rows = [("s1", "centre", 12), ("s2", "north", None)]
     assert stations(spark, tmp_path, stations__csv=right) == rows
@@ -327,8 +327,8 @@ def test_columns_of_csv_files_are_found_by_their_names(spark: SparkSession, tmp_
     with pytest.raises(InvalidPipeline) as refused:
         stations(spark, tmp_path, stations__csv=by_position)
     (problem,) = refused.value.problems
-    said = f"there is no column STATION in the header of {tmp_path}/stations*.csv, did you mean 'Station ID'?"
-    assert problem.message == f"source stations: {said}"
+    missing = f"there is no column STATION in the header of {tmp_path}/stations*.csv, did you mean 'Station ID'?"
+    assert problem.message == f"source stations: {missing}"
     assert problem.hint is not None
     assert problem.hint.startswith("the header has: Station ID, Part, n; `options: {enforceSchema: true}` takes")
     options = ", options: {enforceSchema: true}"
@@ -346,7 +346,7 @@ def test_csv_files_with_different_headers_are_refused(spark: SparkSession, tmp_p
         stations(spark, tmp_path, stations1__csv=first, stations2__csv=second)
 
 
-def test_text_and_raw(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_formats_text_and_raw(spark: SparkSession, tmp_path: Path) -> None:
     values = [b"a", b"", b"\xff", None]
     text = source("", "text").replace("key: _key", "format: text")
     made = compiled(spark, pipeline(tmp_path, text), events=values)
@@ -360,7 +360,7 @@ def test_text_and_raw(spark: SparkSession, tmp_path: Path) -> None:
     assert bytes(rows[0].key) == b"k0"
 
 
-def test_a_source_that_is_to_fail_names_the_record(spark: SparkSession, tmp_path: Path) -> None:
+def test_dead_letter_fail_names_the_bad_record(spark: SparkSession, tmp_path: Path) -> None:
     of = pipeline(tmp_path, source("schema: id string not null", more="dead_letter: fail"))
     made = compiled(spark, of, events=[b'{"id":"a"}', b'{"id":"b"}', b'{"idd":"c"}'])
     assert [flow.name for flow in made.flows] == ["out"]
@@ -369,7 +369,7 @@ def test_a_source_that_is_to_fail_names_the_record(spark: SparkSession, tmp_path
     assert "source events of pipeline tested" in str(failed.value)
 
 
-def test_bad_records_may_be_dropped(spark: SparkSession, tmp_path: Path) -> None:
+def test_dead_letter_drop_drops_bad_records(spark: SparkSession, tmp_path: Path) -> None:
     of = pipeline(tmp_path, source("schema: id string", more="dead_letter: drop"))
     made = compiled(spark, of, events=[b'{"id":"a"}', b"x", None])
     assert [row.value for row in flow_rows(made, "out")] == ['{"id":"a"}', "{}"]
@@ -409,7 +409,7 @@ def test_rows_become_records(spark: SparkSession, tmp_path: Path) -> None:
         flow_rows(made, "below")
 
 
-def test_a_python_step_and_its_neighbours_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_python_step_and_the_modules_beside_it_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
     of = pipeline(
         tmp_path,
         """
@@ -488,7 +488,7 @@ def test_a_table_whose_package_is_missing_is_refused_before_the_run(
         compiled(spark, of, events=[])
 
 
-def test_two_pipelines_do_not_see_each_other(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_pipeline_does_not_see_the_sources_of_another(spark: SparkSession, tmp_path: Path) -> None:
     compiled(spark, pipeline(tmp_path, source("schema: id string")), events=[])
     other = pipeline(
         tmp_path,
@@ -507,7 +507,7 @@ def test_two_pipelines_do_not_see_each_other(spark: SparkSession, tmp_path: Path
 
 # --- checking -------------------------------------------------------------------------------------------------------
 
-RIGHT = """
+VALID = """
     sources:
       events:
         topic: in
@@ -534,13 +534,13 @@ RIGHT = """
 USERS = "id,country\na,cz\n"
 
 
-def test_a_right_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -> None:
-    assert check(pipeline(tmp_path, RIGHT, users__csv=USERS), spark) == []
+def test_a_valid_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -> None:
+    assert check(pipeline(tmp_path, VALID, users__csv=USERS), spark) == []
 
 
-def test_columns_are_named_in_any_case(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_names_are_case_insensitive(spark: SparkSession, tmp_path: Path) -> None:
     """The target gets the names of the view: a lake table is particular about them."""
-    text = RIGHT.replace("partition_by: [country]", "partition_by: [Country]")
+    text = VALID.replace("partition_by: [country]", "partition_by: [Country]")
     text = text.replace("keys: [country]", "keys: [COUNTRY], partition_by: [Country], options: {Order_By: N}")
     text = text.replace("console: true", "console: true, options: {NUMROWS: 7}")
     flows, problems = try_compile(pipeline(tmp_path, text, users__csv=USERS), spark, records=empty_stream)
@@ -554,17 +554,17 @@ def test_columns_are_named_in_any_case(spark: SparkSession, tmp_path: Path) -> N
     assert (seen.keys, seen.order_by, shown.rows) == (("country",), "n", 7)
 
 
-def test_a_login_is_no_matter_of_validation(spark: SparkSession, tmp_path: Path) -> None:
-    """Passwords and certificates need not be here; and Spark's own connector has options of its own."""
+def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path) -> None:
+    """Passwords and certificates need not exist; options of Spark's own connector are not checked."""
     login = "kafka: {security.protocol: SASL_SSL, ssl.truststore.location: /nowhere, sasl.mechanism: SCRAM-SHA-512}\n"
-    text = RIGHT.replace("key: country", "options: {delegationToken: true, kafka.acks: all}")
+    text = VALID.replace("key: country", "options: {delegationToken: true, kafka.acks: all}")
     assert check(pipeline(tmp_path, login + dedent(text), users__csv=USERS), spark) == []
-    text = RIGHT.replace("key: country", "options: {kafka.acks: al}")
+    text = VALID.replace("key: country", "options: {kafka.acks: al}")
     assert check(pipeline(tmp_path, "connector: kafka\n" + dedent(text), users__csv=USERS), spark) == []
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "word", "said"),
+    ("before", "after", "word", "expected"),
     [
         ("n int", "n intt", "intt", "source events: there is no type INTT, did you mean 'int'?"),
         ("column: at", "column: att", "att,", "source events: there is no column att, did you mean 'at'?"),
@@ -612,16 +612,16 @@ def test_a_login_is_no_matter_of_validation(spark: SparkSession, tmp_path: Path)
         ("from: enriched, console: true", "from: enriched, console: true, mode: complete", "complete}", "sink shown: "),
     ],
 )  # fmt: skip
-def test_a_wrong_pipeline_is_told_at_the_word(
-    spark: SparkSession, tmp_path: Path, before: str, after: str, word: str, said: str
+def test_a_problem_is_reported_at_its_line_and_column(
+    spark: SparkSession, tmp_path: Path, before: str, after: str, word: str, expected: str
 ) -> None:
-    text = RIGHT.replace(before, after, 1)
-    assert text != RIGHT
+    text = VALID.replace(before, after, 1)
+    assert text != VALID
     if "route:" in after:
         text = text.replace(" topic: out,", "")
     wrong = pipeline(tmp_path, text, users__csv=USERS)
     problems = check(wrong, spark)
-    assert said in problems[0].message
+    assert expected in problems[0].message
     assert "\n" not in problems[0].message
     assert len(problems) == 1
     place = problems[0].place
@@ -630,21 +630,21 @@ def test_a_wrong_pipeline_is_told_at_the_word(
     assert line[place.column - 1 :].startswith(word)
 
 
-def test_what_is_not_checked_is_told_with_the_problem_that_is_why(spark: SparkSession, tmp_path: Path) -> None:
-    text = RIGHT.replace("u.country\n", "u.county\n").replace("from enriched", "from ENRICHED")
+def test_a_problem_lists_what_was_not_checked_because_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    text = VALID.replace("u.country\n", "u.county\n").replace("from enriched", "from ENRICHED")
     (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
     assert (
         problem.hint
         == "not checked because they depend on this: step counts, sink out, sink lake, sink seen, sink shown"
     )
-    text = RIGHT.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
+    text = VALID.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
     (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
     assert problem.hint == "not checked because it depends on this: sink out"
 
 
-def test_an_error_of_java_is_a_problem_among_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_java_exception_is_reported_as_a_problem(spark: SparkSession, tmp_path: Path) -> None:
     """PySpark has no class for some exceptions of Java, such as that for a file that is no Parquet."""
-    text = RIGHT.replace("{file: users.csv, schema: 'id string, country string'}", "{file: users.parquet}")
+    text = VALID.replace("{file: users.csv, schema: 'id string, country string'}", "{file: users.parquet}")
     text = text.replace("key: country", "key: county")
     wrong = pipeline(tmp_path, text, users__parquet=USERS * 100)
     first, *_ = check(wrong, spark)

@@ -1,4 +1,4 @@
-"""Spark that stays: rows of steps from topics and cases, `dev` at each save, `validate` and `test` beside it."""
+"""Previews of steps, pipelines in a notebook, and `moldau pipeline dev` with the commands that use its Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from patience import SPARK_PATIENCE_S
+from spark_waits import wait_for_spark
 
 import moldau.pipelines
 from moldau.client.cluster import Cluster
@@ -86,7 +86,7 @@ def feed(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(SPARK_PATIENCE_S) == 0
 
 
-def test_rows_of_each_step(spark: SparkSession, write: Callable[..., Path], bootstrap: str) -> None:
+def test_previews_show_the_rows_of_each_step(spark: SparkSession, write: Callable[..., Path], bootstrap: str) -> None:
     from moldau.pipelines.workbench.previewing import RECORDS_MAX, Sampled
 
     file = write()
@@ -110,7 +110,7 @@ def test_rows_of_each_step(spark: SparkSession, write: Callable[..., Path], boot
 
 
 def test_a_pipeline_in_a_notebook(spark: SparkSession, write: Callable[..., Path]) -> None:
-    """Each call reads the files anew, also modules that a step's own module imports."""
+    """Each call reads the files again, also modules that a step's own module imports."""
     file = write()
     loaded = moldau.pipelines.load(file, least="-5")
     assert repr(loaded) == "<pipeline shop: events, large, per_user>"
@@ -127,49 +127,52 @@ def test_a_pipeline_in_a_notebook(spark: SparkSession, write: Callable[..., Path
 @contextmanager
 def dev(file: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     command = [sys.executable, "-m", "moldau", "pipeline", "dev", str(file)]
-    said: list[str] = []
+    output: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        listening = threading.Thread(target=lambda lines: said.extend(lines), args=[process.stdout])
+        listening = threading.Thread(target=lambda lines: output.extend(lines), args=[process.stdout])
         listening.start()
         try:
-            yield process, said
+            yield process, output
         finally:
             process.kill()
             listening.join()
 
 
-def after(said: list[str], process: subprocess.Popen[str], begin: int, until: str = "waiting for a change") -> str:
-    """What was said from there to the line that begins so."""
-    deadline_s, pause = time.monotonic() + SPARK_PATIENCE_S, threading.Event()
-    while not any(line.startswith(until) for line in said[begin:]):
-        assert process.poll() is None, "".join(said)
-        assert time.monotonic() < deadline_s, "".join(said)
-        pause.wait(0.05)
-    return "".join(said[begin:])
+def output_after(
+    output: list[str], process: subprocess.Popen[str], begin: int, until: str = "waiting for a change"
+) -> str:
+    """The output from line `begin` on, once it has a line that starts with `until`."""
+
+    def is_complete() -> bool:
+        assert process.poll() is None, "".join(output)
+        return any(line.startswith(until) for line in output[begin:])
+
+    wait_for_spark(is_complete, lambda: f"a line that starts with {until!r}: {''.join(output)}")
+    return "".join(output[begin:])
 
 
-def test_dev_shows_what_each_save_does_and_others_use_its_spark(
+def test_dev_shows_the_result_of_each_save_and_other_commands_use_its_spark(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     file = write("127.0.0.1:1")
-    with dev(file) as (process, said):
-        first = after(said, process, 0)
+    with dev(file) as (process, output):
+        first = output_after(output, process, 0)
         assert "✔ checked in" in first
         assert "rows of case one, as there are none of the topics" in first
         assert "large: 1 row" in first
         assert "one   passed" in first
 
-        begin = len(said)
+        begin = len(output)
         file.write_text(file.read_text().replace("where amount", "where amounts"))
-        assert "there is no column `amounts`" in after(said, process, begin)
+        assert "there is no column `amounts`" in output_after(output, process, begin)
         refused = command("validate", file)
         assert (refused.returncode, "there is no column `amounts`" in refused.stderr) == (1, True)
 
-        begin = len(said)
+        begin = len(output)
         file.write_text(file.read_text().replace("where amounts > ${least}", "where amount < 9"))
-        failed = after(said, process, begin)
+        failed = output_after(output, process, begin)
         assert '+ {"key": "bob", "value": {"user": "bob", "amount": -1}}' in failed
         tested = command("test", file)
         assert (tested.returncode, "FAILED" in tested.stdout) == (1, True)
@@ -183,13 +186,13 @@ def test_dev_shows_what_each_save_does_and_others_use_its_spark(
         second = command("dev", file)
         assert (second.returncode, "is already running" in second.stderr) == (1, True)
 
-        begin = len(said)
+        begin = len(output)
         file.write_text(file.read_text().replace("amount < 9", "amount < 10"))
-        after(said, process, begin, "large: ")  # the test case is next: Ctrl-C comes while Spark works
+        output_after(output, process, begin, "large: ")  # the test case is next: Ctrl-C comes while Spark works
         process.send_signal(signal.SIGINT)
         assert process.wait(SPARK_PATIENCE_S) == 0
-    assert said[-1] == "ended\n"
-    assert not [line for line in said[begin:] if "Traceback" in line or "Spark:" in line], "".join(said[begin:])
+    assert output[-1] == "ended\n"
+    assert not [line for line in output[begin:] if "Traceback" in line or "Spark:" in line], "".join(output[begin:])
     assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("*.sock"))
 
 

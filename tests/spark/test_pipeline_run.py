@@ -1,4 +1,4 @@
-"""Runs of a pipeline on real Spark: to the end, on from there, two at once, a broker that goes away, ways to stop."""
+"""Runs of a pipeline on real Spark: until caught up, resumed, two at once, a broker restart, stopping, test cases."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,8 @@ import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
 from patience import SPARK_PATIENCE_S
+from restartable_broker import free_port, running_broker
+from spark_waits import wait_for_spark
 
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import CommittedOffsets
@@ -70,7 +70,7 @@ COUNTS = """\
 
 @pytest.fixture
 def write(tmp_path: Path, bootstrap: str, topic: Callable[[], str]) -> Callable[..., Pipeline]:
-    """A pipeline of its own file, over topics of its own; the one it reads is there."""
+    """Writes a pipeline with new topics to a file and loads it. The topic that it reads exists."""
 
     def written(text: str = PIPELINE, address: str = bootstrap) -> Pipeline:
         names = {"@BOOTSTRAP@": address, "@IN@": topic(), "@OUT@": topic()}
@@ -104,18 +104,10 @@ def produce(pipeline: Pipeline, *users: str) -> None:
 
 
 def written(pipeline: Pipeline, name: str | None = None) -> list[dict[str, Any]]:
-    """What is in the output topic now."""
+    """The records in the output topic."""
     assert pipeline.bootstrap is not None
     found = committed_records(pipeline.bootstrap, name or topics(pipeline)[1])
     return [json.loads(message.value() or b"") for message in found]
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Looks again and again: what is waited for happens in other processes."""
-    pause, deadline = threading.Event(), time.monotonic() + SPARK_PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        pause.wait(0.1)
 
 
 def run(
@@ -138,12 +130,12 @@ def run(
 
 
 def positions(pipeline: Pipeline) -> dict[str, CommittedOffsets]:
-    """What the pipeline told of itself as consumer groups."""
+    """The positions that the pipeline committed as consumer groups."""
     with closing(Cluster(pipeline.bootstrap or "", {})) as cluster:
         return Groups(cluster, 10_000).committed(["shop.plain", "shop.counts"])
 
 
-def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
+def test_a_run_until_caught_up_is_resumed_by_the_next(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
     pipeline = write(PIPELINE + COUNTS)
     produce(pipeline, "ann", "bob", "ann")
     status = run(pipeline, spark)
@@ -169,7 +161,9 @@ def test_until_caught_up_and_on_from_there(spark: SparkSession, write: Callable[
         run(load(pipeline.file), None)
     with pytest.raises(WrongCheckpoint, match="sink counts: "):
         run(load(pipeline.file), None, fresh=["plain"])
-    assert {"plain", "counts"} == set(default_directory(pipeline.file, "shop").queries()), "refused, so not forgotten"
+    assert {"plain", "counts"} == set(default_directory(pipeline.file, "shop").queries()), (
+        "a refused run keeps the checkpoints"
+    )
     another = replace(pipeline, name="another")
     directory = StateDirectory(default_directory(pipeline.file, "shop").path)
     from moldau.pipelines.cases.case import Mode
@@ -207,10 +201,8 @@ def produce_times(pipeline: Pipeline, *times: str) -> None:
     assert producer.flush(SPARK_PATIENCE_S) == 0
 
 
-def test_windows_that_are_over_are_written_also_after_a_restart(
-    spark: SparkSession, write: Callable[..., Pipeline]
-) -> None:
-    """The first run ends as one that was stopped after its batch: Spark is told not to run the empty one after it."""
+def test_closed_windows_are_written_after_a_restart(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
+    """The first run ends as if stopped after its batch: a setting keeps Spark from running the empty batch after it."""
     pipeline = write(WINDOWS)
     produce_times(pipeline, "08:00:00", "08:00:30", "08:01:00", "08:09:00")
     assert run(pipeline, spark).state == "finished"
@@ -224,7 +216,9 @@ def test_windows_that_are_over_are_written_also_after_a_restart(
 
 
 @pytest.mark.parametrize("fate", ["drop", "@OUT@.dead"])
-def test_a_schema_that_fits_no_record_is_told(spark: SparkSession, write: Callable[..., Pipeline], fate: str) -> None:
+def test_a_schema_that_fits_no_record_is_reported(
+    spark: SparkSession, write: Callable[..., Pipeline], fate: str
+) -> None:
     text = PIPELINE.replace("dead_letter: drop", f"dead_letter: {fate}")
     pipeline = write(text.replace("amount int", "amount int, nobody string not null"))
     produce(pipeline, "ann", "bob", "cid")
@@ -249,8 +243,8 @@ class StopAfterABatch(Silence):
             self._stop.request("enough")
 
 
-def test_a_run_that_is_behind_says_so(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
-    """By the broker's ends: a query that takes little at a time reports that it has all it wanted."""
+def test_a_stopped_run_has_the_lag_of_the_broker(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
+    """Spark's own report does not count what a query limited by max_per_trigger has not asked for yet."""
     from moldau.pipelines.planning.compiling import Mode
 
     pipeline = write(PIPELINE.replace("dead_letter: drop", "dead_letter: drop\n    max_per_trigger: 5"))
@@ -322,9 +316,7 @@ def step(events):
 """
 
 
-def test_a_plan_that_is_broken_is_made_anew(
-    spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
-) -> None:
+def test_a_broken_plan_is_compiled_again(spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path) -> None:
     (tmp_path / "broken_once.py").write_text(BROKEN_ONCE)
     sql = "sql: select user, amount from events"
     pipeline = write(PIPELINE.replace(sql, "python: broken_once:step\n    inputs: [events]"))
@@ -334,7 +326,7 @@ def test_a_plan_that_is_broken_is_made_anew(
     assert written(pipeline) == [{"user": "ann", "amount": 1}]
 
 
-def test_a_missing_topic_is_told_before_spark_is_asked(write: Callable[..., Pipeline]) -> None:
+def test_a_missing_topic_is_reported_before_spark_starts(write: Callable[..., Pipeline]) -> None:
     pipeline = write()
     missing = pipeline.file.read_text().replace(topics(pipeline)[0], "no.such.topic")
     pipeline.file.write_text(missing)
@@ -345,27 +337,27 @@ def test_a_missing_topic_is_told_before_spark_is_asked(write: Callable[..., Pipe
     assert status["state"] == "failed"
 
 
-def test_a_batch_over_a_range(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
+def test_a_batch_run_over_a_range_of_offsets(spark: SparkSession, write: Callable[..., Pipeline]) -> None:
     from moldau.pipelines.planning.compiling import Mode, Range
 
     pipeline = write()
     produce(pipeline, *"abcdef")
     over = Range(start={topics(pipeline)[0]: {0: 1}}, end={topics(pipeline)[0]: {0: 4}})
-    said = Said()
-    status = run(pipeline, spark, mode=Mode.BATCH, over=over, display=said)
+    display = RecordingDisplay()
+    status = run(pipeline, spark, mode=Mode.BATCH, over=over, display=display)
     assert status.state == "finished", status.message
     assert [query.rows_out for query in status.queries] == [3]
     assert sorted(row["user"] for row in written(pipeline)) == ["b", "c", "d"]
     assert default_directory(pipeline.file, "shop").queries() == []
     out = topics(pipeline)[1]
-    assert said.lines == [f"made topic {out}"]
-    run(pipeline, spark, mode=Mode.BATCH, over=over, display=said)
-    assert said.lines[1:] == [f"topic {out} already holds something: a batch adds to it"]
+    assert display.lines == [f"made topic {out}"]
+    run(pipeline, spark, mode=Mode.BATCH, over=over, display=display)
+    assert display.lines[1:] == [f"topic {out} already holds something: a batch adds to it"]
     assert len(written(pipeline)) == 6
 
 
-class Said(Silence):
-    """A display that remembers what it was told to say."""
+class RecordingDisplay(Silence):
+    """A display that records the lines of a run."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -386,51 +378,36 @@ def test_a_renamed_sink_asks_before_it_writes_everything_again(
         run(renamed, None)
     with pytest.raises(PipelineError, match="would hold everything twice"):
         run(renamed, None, fresh=["plain"])
-    said = Said()
-    assert run(renamed, spark, fresh=["plain"], decide=lambda found: "clear", display=said).state == "finished"
-    assert said.lines == [f"emptied topic {topics(pipeline)[1]}"]
+    display = RecordingDisplay()
+    assert run(renamed, spark, fresh=["plain"], decide=lambda found: "clear", display=display).state == "finished"
+    assert display.lines == [f"emptied topic {topics(pipeline)[1]}"]
     assert sorted(row["user"] for row in written(renamed)) == ["ann", "bob"]
 
 
-@contextmanager
-def broker(data: Path, port: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "moldau", "start", "--data-dir", str(data), "--listen", f"127.0.0.1:{port}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert "ready" in process.stdout.readline()
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
+def test_a_run_loses_no_records_when_the_broker_is_restarted(
     spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
-    """The run is in a thread here, its stop in another process."""
+    """The run is in a thread of this process, `moldau pipeline stop` in another process."""
     from moldau.pipelines.planning.compiling import Mode
 
     port = free_port()
     ended: list[RunStatus] = []
-    with broker(tmp_path / "data", port):
+    with running_broker(tmp_path / "data", port):
         pipeline = write(address=f"127.0.0.1:{port}")
         produce(pipeline, "before")
-        runner = threading.Thread(target=lambda: ended.append(run(pipeline, spark, mode=Mode.CONTINUOUS)))
+        display = RecordingDisplay()
+        runner = threading.Thread(
+            target=lambda: ended.append(run(pipeline, spark, display=display, mode=Mode.CONTINUOUS))
+        )
         runner.start()
-        until(lambda: rows_in(pipeline) == 1)
-    threading.Event().wait(3)  # nobody is there
-    with broker(tmp_path / "data", port):
+        wait_for_spark(lambda: rows_in(pipeline) == 1, "the record before the outage")
+    wait_for_spark(lambda: any("does not answer" in line for line in display.lines), "the run reports the outage")
+    with running_broker(tmp_path / "data", port):
         produce(pipeline, "after", "later")
-        until(lambda: rows_in(pipeline) == 3)
+        wait_for_spark(lambda: rows_in(pipeline) == 3, "the records after the outage")
         stop = [sys.executable, "-m", "moldau", "pipeline", "stop", str(pipeline.file)]
-        told = subprocess.run(stop, capture_output=True, text=True, check=False)
-        assert told.stdout == "shop stopped\n", told.stderr
+        stopped = subprocess.run(stop, capture_output=True, text=True, check=False)
+        assert stopped.stdout == "shop stopped\n", stopped.stderr
         runner.join(SPARK_PATIENCE_S)
         assert {row["user"] for row in written(pipeline)} == {"before", "after", "later"}
     (status,) = ended
@@ -442,7 +419,7 @@ def rows_in(pipeline: Pipeline) -> int:
     return sum(query["rows_in"] for query in status["queries"]) if status else 0
 
 
-def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -> None:
+def test_moldau_pipeline_run_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -> None:
     pipeline = write()
     produce(pipeline, "ann")
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(pipeline.file), "--master", "local[2]"]
@@ -452,7 +429,7 @@ def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     ) as process:
         try:
-            until(lambda: rows_in(pipeline) == 1 or process.poll() is not None)
+            wait_for_spark(lambda: rows_in(pipeline) == 1 or process.poll() is not None, "the first record")
             second = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
             assert second.returncode == 1
             assert f"shop is being run already by process {process.pid} on" in second.stderr
@@ -463,9 +440,9 @@ def test_the_command_line_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -
             out, err = process.communicate(timeout=SPARK_PATIENCE_S)
         finally:
             process.kill()
-    told = [re.sub(r"^\d\d:\d\d:\d\d (.*?)(?: …)?$", r"\1", line) for line in err.splitlines()]
+    lines = [re.sub(r"^\d\d:\d\d:\d\d (.*?)(?: …)?$", r"\1", line) for line in err.splitlines()]
     phases = ["looking at the topics", "starting Java", "starting Spark", "compiling 1 query"]
-    assert (process.returncode, told) == (0, [*phases, f"made topic {topics(pipeline)[1]}", "stopped by Ctrl-C"])
+    assert (process.returncode, lines) == (0, [*phases, f"made topic {topics(pipeline)[1]}", "stopped by Ctrl-C"])
     assert re.search(r"^plain +stopped +1 +1 ", out, re.MULTILINE), out
     assert [row["user"] for row in written(pipeline)] == ["ann"]
 
@@ -502,11 +479,13 @@ def test_a_test_case_passes_or_shows_the_difference(spark: SparkSession, tmp_pat
     shutil.rmtree(case / "expected")
     with broker_in_a_thread() as running:
         unexpected = run_case(find_cases(file)[0], load(file, bootstrap=running.bootstrap_servers), spark)
-    assert not unexpected.has_passed, "a test that cannot fail is none"
+    assert not unexpected.has_passed, "a case without expected records does not pass"
     assert unexpected.error is None
 
 
-def test_a_case_closes_its_windows_and_a_failure_tells_its_story(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_case_closes_its_windows_and_a_failed_one_has_the_java_stack_trace(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from moldau.pipelines.cases.case import run_case
     from moldau.testing import broker as broker_in_a_thread
 

@@ -109,7 +109,7 @@ def test_tables_follow_a_topic_over_a_restart(
     }
 
 
-def test_a_bad_record_ends_a_query_that_is_to_fail(
+def test_a_bad_record_fails_a_query_with_dead_letter_fail(
     spark: SparkSession,
     tmp_path: Path,
     bootstrap: str,

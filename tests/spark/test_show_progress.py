@@ -1,4 +1,4 @@
-"""Progress of real streaming queries: while they run, when they end, when they fail, when somebody interrupts."""
+"""The progress display of real streaming queries: while they run, when they end, fail or are interrupted."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def start(spark: SparkSession, bootstrap: str, filled: str, tmp_path: Path) -> S
     return started
 
 
-class Kept:
-    """A screen that keeps its lines, and does something when the first that fits is shown."""
+class RecordingScreen:
+    """A screen that records its lines, and calls `do` at the first line that contains `on`."""
 
     def __init__(self, on: str = "", do: Callable[[], None] = lambda: None) -> None:
         self.lines: list[str] = []
@@ -61,16 +61,16 @@ class Kept:
         self.lines.append(line)
 
 
-def test_a_query_that_ends(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_query_that_ends_is_shown_as_finished(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     moldau.spark.show_progress(start(availableNow=True))
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("counts: finished · batch 2 (")
     assert last.endswith(f"s) · {ROWS:,} rows in · lag 0")
 
 
-def test_an_interrupt_ends_the_showing_and_not_the_query(start: Start) -> None:
+def test_an_interrupt_ends_the_display_and_not_the_query(start: Start) -> None:
     query = start()
-    screen = Kept(f"{ROWS:,} rows in", lambda: os.kill(os.getpid(), signal.SIGINT))
+    screen = RecordingScreen(f"{ROWS:,} rows in", lambda: os.kill(os.getpid(), signal.SIGINT))
     before = signal.getsignal(signal.SIGINT)
     try:
         show(query, None, screen)
@@ -83,9 +83,9 @@ def test_an_interrupt_ends_the_showing_and_not_the_query(start: Start) -> None:
         query.stop()
 
 
-def test_it_ends_in_time_and_in_other_threads_too(start: Start) -> None:
+def test_the_display_ends_after_its_timeout_in_another_thread(start: Start) -> None:
     query = start()
-    screen = Kept()
+    screen = RecordingScreen()
     looking = threading.Thread(target=show, args=(query, 0.5, screen))
     looking.start()
     looking.join(SPARK_PATIENCE_S)
@@ -97,10 +97,10 @@ def test_it_ends_in_time_and_in_other_threads_too(start: Start) -> None:
         query.stop()
 
 
-def test_a_query_that_fails_says_why(spark: SparkSession, bootstrap: str) -> None:
+def test_a_query_that_fails_is_shown_with_the_reason(spark: SparkSession, bootstrap: str) -> None:
     kafka = {"kafka.bootstrap.servers": bootstrap, "subscribe": "no-such-topic"}
     rows = spark.readStream.format("moldau").options(**kafka).schema("value binary").load()
-    screen = Kept()
+    screen = RecordingScreen()
     show(rows.writeStream.format("noop").start(), None, screen)
     assert screen.lines[-1].startswith("query ")
     assert ": failed · There is no topic no-such-topic at " in screen.lines[-1]

@@ -1,7 +1,7 @@
 """A real cluster on loopback: Spark's standalone master and two workers, each a process, from the installed pyspark.
 
-The workers' Python is an environment of its own that has numpy, pyarrow and the like but not Moldau, so that what
-executors know of Moldau they know from the archive.
+The workers' Python is an environment with numpy, pyarrow and the like but not Moldau: executors can import Moldau only
+from the archive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +20,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
-from patience import SPARK_PATIENCE_S
+from patience import PATIENCE_S, SPARK_PATIENCE_S
+from spark_waits import wait_for_spark
 
 from moldau.spark.java import find_java
 
@@ -70,17 +70,17 @@ def master(tmp_path_factory: pytest.TempPathFactory, clean_environment: dict[str
     }
     with ExitStack() as processes:
         log = processes.enter_context(daemon(environment, "master.Master", directory / "master.log"))
-        url = awaited(log, r"Starting Spark master at (spark://\S+)")[0]
+        url = matches_in(log, r"Starting Spark master at (spark://\S+)")[0]
         for number in range(2):
             options = ("--cores", "1", "--memory", "600m", "--work-dir", str(directory / f"work-{number}"), url)
             processes.enter_context(daemon(environment, "worker.Worker", directory / f"worker-{number}.log", *options))
-        awaited(log, r"Registering worker .* with 1 cores", times=2)
+        matches_in(log, r"Registering worker .* with 1 cores", count=2)
         yield url
 
 
 @contextmanager
 def daemon(environment: dict[str, str], name: str, log: Path, *options: str) -> Iterator[Path]:
-    """One of Spark's daemons on a free port; however the block ends, it is gone afterwards, and its children too."""
+    """One of Spark's daemons on a free port. At the end of the block it is killed with its children."""
     import pyspark
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -95,13 +95,14 @@ def daemon(environment: dict[str, str], name: str, log: Path, *options: str) -> 
         process.wait()
 
 
-def awaited(log: Path, pattern: str, times: int = 1) -> list[str]:
-    """What the log says once it has said it so many times."""
-    deadline = time.monotonic() + SPARK_PATIENCE_S
-    while len(found := re.findall(pattern, log.read_text())) < times:
-        assert time.monotonic() < deadline, f"{pattern} was not told:\n{log.read_text()[-4000:]}"
-        time.sleep(0.05)
-    return [str(one) for one in found]
+def matches_in(log: Path, pattern: str, count: int = 1) -> list[str]:
+    """All matches of the pattern, once the log has so many."""
+
+    def matches() -> list[str]:
+        found = re.findall(pattern, log.read_text())
+        return found if len(found) >= count else []
+
+    return wait_for_spark(matches, lambda: f"{pattern} in the log:\n{log.read_text()[-4000:]}")
 
 
 def fill(bootstrap: str, topic: str) -> None:
@@ -117,13 +118,13 @@ def values(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     got: list[dict[str, Any]] = []
-    while len(got) < RECORDS and (messages := consumer.consume(10_000, 10.0)):
+    while len(got) < RECORDS and (messages := consumer.consume(10_000, PATIENCE_S)):
         got += [json.loads(message.value() or b"") for message in messages]
     consumer.close()
     return got
 
 
-def test_a_pipeline_runs_on_executors_that_know_moldau_from_the_archive_alone(
+def test_a_pipeline_runs_on_executors_that_import_moldau_from_the_archive(
     master: str,
     bare_python: Path,
     clean_environment: dict[str, str],

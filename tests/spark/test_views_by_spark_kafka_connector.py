@@ -38,7 +38,7 @@ Ask = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def ask(clean_environment: dict[str, str]) -> Iterator[Ask]:
-    """Tells the other Spark what to read; returns its answer."""
+    """A function that lets the other Spark read something and returns its response."""
     assert JARS is not None
     assert PYTHON is not None
     jars = ",".join(str(path) for path in sorted(Path(JARS).glob("*.jar")))
@@ -141,13 +141,14 @@ def test_a_batch_may_begin_and_end_at_offsets_that_the_view_does_not_show(ask: A
     source.write(300)
     shown = {tuple(row[1:3]) for row in source.shown()}
     hidden = [offset for offset in range(20, 120) if not {(0, offset), (1, offset)} & shown]
+    assert hidden, "no offset is hidden in both partitions"
     for begin, end in zip(hidden[:4], reversed(hidden[-4:]), strict=True):
         starting, ending = (json.dumps({source.view: {"0": at, "1": at}}) for at in (begin, end))
         answer = ask(**source.options, startingOffsets=starting, endingOffsets=ending)
         assert parsed(answer) == [row for row in source.shown() if begin <= row[2] < end]
 
 
-def test_a_stream_goes_on_where_it_was_after_a_restart(ask: Ask, source: Source, tmp_path: Path) -> None:
+def test_a_restarted_stream_resumes_where_it_stopped(ask: Ask, source: Source, tmp_path: Path) -> None:
     options = {
         **source.options,
         "startingOffsets": "earliest",
@@ -163,7 +164,7 @@ def test_a_stream_goes_on_where_it_was_after_a_restart(ask: Ask, source: Source,
         assert parsed(answer) == source.shown()
 
 
-def test_a_view_that_shows_nothing(
+def test_a_view_without_matching_records_is_read_as_empty(
     ask: Ask, bootstrap: str, create_topic: Callable[[int], str], topic: Callable[[], str], tmp_path: Path
 ) -> None:
     source = Source(bootstrap, create_topic(PARTITIONS), topic(), where="amount < -1")

@@ -20,7 +20,6 @@ class KeptBatches:
 
     def __init__(self, batches: dict[int, Sequence[bytes]]) -> None:
         self.batches = batches
-        self.fetches = 0
         self._request: FetchRequest | None = None
 
     def topic(self, name: str) -> Topic:
@@ -40,7 +39,6 @@ class KeptBatches:
 
     def receive(self, response_type: type[FetchResponse]) -> FetchResponse:
         assert self._request is not None
-        self.fetches += 1
         left = self._request.max_bytes
         (topic,) = self._request.topics
         answered = []
@@ -59,13 +57,13 @@ class KeptBatches:
 
 
 def log_of(
-    count: int, value_bytes: int, per_batch: int = 100, compression: Compression = Compression.NONE, times: int = 1
+    count: int, value_bytes: int, per_batch: int = 100, compression: Compression = Compression.NONE
 ) -> list[bytes]:
     """A log of `count` records with values of this size."""
     return [
         bytes(
             build_batch(
-                [Record(at, at * times, b"", bytes(value_bytes)) for at in range(base, min(count, base + per_batch))],
+                [Record(at, at, b"", bytes(value_bytes)) for at in range(base, min(count, base + per_batch))],
                 base_offset=base,
                 compression=compression,
             )

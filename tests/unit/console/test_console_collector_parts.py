@@ -1,4 +1,4 @@
-"""The pure parts of the collector: pace, history, lags, rebalances, problems."""
+"""The parts of the collector without I/O: pace, history, lags, rebalances, problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def group(offsets: dict[str, tuple[list[int], list[int]]], name: str = "billing"
     return state
 
 
-def test_a_costly_step_is_read_seldom() -> None:
+def test_an_expensive_step_is_read_less_often() -> None:
     pace = Pace({"cheap": 1.0, "costly": 1.0})
     assert list(pace.due(0.0)) == ["cheap", "costly"]
     pace.done("cheap", 0.0, 0.001, resting=False)
@@ -52,14 +52,14 @@ def test_a_costly_step_is_read_seldom() -> None:
     assert "costly" in list(pace.due(1.0))
 
 
-def test_while_nobody_looks_everything_is_read_seldom() -> None:
+def test_without_viewers_everything_is_read_less_often() -> None:
     pace = Pace({"cheap": 1.0})
     pace.done("cheap", 0.0, 0.0, resting=True)
     assert list(pace.due(4.9)) == []
     assert list(pace.due(5.0)) == ["cheap"]
 
 
-def test_a_cluster_that_does_not_answer_is_asked_ever_less_often() -> None:
+def test_an_unreachable_cluster_is_asked_less_and_less_often() -> None:
     pace = Pace({"a": 1.0, "b": 1.0})
     waits = []
     now = 0.0
@@ -70,7 +70,7 @@ def test_a_cluster_that_does_not_answer_is_asked_ever_less_often() -> None:
     assert waits == [0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
 
 
-def test_history_keeps_the_last_minutes_and_thins_the_time_before() -> None:
+def test_history_keeps_recent_points_and_thins_older_ones() -> None:
     history = History()
     for step in range(5000):
         assert history.is_due(step * EVERY_MS)
@@ -79,13 +79,13 @@ def test_history_keeps_the_last_minutes_and_thins_the_time_before() -> None:
     assert len(times) == len(values) <= 2 * POINTS_MAX + 1
     assert times == sorted(times)
     assert values == [time / EVERY_MS for time in times]
-    assert times[0] < 500 * EVERY_MS, "the beginning is still there"
+    assert times[0] < 500 * EVERY_MS, "the first points are still kept"
     assert history.last(("lag", "g"), 3) == [4997.0, 4998.0, 4999.0]
     assert set(history.values(("lag", "idle"))) == {0.0}
     assert not history.is_due(4999 * EVERY_MS + 1)
 
 
-def test_what_is_unknown_is_null_and_what_was_zero_takes_no_memory() -> None:
+def test_history_distinguishes_unknown_values_from_zero() -> None:
     history = History()
     history.note({"lag": {"g": 0.0, "h": None}, "size": {"t": None}}, 0)
     history.note({"lag": {"g": None}}, EVERY_MS)
@@ -98,7 +98,7 @@ def test_what_is_unknown_is_null_and_what_was_zero_takes_no_memory() -> None:
     assert history.last(("lag", "g"), 2) == [5.0, None]
 
 
-def test_a_kind_of_which_nothing_is_known_takes_no_memory() -> None:
+def test_series_with_only_unknown_values_take_no_memory() -> None:
     history = History()
     for step in range(10):
         history.note({"size": {f"topic-{each}": None for each in range(1000)}}, step * EVERY_MS)
@@ -106,7 +106,7 @@ def test_a_kind_of_which_nothing_is_known_takes_no_memory() -> None:
     assert history.values(("size", "topic-7"))[-1] is None
 
 
-def test_gone_series_are_forgotten() -> None:
+def test_deleted_series_are_removed_from_the_history() -> None:
     history = History()
     for step in range(3000):
         history.note({"lag": {f"group-{step}": 1.0, "stays": float(step)}}, step * EVERY_MS)
@@ -117,7 +117,7 @@ def test_gone_series_are_forgotten() -> None:
     assert history.values(("lag", "group-2999"))[:-1] == [0.0] * (len(history.times_ms()) - 1)
 
 
-def test_sums_of_what_is_known() -> None:
+def test_known_sum_ignores_unknown_values() -> None:
     assert known_sum([]) == 0
     assert known_sum([None, None]) is None
     assert known_sum([None, 2, 3]) == 5
@@ -146,7 +146,7 @@ def test_a_partition_that_could_not_be_read_keeps_its_history() -> None:
     assert (reading.lag, reading.lag_seconds) == (5, 25.0)
 
 
-def test_a_lag_is_unknown_where_no_end_is() -> None:
+def test_the_lag_of_a_deleted_topic_or_of_micro_batch_ids_is_unknown() -> None:
     gone = group({"deleted": ([0], [7])})
     spark = group({"orders": ([0], [7])}, "spark")
     spark.holds_micro_batch_ids = True
@@ -156,7 +156,7 @@ def test_a_lag_is_unknown_where_no_end_is() -> None:
     assert "orders" not in readers
 
 
-def test_rates_are_over_some_seconds() -> None:
+def test_the_rate_is_averaged_over_several_seconds() -> None:
     state = topic(ends=(10, 20))
     assert state.rate is None
     state.note_ends(array("q", [40, 20]), 102.0)
@@ -171,7 +171,7 @@ def test_rates_are_over_some_seconds() -> None:
     assert 0 < rate < 1, "a partition that could not be read does not count"
 
 
-def test_a_row_of_the_list_of_topics() -> None:
+def test_a_row_of_the_topic_list() -> None:
     state = topic()
     state.isr = [(1,), (1, 2)]
     cluster = ClusterState(read={"offsets"})
@@ -188,7 +188,7 @@ def member(name: str, *partitions: int) -> Member:
     )
 
 
-def test_who_caused_a_rebalance() -> None:
+def test_the_cause_of_a_rebalance() -> None:
     one, two = member("one", 0, 1), member("two", 1)
     joined = rebalance((one,), (member("one", 0), two), "Stable", 5, {})
     assert joined is not None
@@ -240,7 +240,7 @@ def test_problems_say_what_to_do() -> None:
     assert problems_of(state)[1].what_to_do == "Start broker 2."
 
 
-def test_parts_that_cannot_be_read_have_names_that_users_know() -> None:
+def test_unreadable_parts_are_reported_by_the_names_that_users_know() -> None:
     state = cluster_state()
     for step in ("ends", "quorum"):
         for _ in range(LASTING_FAILURES):

@@ -1,4 +1,4 @@
-"""Rounds of the collector: what it says of its age when the cluster does not answer, and of groups with errors."""
+"""Rounds of the collector: outages, groups with errors, dead brokers, large topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moldau.wire.messages.list_offsets import (
 
 
 class ScriptedGroups:
-    """Stands for the coordinators."""
+    """A model of the group coordinators."""
 
     def __init__(self, committed: dict[str, CommittedOffsets | KafkaError]) -> None:
         self.answers = committed
@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def collector(clock: list[int], monkeypatch: pytest.MonkeyPatch) -> Collector:
-    """One that needs no cluster: its topic has ten records."""
+    """A collector without a cluster: its topic has ten records."""
     collector = Collector("localhost:1", {})
     for step in PERIODS.keys() - {"groups", "offsets", "members"}:
         monkeypatch.setattr(collector, f"_read_{step}", lambda: None)
@@ -81,10 +81,10 @@ def round_of(collector: Collector) -> dict[str, Any]:
 
 
 def refuse() -> None:
-    raise ConnectionRefusedError("nobody is there")
+    raise ConnectionRefusedError("no broker answers")
 
 
-def test_an_outage_is_said_and_noted_nowhere(
+def test_an_outage_is_reported_and_adds_nothing_to_the_history(
     collector: Collector, clock: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = round_of(collector)
@@ -97,11 +97,11 @@ def test_an_outage_is_said_and_noted_nowhere(
     for _ in range(3):
         clock[0] += 60_000
         during = round_of(collector)
-        assert during["read_error"] == "the cluster does not answer: nobody is there"
-        assert during["read_ms"] == 1_000_000, "when something was read"
-        assert during["history"] == before["history"], "old numbers are no news"
+        assert during["read_error"] == "the cluster does not answer: no broker answers"
+        assert during["read_ms"] == 1_000_000, "the time of the last successful read"
+        assert during["history"] == before["history"], "old values are not added"
         assert during["lag_seconds"] == before["lag_seconds"]
-    assert collector.state.version == version + 3, "pages are told"
+    assert collector.state.version == version + 3, "pages are updated"
     monkeypatch.setattr(collector, "_read_brokers", working)
     clock[0] += 60_000
     after = round_of(collector)
@@ -109,7 +109,7 @@ def test_an_outage_is_said_and_noted_nowhere(
     assert len(after["history"]["times_ms"]) == 2
 
 
-def test_a_part_that_cannot_be_read_for_long_is_a_problem(
+def test_a_part_that_fails_in_three_rounds_is_reported_as_a_problem(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     working = collector._read_groups
@@ -120,7 +120,7 @@ def test_a_part_that_cannot_be_read_for_long_is_a_problem(
     assert "The groups cannot be read" not in [each["title"] for each in round_of(collector)["problems"]]
 
 
-def test_one_group_with_an_error_hides_no_other(collector: Collector) -> None:
+def test_an_error_of_one_group_does_not_hide_other_groups(collector: Collector) -> None:
     offsets = {TopicPartition("orders", 0): Committed(7)}
     refused = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     use_groups(collector, {"a": refused, "billing": offsets, "z": refused})
@@ -136,7 +136,7 @@ def test_one_group_with_an_error_hides_no_other(collector: Collector) -> None:
     assert round_of(collector)["lag"] == 0
 
 
-def test_errors_of_all_groups_are_an_error() -> None:
+def test_known_of_raises_if_all_groups_failed() -> None:
     refused = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert known_of({"a": 1, "b": refused}) == {"a": 1}
     assert known_of({}) == {}
@@ -144,7 +144,7 @@ def test_errors_of_all_groups_are_an_error() -> None:
         known_of({"a": refused, "b": refused})
 
 
-def test_a_change_is_awaited_until_the_broker_that_is_asked_has_heard_of_it(
+def test_await_change_waits_until_the_broker_shows_the_change(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers learn of a new topic one after the other."""
@@ -165,17 +165,17 @@ def test_a_change_is_awaited_until_the_broker_that_is_asked_has_heard_of_it(
 
 
 class ScriptedCluster:
-    """Stands for the connections of the collector, and for its admin: brokers 1 and 2, of which some are alive."""
+    """A model of the collector's connections and of its admin: brokers 1 and 2, of which some are alive."""
 
     def __init__(self, *alive: int) -> None:
         self.alive = frozenset(alive)
         self.broken = False
-        """Whether the connection to a broker that died is still to be noticed."""
+        """Whether the connection to a dead broker fails at its next use."""
         self.closed = 0
 
     def nodes(self) -> None:
         if self.broken or not self.alive:
-            raise ConnectionResetError("nobody is there")
+            raise ConnectionResetError("no broker answers")
 
     def close(self) -> None:
         self.broken = False
@@ -203,24 +203,24 @@ def use_cluster(collector: Collector, monkeypatch: pytest.MonkeyPatch, *alive: i
     return cluster
 
 
-def test_the_pace_at_which_a_dead_broker_is_looked_for() -> None:
-    """A killed broker is to be seen within two seconds: the console adds less than one to what the cluster needs."""
+def test_the_read_periods_are_short_enough_to_see_a_dead_broker() -> None:
+    """A killed broker is to be shown within two seconds: the console adds less than one to the time of the cluster."""
     assert PERIODS["brokers"] + EVENTS_EVERY_SECONDS < 1
     assert PERIODS["ends"] <= 1
 
 
-def test_a_dead_broker_is_told_before_the_steps_that_wait_for_it(
+def test_a_dead_broker_is_published_before_the_steps_that_wait_for_it(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = use_cluster(collector, monkeypatch, 1, 2)
     round_of(collector)
-    told: list[list[bool]] = []
-    collector.listeners.add(lambda: told.append([each["alive"] for each in overview_data(collector)["brokers"]]))
-    monkeypatch.setattr(collector, "_read_groups", lambda: told.append([]))
+    published: list[list[bool]] = []
+    collector.listeners.add(lambda: published.append([each["alive"] for each in overview_data(collector)["brokers"]]))
+    monkeypatch.setattr(collector, "_read_groups", lambda: published.append([]))
     cluster.alive, cluster.broken = frozenset({1}), True
     data = round_of(collector)
-    assert told[0] == [True, False], "before the groups were read"
-    assert [] in told
+    assert published[0] == [True, False], "before the groups were read"
+    assert [] in published
     assert (data["read_error"], cluster.closed) == (None, 1), "another broker answered at once"
 
 
@@ -239,14 +239,14 @@ def test_the_brokers_are_read_between_the_steps_of_a_long_round(
     monkeypatch.setattr(collector, "_read_offsets", lambda: seen.append(collector.state.alive))
     data = round_of(collector)
     assert seen == [frozenset({1})]
-    assert data["read_error"] is None, "one broker that does not answer is not the cluster"
+    assert data["read_error"] is None, "one unreachable broker is not an unreachable cluster"
     cluster.alive = frozenset()
     seen.clear()
     data = round_of(collector)
-    assert (data["read_error"], seen) == ("the cluster does not answer: nobody is there", [])
+    assert (data["read_error"], seen) == ("the cluster does not answer: no broker answers", [])
 
 
-def test_a_leader_that_does_not_answer_is_named_before_the_cluster_knows(
+def test_an_unresponsive_leader_is_shown_before_the_cluster_fences_it(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_cluster(collector, monkeypatch, 2)
@@ -255,13 +255,13 @@ def test_a_leader_that_does_not_answer_is_named_before_the_cluster_knows(
     assert (offsets["orders"].tolist(), silent) == ([-1], {1})
     collector.state.alive = frozenset({1, 2})
     collector.state.nodes = {each: BrokerNode(each, "host", 9092, None, False) for each in (1, 2)}
-    told: list[list[bool]] = []
-    collector.listeners.add(lambda: told.append([each["answers"] for each in overview_data(collector)["brokers"]]))
+    published: list[list[bool]] = []
+    collector.listeners.add(lambda: published.append([each["answers"] for each in overview_data(collector)["brokers"]]))
     Collector._read_ends(collector)
-    assert told == [[False, True]]
+    assert published == [[False, True]]
     (problem, *_) = overview_data(collector)["problems"]
     assert problem["title"] == "Broker 1 does not answer"
-    assert collector._pace.is_due("brokers", 0.0), "and the cluster is asked"
+    assert collector._pace.is_due("brokers", 0.0), "the brokers are read next"
 
 
 def test_offsets_of_a_large_topic_are_read_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def wants(record: FoundRecord, **parameters: str) -> bool:
         "size > 10",
     ],
 )
-def test_what_matches(text: str) -> None:
+def test_expressions_that_match(text: str) -> None:
     assert wants(found(trace="ab"), where=text)
 
 
@@ -70,7 +70,7 @@ def test_what_matches(text: str) -> None:
         "null",
     ],
 )
-def test_what_does_not_match(text: str) -> None:
+def test_expressions_that_do_not_match(text: str) -> None:
     assert not wants(found(), where=text)
 
 
@@ -95,7 +95,7 @@ def test_what_does_not_match(text: str) -> None:
         ("key == 'a' or " * 40 + "key", None),
     ],
 )
-def test_a_mistake_has_a_column_and_does_nothing(text: str, column: int | None) -> None:
+def test_an_invalid_expression_is_refused_with_its_column(text: str, column: int | None) -> None:
     with pytest.raises(ApiError) as refused:
         compile_expression(text)
     assert refused.value.status == 400
@@ -105,7 +105,7 @@ def test_a_mistake_has_a_column_and_does_nothing(text: str, column: int | None) 
 
 
 @pytest.mark.parametrize("text", ["(" * 150 + "key" + ")" * 150, "not " * 120 + "key", "value" + ".a" * 240])
-def test_what_is_nested_deeply_is_harmless(text: str) -> None:
+def test_a_deeply_nested_expression_does_not_crash(text: str) -> None:
     assert len(text) <= LENGTH_MAX
     with suppress(ApiError):  # too deeply nested for the parser, or not
         compile_expression(text)
@@ -117,7 +117,7 @@ def test_backslashes_of_regular_expressions_need_not_be_doubled() -> None:
     assert wants(found(key=b'say "a\tb"'), where=r'contains(key, "\"") and contains(key, "\t")')
 
 
-def test_attributes_of_python_are_fields_that_do_not_exist() -> None:
+def test_python_attributes_cannot_be_reached() -> None:
     assert wants(found(), where="value.__class__ == null and key.__class__ == null and headers.__dict__ == null")
 
 
@@ -162,6 +162,6 @@ def test_a_tombstone_and_bytes_have_no_fields() -> None:
 @pytest.mark.parametrize(
     "parameters", [{"field": "amount"}, {"field": "a[b]=1"}, {"tombstones": "x"}, {"text": "a" * 2000}]
 )
-def test_wrong_filters_are_refused(parameters: dict[str, str]) -> None:
+def test_invalid_filters_are_refused(parameters: dict[str, str]) -> None:
     with pytest.raises(ApiError):
         choice_of(parameters)

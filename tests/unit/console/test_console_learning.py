@@ -1,4 +1,4 @@
-"""The practice of the page Learn while several requests change it at once."""
+"""The exercises of the page Learn while several requests change them at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moldau.console.learning import Practice
 
 
 class ModelConsumer:
-    """A consumer that only says whether it runs."""
+    """A consumer that only records whether it runs."""
 
     def __init__(self, name: str, practice: Practice) -> None:
         self.is_running = False
@@ -27,7 +27,7 @@ class ModelConsumer:
         assert not self.is_running
 
 
-def test_consumers_that_are_asked_for_during_a_logout_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumers_requested_after_close_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "PracticeConsumer", ModelConsumer)
     practice = Practice("localhost:1", {})
     practice.set_consumers(2)
@@ -38,11 +38,11 @@ def test_consumers_that_are_asked_for_during_a_logout_do_not_start(monkeypatch: 
     assert not any(each.is_running for each in running)
 
 
-def test_a_compaction_that_was_begun_again_is_left_to_its_own_watcher() -> None:
+def test_a_watcher_does_not_change_a_newer_compaction() -> None:
     practice = Practice("localhost:1", {})
     first: dict[str, Any] = {"before": [], "after": None, "waiting": True}
     again: dict[str, Any] = {"before": [], "after": None, "waiting": True}
     practice.compaction = again
-    call: Any = None  # it is not used: there is nothing to watch
+    call: Any = None  # not used: there is nothing to watch
     learn._watch(call, practice, first)
     assert practice.compaction is again

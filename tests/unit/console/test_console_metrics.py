@@ -1,5 +1,5 @@
-"""What the console reads from `/metrics` of brokers: bytes, connections, and what clients pushed. Hostile text stays a
-label."""
+"""What the console reads from `/metrics` of brokers: byte rates and the metrics that clients pushed. Hostile text in
+labels adds no samples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_metrics_are_read_by_name() -> None:
     assert [(each.labels, each.value) for each in samples] == [({"topic": 'x"y'}, 5.5), ({}, 7.0)]
 
 
-def test_a_broker_whose_metrics_are_missing_once_makes_no_spike() -> None:
+def test_a_broker_missing_from_one_scrape_causes_no_spike_in_the_rate() -> None:
     reader = MetricsReader(["one", "two"])
 
     def rate(now: float, **totals: float) -> float | None:
@@ -66,7 +66,7 @@ def latency(milliseconds: float, node: str = "1", of: str = "producer") -> Point
     return Point(f"org.apache.kafka.{of}.node.request.latency.avg", (("node.id", node),), milliseconds, False)
 
 
-def test_clients_are_told_apart_with_their_software_and_values() -> None:
+def test_clients_are_listed_with_their_software_and_values() -> None:
     shop = pushed("shop", latency(2.5), latency(7.25, "2"), Point("org.apache.kafka.producer.x.total", (), 3.0, True))
     billing = pushed("billing", latency(1.0, of="consumer"), instance_id="two", version="")
     clients = read(shop, billing).clients
@@ -85,20 +85,20 @@ def test_clients_are_told_apart_with_their_software_and_values() -> None:
 
 
 @pytest.mark.parametrize("hostile", ['"} 7', "a\nb", "\\", '\\"', "\u2028", "client_id=", "x" * 500, "{}", ""])
-def test_whatever_a_client_names_itself_it_is_shown_as_that(hostile: str) -> None:
+def test_a_hostile_client_id_is_shown_unchanged(hostile: str) -> None:
     clients = read(pushed(hostile, Point("m", (("label", hostile),), 1.0, False))).clients
     assert clients["one"].client_id == hostile
     assert clients["one"].values[0].labels == (("label", hostile),)
 
 
-def test_series_without_a_client_are_left_out() -> None:
+def test_series_without_a_client_instance_id_are_ignored() -> None:
     assert telemetry_of([Sample(f"{PREFIX}x", {}, 1.0), Sample(f"{PREFIX}x", {"client_instance_id": ""}, 1.0)]) == (
         {},
         False,
     )
 
 
-def test_whole_clients_are_kept_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_as_many_complete_clients_as_fit_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """`/metrics` goes by the names of metrics: those of consumers come before those of producers."""
     consumers = [
         pushed(
@@ -126,7 +126,7 @@ def test_whole_clients_are_kept_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) 
     assert kept() == ({"consumer-5": 5}, True), "no broker has more"
 
 
-def test_of_two_brokers_the_one_whose_values_changed_last_counts() -> None:
+def test_of_two_brokers_the_one_whose_values_changed_last_is_used() -> None:
     """A client that lost its broker pushes to another one; the first has its old values for a while."""
     last_pushes = LastPushes()
     old, new, newer = (read(pushed("shop", latency(value))) for value in (1.0, 2.0, 3.0))
@@ -139,6 +139,6 @@ def test_of_two_brokers_the_one_whose_values_changed_last_counts() -> None:
     assert value(a=old, b=new) == 2.0
     assert value(b=newer, a=old) == 3.0
     assert value(b=newer) == 3.0
-    assert value(a=old, b=newer) == 3.0, "a did not answer once: its values are not new"
-    assert value(a=old) == 1.0, "the only one that is left"
+    assert value(a=old, b=newer) == 3.0, "broker a was missing from one scrape: its values are not new"
+    assert value(a=old) == 1.0, "the only broker that is left"
     assert last_pushes.merged({}).clients == {}

@@ -1,4 +1,4 @@
-"""Reassignments in the console: how far they are, what a refused one does to the others, and how many are drawn."""
+"""Reassignments in the console: their progress, moves that are refused or have ended, and the partitions drawn."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def state_of(isr: tuple[int, ...], sizes: dict[int, int] | None, running: Reassi
         ((1,), {1: 0, 2: 0}, (0, 0, 0.0)),
         ((1,), None, (None, None, 0.0)),
     ],
-    ids=["partly", "not begun", "in sync", "the old one is down", "not compacted yet", "unknown", "empty", "not read"],
+    ids=["partly", "not begun", "in sync", "old replica down", "not compacted yet", "unknown", "empty", "not read"],
 )
-def test_a_move_is_as_far_as_the_added_replica_is_long(
+def test_the_progress_of_a_move_is_the_size_of_the_added_replica(
     isr: tuple[int, ...], sizes: dict[int, int] | None, expected: tuple[Any, ...]
 ) -> None:
     state = state_of(isr, sizes)
@@ -98,10 +98,10 @@ def test_sizes_are_unknown_while_a_broker_with_a_replica_does_not_answer() -> No
     topic.note_sizes(sizes["orders"])
     assert (topic.size_bytes, total_size([topic, other, new])) == (None, None)
     topic.note_sizes(array("q", [5, 14]))
-    assert (topic.size_bytes, total_size([topic, other, new])) == (19, 22), "but for what was not read yet"
+    assert (topic.size_bytes, total_size([topic, other, new])) == (19, 22), "topics that were not read yet do not count"
 
 
-def test_a_large_topic_is_drawn_in_part() -> None:
+def test_only_the_first_partitions_of_a_large_topic_are_drawn() -> None:
     count = endpoint.TOPIC_PARTITIONS_DRAWN + 5
     topic = TopicState("orders", False, bytes(16), array("i", [1] * count), [(1,)] * count, [(1,)] * count)
     state = ClusterState(topics={"orders": topic})
@@ -111,7 +111,7 @@ def test_a_large_topic_is_drawn_in_part() -> None:
 
 
 class Admin:
-    """Refuses some of the moves."""
+    """An admin client that returns these outcomes of the moves."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
@@ -147,7 +147,7 @@ def call(access: Access, body: dict[str, Any]) -> Call:
     return Call(unused, given, body=body)
 
 
-def test_pages_see_the_moves_that_began_although_one_is_refused() -> None:
+def test_the_collector_is_refreshed_even_if_one_move_is_refused() -> None:
     access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)}))
     plan = [{"topic": "orders", "partition": index, "to": [2]} for index in range(2)]
     with pytest.raises(CommandFailed, match="orders-1"):
@@ -155,7 +155,7 @@ def test_pages_see_the_moves_that_began_although_one_is_refused() -> None:
     assert access.refreshed == 1
 
 
-def test_the_answer_of_a_move_has_only_what_was_checked() -> None:
+def test_the_response_of_a_move_has_only_validated_fields() -> None:
     access = Access(Admin({P0: None}))
     row = {"topic": "orders", "partition": 0, "to": [2]}
     given = [{**row, "from": [float("nan")], "more": 1}]
@@ -170,7 +170,7 @@ def test_a_partition_in_two_rows_is_refused() -> None:
         endpoint.reassign(call(access, {"plan": plan, "execute": True}))
 
 
-def test_moves_that_ended_meanwhile_are_not_cancelled() -> None:
+def test_a_move_that_already_ended_is_not_counted_as_cancelled() -> None:
     access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)}))
     assert endpoint.cancel_reassignments(call(access, {})) == {"ok": True, "cancelled": 1}
     assert access.refreshed == 1
@@ -183,6 +183,6 @@ def test_moves_that_ended_meanwhile_are_not_cancelled() -> None:
         ({"topics": ["orders"]}, "no partition of these topics is being moved"),
     ],
 )
-def test_nothing_to_cancel(body: dict[str, Any], message: str) -> None:
+def test_cancelling_without_a_running_move_is_an_error(body: dict[str, Any], message: str) -> None:
     with pytest.raises(ApiError, match=message):
         endpoint.cancel_reassignments(call(Access(Admin({})), body))

@@ -1,4 +1,4 @@
-"""Searches with bounded work: they end, and each goes on where the one before ended. Hostile batches too."""
+"""Searches with a limit of work each: they end, and each continues where the last one ended. Also malformed batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import EndTxnMarker, Record, build_batch, end_txn_marker
 
-NO_RECORD = choice_of({"key": "nobody"})
+NO_RECORD = choice_of({"key": "missing"})
 EVERY_RECORD = choice_of({})
 PATIENT = 1e9
 ABORT_KEY = end_txn_marker(EndTxnMarker(False, 0), 0).key
@@ -28,7 +28,7 @@ ABORT_KEY = end_txn_marker(EndTxnMarker(False, 0), 0).key
 def search_from_the_end(
     cluster: KeptBatches, ends: dict[int, int], work: dict[str, Any], filters: dict[str, str], limit: int = 50
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Ask on until the start is reached. Return the offsets that were found, and the bytes of each answer."""
+    """Search on until the start is reached. Return the found offsets, and the bytes read by each search."""
     uppers, found, read = dict(ends), [], []
     while True:
         newest = NewestFirst(cast(Cluster, cluster), "t", dict.fromkeys(ends, 0), uppers)
@@ -37,30 +37,30 @@ def search_from_the_end(
         read.append(answer.work.bytes)
         if answer.next is None:
             return found, read
-        assert answer.next != uppers, "it goes on"
+        assert answer.next != uppers, "each search makes progress"
         uppers = dict(answer.next)
 
 
 @pytest.mark.parametrize("partitions", [1, 12, 60])
-def test_newest_first_with_a_filter_comes_to_the_start(partitions: int) -> None:
-    """Twelve windows of 2,000 records are more than an answer may look at."""
+def test_a_filtered_newest_first_search_reaches_the_start(partitions: int) -> None:
+    """Twelve windows of 2,000 records are more than one search may read."""
     cluster = KeptBatches({index: log_of(300, 1000) for index in range(partitions)})
     ends = dict.fromkeys(range(partitions), 300)
-    found, read = search_from_the_end(cluster, ends, {"records_max": 500, "bytes_max": 500_000}, {"key": "nobody"})
+    found, read = search_from_the_end(cluster, ends, {"records_max": 500, "bytes_max": 500_000}, {"key": "missing"})
     assert found == []
     assert len(read) < 6 * partitions + 6
     everything, _ = search_from_the_end(cluster, ends, {}, {}, limit=500)
     assert sorted(everything) == [(index, offset) for index in range(partitions) for offset in range(300)]
 
 
-def test_newest_first_comes_to_the_start_if_each_batch_is_more_than_an_answer_may_read() -> None:
+def test_a_newest_first_search_reaches_the_start_with_oversized_batches() -> None:
     cluster = KeptBatches({index: log_of(40, 100_000, per_batch=10) for index in range(4)})
     work = {"bytes_max": 100_000, "records_max": 5}
     found, _ = search_from_the_end(cluster, dict.fromkeys(range(4), 40), work, {"tombstones": "without"})
     assert sorted(found) == [(index, offset) for index in range(4) for offset in range(40)]
 
 
-def test_a_search_counts_what_it_decompresses() -> None:
+def test_a_search_counts_decompressed_bytes() -> None:
     cluster = KeptBatches({0: log_of(100, 100_000, per_batch=10, compression=Compression.ZSTD)})
     work = Work(bytes_max=5_000_000, seconds_max=PATIENT)
     found = oldest_first(cast(Cluster, cluster), "t", {0: 0}, {0: 100}, NO_RECORD, 50, work)
@@ -88,7 +88,7 @@ def test_oldest_first_reads_partitions_with_large_batches_in_turn() -> None:
     assert [each.partition for each in found.records] == [0, 1, 2] * 3
 
 
-def test_a_fetch_decodes_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_decodes_no_more_than_its_budget() -> None:
     """A response of some kilobytes holds much more: what does not fit is read by the next fetch."""
     bombs = log_of(100, 1 << 20, per_batch=10, compression=Compression.ZSTD)
     cluster = KeptBatches({0: bombs, 1: bombs})
@@ -107,7 +107,7 @@ def test_a_fetch_decodes_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch
     assert len(fetch(cast(Cluster, many), "t", {0: 0}, partition_bytes=8 << 20)[0].records) == 40_000
 
 
-def test_a_fetch_does_not_decode_what_is_not_wanted() -> None:
+def test_a_fetch_decodes_no_batches_beyond_the_requested_range() -> None:
     cluster = KeptBatches({0: log_of(100, 10, per_batch=10)})
     (part,) = fetch(cast(Cluster, cluster), "t", {0: 12}, partition_bytes=1 << 20, ends={0: 25}).values()
     assert [each.record.offset for each in part.records] == list(range(12, 30))
@@ -118,7 +118,7 @@ def batch_of(records: list[Record], compression: Compression = Compression.ZSTD)
     return memoryview(build_batch(records, compression=compression))
 
 
-def test_a_batch_that_no_budget_is_enough_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_larger_than_the_decoding_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "BATCH_RECORDS_MAX", 1000)
     monkeypatch.setattr(decoding, "BATCH_HEADERS_MAX", 1000)
     many = batch_of([Record(at, 0, None, None) for at in range(1001)])
@@ -136,9 +136,9 @@ def test_a_batch_that_no_budget_is_enough_for_is_refused(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "record",
     [Record(0, 0, None, None), Record(0, 0, ABORT_KEY, None)],
-    ids=["without its key", "without its value"],
+    ids=["without a key", "without a value"],
 )
-def test_a_malformed_marker_is_refused_as_other_malformed_batches_are(record: Record) -> None:
+def test_a_malformed_control_batch_is_refused_with_bad_records(record: Record) -> None:
     marker = bytes(build_batch([record], producer_id=7, producer_epoch=0, is_transactional=True, is_control=True))
     with pytest.raises(ApiError, match="the batch at offset 0 cannot be read") as refused:
         fetch(cast(Cluster, KeptBatches({0: [marker]})), "t", {0: 0}, partition_bytes=1 << 20)

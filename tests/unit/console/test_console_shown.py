@@ -1,4 +1,4 @@
-"""A record as the pages show it: what is text, and what says that it was cut."""
+"""A record as the pages show it: text or binary, and the marks of cut values and omitted headers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_only_the_end_of_a_cut_text_may_be_incomplete(data: bytes, kind: str, te
 
 
 @pytest.mark.parametrize(("count", "is_cut"), [(HEADERS_MAX, False), (HEADERS_MAX + 1, True)])
-def test_headers_that_are_left_out_are_told(count: int, is_cut: bool) -> None:
+def test_omitted_headers_are_marked(count: int, is_cut: bool) -> None:
     record = Record(0, 0, None, b"v", tuple((f"h{number}", b"") for number in range(count)))
     data = record_data(FoundRecord(0, record, False))
     assert len(data["headers"]) == HEADERS_MAX

@@ -31,11 +31,11 @@ streams.close()
 """
 
 
-def test_the_process_ends_although_requests_wait() -> None:
+def test_the_process_exits_while_requests_wait() -> None:
     assert subprocess.run([sys.executable, "-c", WAITING], timeout=PATIENCE_S).returncode == 0
 
 
-def test_a_request_that_the_server_no_longer_waits_for_gets_an_answer() -> None:
+def test_a_cancelled_request_is_answered_with_503() -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -63,7 +63,7 @@ def test_a_request_that_the_server_no_longer_waits_for_gets_an_answer() -> None:
     assert sent[0]["status"] == 503
 
 
-def test_a_pool_has_so_many_threads_and_returns_what_functions_return_or_raise() -> None:
+def test_a_pool_limits_its_threads_and_returns_results_or_exceptions() -> None:
     pool = DaemonPool(2, "few")
     together = threading.Barrier(2)
     waiting = [pool.submit(together.wait, PATIENCE_S) for _ in range(2)]
@@ -75,13 +75,13 @@ def test_a_pool_has_so_many_threads_and_returns_what_functions_return_or_raise()
     pool.shutdown()
 
 
-def test_a_pool_that_was_shut_down_takes_nothing_and_cancels_what_has_not_begun() -> None:
+def test_a_pool_that_was_shut_down_refuses_calls_and_cancels_waiting_ones() -> None:
     pool = DaemonPool(1, "one")
-    goes_on = threading.Event()
-    begun = pool.submit(goes_on.wait, PATIENCE_S)
+    may_end = threading.Event()
+    begun = pool.submit(may_end.wait, PATIENCE_S)
     waiting = pool.submit(threading.get_ident)
     pool.shutdown(wait=False, cancel_futures=True)
-    goes_on.set()
+    may_end.set()
     assert begun.result(PATIENCE_S)
     assert waiting.cancelled()
     with pytest.raises(RuntimeError):

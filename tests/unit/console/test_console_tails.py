@@ -1,4 +1,4 @@
-"""Live views of records: closed while a poll is under way, bounded, and their mistakes are logged."""
+"""Live tails of records: closed during a poll, bounded in size, exceptions logged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moldau.wire.records import Record
 
 
 class Connection:
-    """Stands for a cluster that is lent, and for who lends it."""
+    """A model of a borrowed cluster connection and of the access that lends it."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -56,7 +56,7 @@ def tail_of(connection: Connection) -> Tail:
     return Tail(Call(ConsoleOptions("b"), cast(Access, connection), {"topic": "orders"}))
 
 
-def test_a_connection_goes_back_when_nobody_reads_from_it_any_more(
+def test_close_returns_the_connection_after_the_running_poll(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, may_end = threading.Event(), threading.Event()
@@ -80,11 +80,11 @@ def test_a_connection_goes_back_when_nobody_reads_from_it_any_more(
     closer.join(PATIENCE_S)
     poller.join(PATIENCE_S)
     assert connection.events == ["lent", "read", "closed", "returned"]
-    assert tail.poll() == [], "a poll that comes late borrows nothing"
+    assert tail.poll() == [], "a poll after close borrows no connection"
     assert connection.events == ["lent", "read", "closed", "returned"]
 
 
-def test_a_tail_that_is_closed_before_it_began_borrows_nothing(connection: Connection) -> None:
+def test_a_tail_closed_before_its_first_poll_borrows_no_connection(connection: Connection) -> None:
     tail = tail_of(connection)
     tail.close()
     assert tail.poll() == []
@@ -108,7 +108,7 @@ class BusyTopic(Connection, KeptBatches):
         KeptBatches.__init__(self, batches)
 
 
-def test_every_partition_advances_though_each_batch_is_larger_than_the_share_of_its_partition(
+def test_every_partition_advances_with_batches_larger_than_its_share(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers return such a batch only of the first partition of a request."""
@@ -120,7 +120,7 @@ def test_every_partition_advances_though_each_batch_is_larger_than_the_share_of_
     assert [(each["partition"], each["offset"]) for each in shown] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
 
 
-def test_a_mistake_in_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_live_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def poll() -> list[Event]:
         raise ZeroDivisionError("of the test")
 

@@ -1,4 +1,4 @@
-"""Who shares what in the console: sessions of one user, threads of all users, cookies of two consoles."""
+"""What users of the console share: the access of one user's sessions, the threads, the cookies of two consoles."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from moldau.console.web import CLUSTER_THREADS
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
 
 
-class Closing(Access):
-    """An access that says whether it was closed."""
+class RecordingAccess(Access):
+    """An access that records whether it was closed."""
 
     is_closed = False
 
@@ -32,9 +32,9 @@ class Closing(Access):
         self.is_closed = True
 
 
-def test_a_second_login_of_the_same_user_keeps_the_access() -> None:
+def test_an_access_is_closed_with_the_last_session_of_its_user() -> None:
     console = Console(ConsoleOptions("localhost:1", SASL))
-    access = Closing("localhost:1", SASL, "ann")
+    access = RecordingAccess("localhost:1", SASL, "ann")
     first = console._begin_session("ann", access)
     second = console._begin_session("ann", access)
     console.sessions.end(first)
@@ -43,10 +43,10 @@ def test_a_second_login_of_the_same_user_keeps_the_access() -> None:
     assert (access.uses, access.is_closed) == (0, True)
 
 
-def test_an_access_that_gets_no_session_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_access_that_gets_no_session_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(ConsoleOptions("localhost:1", SASL))
     monkeypatch.setattr(sessions, "SESSIONS_MAX", 1)
-    shared, new = Closing("localhost:1", SASL, "ann"), Closing("localhost:1", SASL, "ben")
+    shared, new = RecordingAccess("localhost:1", SASL, "ann"), RecordingAccess("localhost:1", SASL, "ben")
     console._begin_session("ann", shared)
     for access in (shared, new):
         with pytest.raises(ApiError):
@@ -55,7 +55,7 @@ def test_an_access_that_gets_no_session_is_given_back(monkeypatch: pytest.Monkey
     assert (new.uses, new.is_closed) == (0, True)
 
 
-def test_consoles_of_one_host_have_cookies_of_their_own() -> None:
+def test_consoles_on_one_host_use_different_cookies() -> None:
     assert ConsoleOptions("b", port=8080).cookie != ConsoleOptions("b", port=8081).cookie
 
 
@@ -87,11 +87,11 @@ def test_one_user_does_not_take_all_threads() -> None:
     assert most == REQUESTS_MAX
 
 
-def test_asking_for_what_does_not_exist_does_not_hurry_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_for_an_unknown_topic_hurry_the_collector_once(monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Collector("localhost:1", {})
     hurried: list[tuple[str, ...]] = []
     monkeypatch.setattr(collector, "hurry", lambda *steps: hurried.append(steps))
-    collector._stopped = True  # nobody reads, nobody waits
+    collector._stopped = True  # no thread reads, so no request waits for one
     for _ in range(50):
         with pytest.raises(ApiError):
             known_topic(collector, "nowhere")

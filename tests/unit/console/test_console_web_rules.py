@@ -1,4 +1,4 @@
-"""Hosts, sessions, lists and shown records: the console's pure rules."""
+"""Functions of the console without I/O: allowed hosts, logins, sessions, lists, shown records, cursors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTIONS = ConsoleOptions("localhost:9092", host="console.example.com", allowed_h
         (":8080", False),
     ],
 )
-def test_hosts(header: str, allowed: bool) -> None:
+def test_only_allowed_hosts_are_accepted(header: str, allowed: bool) -> None:
     assert is_allowed_host(header, OPTIONS) is allowed
 
 
@@ -63,12 +63,12 @@ def test_a_login_replaces_the_credentials_of_the_file() -> None:
     assert "secret" not in repr(options)
 
 
-def test_without_sasl_or_with_no_login_nobody_logs_in() -> None:
+def test_without_sasl_or_with_no_login_no_login_is_required() -> None:
     assert not ConsoleOptions("b", {"security.protocol": "SSL"}).login_required
     assert not ConsoleOptions("b", {"security.protocol": "SASL_SSL"}, asks_login=False).login_required
 
 
-def test_what_is_said_about_who_can_reach_it() -> None:
+def test_access_warnings() -> None:
     assert access_warnings(is_local=True, is_tls=False, login_required=False, no_login=True) == []
     open_to_all = access_warnings(is_local=False, is_tls=False, login_required=False, no_login=True)
     assert len(open_to_all) == 2
@@ -103,7 +103,7 @@ def test_a_session_ends_when_it_is_idle() -> None:
     assert ended == ["access"]
 
 
-def test_sessions_are_bounded_and_visitors_cost_nothing() -> None:
+def test_sessions_are_bounded_and_visitors_need_none() -> None:
     sessions, _ = make_sessions(Clock())
     for _ in range(SESSIONS_MAX):
         sessions.add("alice", "access")
@@ -134,7 +134,7 @@ def names(sort: str, **parameters: str) -> list[str]:
     return [row["name"] for row in page_of(ROWS, query, "name")["rows"]]
 
 
-def test_unknown_values_come_last_in_both_directions() -> None:
+def test_a_list_is_sorted_with_unknown_values_last_filtered_and_paged() -> None:
     assert names("lag") == ["b", "d", "Cab", "a"]
     assert names("-lag") == ["Cab", "b", "d", "a"]
     assert names("name") == ["Cab", "a", "b", "d"]
@@ -155,7 +155,7 @@ def test_a_list_may_be_filtered_by_several_columns() -> None:
     "parameters",
     [{"sort": "password"}, {"page": "0"}, {"size": "501"}, {"page": "٣"}, {"page": "9" * 30}, {"size": "-1"}],
 )
-def test_wrong_parameters_of_lists_are_refused(parameters: dict[str, str]) -> None:
+def test_invalid_list_parameters_are_refused(parameters: dict[str, str]) -> None:
     with pytest.raises(ApiError):
         list_query(parameters, ("name", "lag"), "name")
 
@@ -185,14 +185,14 @@ def test_wrong_parameters_of_lists_are_refused(parameters: dict[str, str]) -> No
         (b"[" * 100 + b"]" * 100, "text"),
     ],
 )
-def test_kinds_of_values(data: bytes | None, kind: str) -> None:
+def test_the_kind_of_a_shown_value(data: bytes | None, kind: str) -> None:
     result = shown(data, 64 << 10)
     assert result["kind"] == kind
     assert ("json" in result) is (kind == "json")
     json.dumps(result, allow_nan=False)
 
 
-def test_long_values_are_cut_and_say_so() -> None:
+def test_long_values_are_cut_and_marked() -> None:
     text = shown("ě".encode() * 1000, 101)
     assert (text["kind"], text["cut"], text["bytes"], text["text"]) == ("text", True, 2000, "ě" * 50)
     binary = shown(b"\xff" * 1000, 100)
@@ -200,7 +200,7 @@ def test_long_values_are_cut_and_say_so() -> None:
     assert "cut" not in shown(b"a" * 100, 100)
 
 
-def test_a_record_has_the_shape_of_the_contract() -> None:
+def test_the_json_of_a_record() -> None:
     record = Record(17, -1, b"k", None, (("h", None),))
     data = record_data(FoundRecord(3, record, True))
     assert data["timestamp_ms"] is None
@@ -209,7 +209,7 @@ def test_a_record_has_the_shape_of_the_contract() -> None:
     assert data["size_bytes"] == 2
 
 
-def test_cursors() -> None:
+def test_cursors_are_read_back_and_invalid_ones_are_refused() -> None:
     assert cursor_text({1: 5, 0: 17}) == "0:17,1:5"
     assert cursor_text(None) is None
     assert parse_cursor("0:17,1:5", [0, 1]) == {0: 17, 1: 5}

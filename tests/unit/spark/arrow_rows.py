@@ -54,7 +54,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     for batch in batches:
         batch.validate(full=True)
         assert batch.schema == SCHEMA
-        assert batch.num_rows, "an empty batch is no batch"
+        assert batch.num_rows, "empty Arrow batches are not allowed"
         # As numbers: Python's dates end before the year 10000, records need not.
         microseconds = batch["timestamp"].cast(pa.int64()).to_pylist()
         columns = [batch[name].to_pylist() for name in SCHEMA.names if name != "timestamp"]

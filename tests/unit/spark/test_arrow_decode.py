@@ -1,4 +1,4 @@
-"""Record batches to Arrow: what comes out is what the slow decoder, and what aiokafka, would have said."""
+"""Record batches decoded to Arrow, compared with a slow decoder and with aiokafka."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def record(value: bytes | None, key: bytes | None = None, timestamp: int = 1000,
 
 @settings(max_examples=deep(40), deadline=None)
 @given(logs())
-def test_every_committed_record_comes_out_once_and_nothing_else(log: Log) -> None:
+def test_each_committed_record_is_decoded_once_and_nothing_else(log: Log) -> None:
     assert decoded(fetched(log.data, aborted=log.aborted)) == log.committed()
     assert decoded(fetched(log.data)) == log.everything
 
 
 @settings(max_examples=deep(15), deadline=None)
 @given(logs(), st.data())
-def test_only_the_offsets_asked_for_come_out(log: Log, data: st.DataObject) -> None:
+def test_only_the_requested_offsets_are_decoded(log: Log, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, log.end + 2))
     end = data.draw(st.integers(start, log.end + 2))
     wanted = [row for row in log.committed() if start <= row.record.offset < end]
@@ -49,7 +49,7 @@ def test_only_the_offsets_asked_for_come_out(log: Log, data: st.DataObject) -> N
 
 @settings(max_examples=deep(15), deadline=None)
 @given(logs(), st.data())
-def test_a_batch_that_was_cut_off_is_left_for_the_next_fetch(log: Log, data: st.DataObject) -> None:
+def test_a_truncated_batch_is_left_for_the_next_fetch(log: Log, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(log.data)))
     whole, behind = max(((size, end) for size, end in log.boundaries if size <= cut), default=(0, 3))
     assert decoded(fetched(log.data[:cut])) == slowly_decoded(log.data[:whole])
@@ -58,7 +58,7 @@ def test_a_batch_that_was_cut_off_is_left_for_the_next_fetch(log: Log, data: st.
 
 @settings(max_examples=deep(15), deadline=None)
 @given(record_lists(), st.sampled_from([0, 1, 2, 3, 4]))
-def test_what_aiokafka_wrote_is_read(records: list[Record], codec: int) -> None:
+def test_batches_written_by_aiokafka_are_decoded(records: list[Record], codec: int) -> None:
     records = [one._replace(timestamp=max(0, one.timestamp)) for one in records]  # its -1 means: not yet set
     builder = aiokafka_records.DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 30)
     for offset, one in enumerate(records):
@@ -83,14 +83,14 @@ def test_many_small_batches_are_decoded_together(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 40, 100, 1024, 20_000])
-def test_records_of_one_size_are_found_whatever_their_length_takes(size: int) -> None:
+def test_records_of_equal_size_are_decoded_whatever_the_length_of_their_varints(size: int) -> None:
     """Offset deltas, and with them lengths, grow by a byte after 64 records: a run ends and another begins."""
     log = plain_log([[record(bytes([number % 251]) * size) for number in range(1000)]])
     assert decoded(fetched(log)) == slowly_decoded(log)
 
 
 @pytest.mark.parametrize("odd", [0, 5, 600, 999])
-def test_one_record_of_another_size_in_a_run(odd: int) -> None:
+def test_one_record_of_another_size_in_a_run_is_decoded(odd: int) -> None:
     log = plain_log([[record(bytes(90 if number == odd else 100)) for number in range(1000)]])
     assert decoded(fetched(log)) == slowly_decoded(log)
 
@@ -109,7 +109,7 @@ def test_records_without_headers_have_an_empty_list_and_not_null() -> None:
 
 @pytest.mark.parametrize("rows", [1, 31, 32, 100])
 def test_one_record_with_many_headers_among_others(rows: int) -> None:
-    """Those that have more headers than the others are read in another way."""
+    """Records with more headers than the others are decoded by another code path."""
     many = tuple((f"key {number}", None if number % 7 == 0 else bytes(number % 90)) for number in range(500))
     records = [record(b"v", headers=many if number == rows // 2 else many[: number % 4]) for number in range(rows)]
     log = plain_log([records])
@@ -127,7 +127,7 @@ def test_a_batch_that_compaction_left_empty_has_no_rows() -> None:
     assert next_offset(memoryview(empty), 0) == 1
 
 
-def test_no_bytes_are_no_rows() -> None:
+def test_an_empty_fetch_has_no_rows() -> None:
     assert decoded(fetched(b"")) == []
     assert next_offset(memoryview(b""), 17) == 17
 
@@ -135,7 +135,7 @@ def test_no_bytes_are_no_rows() -> None:
 # --- transactions -----------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_that_began_before_the_fetch_is_dropped_all_the_same() -> None:
+def test_an_aborted_transaction_that_began_before_the_fetch_is_dropped() -> None:
     log = Log(100)
     log.write(7, [record(b"aborted")._replace(offset=100)], Compression.NONE, False)
     log.end_transaction(7, is_committed=False)
@@ -154,19 +154,19 @@ def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
     assert [row.record.value for row in decoded(fetched(log.data, aborted=[(7, 0)]))] == [b"kept"]
 
 
-def test_a_batch_with_the_first_offset_inside_is_aborted_too() -> None:
+def test_a_batch_that_contains_the_first_aborted_offset_is_dropped() -> None:
     log = Log(0)
     log.write(7, [record(b"aborted")._replace(offset=offset) for offset in range(3)], Compression.NONE, False)
     log.end_transaction(7, is_committed=False)
     assert decoded(fetched(log.data, aborted=[(7, 2)])) == []
 
 
-def test_only_what_is_in_a_transaction_is_dropped_with_it() -> None:
+def test_a_batch_outside_of_the_transaction_is_not_dropped_with_it() -> None:
     log = build_batch([record(b"kept")], producer_id=7, producer_epoch=0, base_sequence=0)
     assert [row.record.value for row in decoded(fetched(log, aborted=[(7, 0)]))] == [b"kept"]
 
 
-def test_other_producers_are_not_dropped_with_an_aborted_one() -> None:
+def test_records_of_other_producers_are_not_dropped() -> None:
     log = Log(0)
     log.write(7, [record(b"aborted")._replace(offset=0)], Compression.NONE, False)
     log.write(8, [record(b"kept")._replace(offset=1)], Compression.NONE, False)
@@ -178,7 +178,7 @@ def test_other_producers_are_not_dropped_with_an_aborted_one() -> None:
 # --- bounds -----------------------------------------------------------------------------------------------------
 
 
-def test_many_rows_come_in_several_arrow_batches() -> None:
+def test_many_rows_are_split_into_several_arrow_batches() -> None:
     rows = decoder.ROWS_MAX + 10
     log = plain_log([[record(b"%d" % number) for number in range(rows)]])
     arrow = list(decode(fetched(log, 5), SCHEMA))
@@ -187,7 +187,7 @@ def test_many_rows_come_in_several_arrow_batches() -> None:
     assert offsets == list(range(5, rows))
 
 
-def test_large_records_come_in_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_records_are_split_into_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "BYTES_MAX", 1000)
     log = plain_log([[record(bytes(400)) for _ in range(5)], [record(bytes(3000)), record(b"")]])
     arrow = list(decode(fetched(log), SCHEMA))
@@ -196,7 +196,7 @@ def test_large_records_come_in_several_arrow_batches(monkeypatch: pytest.MonkeyP
 
 
 @CODECS
-def test_only_so_much_is_open_at_one_time(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompressed_bytes_at_one_time_are_limited(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_records, "OPENED_BYTES_MAX", 1000)
     log = plain_log([[record(bytes(400))]] * 5 + [[record(bytes(3000))], [record(b"")]], codec)
     arrow = list(decode(fetched(log), SCHEMA))
@@ -205,7 +205,7 @@ def test_only_so_much_is_open_at_one_time(codec: Compression, monkeypatch: pytes
 
 
 def test_batches_far_apart_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies between them is not wanted, but lies in the same memory."""
+    """The aborted batches between them are not decoded, but are in the same buffer."""
     monkeypatch.setattr(joined_records, "OPENED_BYTES_MAX", 1000)
     log = Log(0)
     for number in range(12):
@@ -222,7 +222,7 @@ def test_batches_far_apart_are_decoded_together(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "names", [[name] for name in SCHEMA.names] + [["offset", "value"], ["headers", "key"], SCHEMA.names[::-1]], ids=str
 )
-def test_a_projection_is_some_columns_in_some_order(names: list[str]) -> None:
+def test_a_projection_has_the_requested_columns_in_their_order(names: list[str]) -> None:
     records = [record(b"v%d" % number, None if number % 3 else b"k", headers=(("h", b"x"),)) for number in range(50)]
     log = plain_log([records, records])
     schema = pa.schema([SCHEMA.field(name) for name in names])
@@ -232,7 +232,7 @@ def test_a_projection_is_some_columns_in_some_order(names: list[str]) -> None:
     assert some == every.select(names)
 
 
-def test_columns_that_nobody_asked_for_are_not_looked_at() -> None:
+def test_columns_that_are_not_requested_are_not_validated() -> None:
     name = bytearray(plain_log([[record(b"v", headers=(("name", b""),))]]))
     name[name.index(b"name")] = 0xFF
     absurd = plain_log([[record(b"v", timestamp=1 << 62)]])
@@ -244,7 +244,7 @@ def test_columns_that_nobody_asked_for_are_not_looked_at() -> None:
             decoded(fetched(log), check_crc=False)
 
 
-def test_what_came_out_does_not_hold_on_to_the_bytes_fetched() -> None:
+def test_decoded_rows_do_not_refer_to_the_fetched_bytes() -> None:
     log = bytearray(plain_log([[record(b"first", b"k")] * 20]))
     (batch,) = decode(fetched(log)._replace(records=memoryview(log)), SCHEMA)
     before = batch.to_pylist()

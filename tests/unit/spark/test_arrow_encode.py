@@ -50,7 +50,9 @@ def sliced(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
 
 @settings(max_examples=deep(60), deadline=None)
 @given(record_lists(), codecs, st.sampled_from(BINARY_TYPES))
-def test_the_bytes_are_those_of_the_slow_encoder(records: list[Record], codec: Compression, kind: pa.DataType) -> None:
+def test_encoded_batches_equal_those_of_the_slow_encoder(
+    records: list[Record], codec: Compression, kind: pa.DataType
+) -> None:
     batch = encode(columns_of(records, kind), None, codec)
     assert batch == build_batch(records, compression=codec)
     assert decoded(fetched(batch)) == [Row(one._replace(offset=at), 0) for at, one in enumerate(records)]
@@ -58,7 +60,7 @@ def test_the_bytes_are_those_of_the_slow_encoder(records: list[Record], codec: C
 
 @settings(max_examples=deep(30), deadline=None)
 @given(record_lists(), codecs)
-def test_aiokafka_reads_what_was_written(records: list[Record], codec: Compression) -> None:
+def test_aiokafka_reads_encoded_batches(records: list[Record], codec: Compression) -> None:
     batch = aiokafka_records.DefaultRecordBatch(bytes(encode(columns_of(records), None, codec)))
     assert batch.validate_crc()
     seen = [
@@ -70,7 +72,7 @@ def test_aiokafka_reads_what_was_written(records: list[Record], codec: Compressi
 
 @settings(max_examples=deep(30), deadline=None)
 @given(record_lists(), st.data())
-def test_slices_are_encoded_as_if_they_were_alone(records: list[Record], data: st.DataObject) -> None:
+def test_a_slice_is_encoded_like_columns_of_its_own(records: list[Record], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(records) - 1))
     end = data.draw(st.integers(start + 1, len(records)))
     assert encode(sliced(columns_of(records), start, end)) == build_batch(records[start:end])
@@ -78,7 +80,9 @@ def test_slices_are_encoded_as_if_they_were_alone(records: list[Record], data: s
 
 @settings(max_examples=deep(20), deadline=None)
 @given(record_lists(), codecs, st.integers(500, 5000))
-def test_many_batches_at_once_are_those_made_one_by_one(records: list[Record], codec: Compression, size: int) -> None:
+def test_batches_encoded_together_equal_those_encoded_one_by_one(
+    records: list[Record], codec: Compression, size: int
+) -> None:
     columns = columns_of(records)
     limits = batch_limits(columns, size)
     stamps = [ProducerStamp(9, 1, start) for start, _ in limits]
@@ -114,14 +118,14 @@ def test_one_timestamp_serves_all_rows() -> None:
     assert encode(EncodeColumns(None, values, 77)) == encode(EncodeColumns(None, values, np.array([77, 77])))
 
 
-def test_timestamps_may_go_back() -> None:
+def test_timestamps_may_decrease() -> None:
     records = [Record(at, time, None, b"v") for at, time in enumerate([1000, 5, 2000, -1])]
     batch = encode(columns_of(records))
     assert decode_records(batch) == records
     assert (read_header(batch).base_timestamp, read_header(batch).max_timestamp) == (1000, 2000)
 
 
-def test_a_producer_stamps_its_batches() -> None:
+def test_the_producer_stamp_is_written_to_the_batch_header() -> None:
     batch = encode(EncodeColumns(None, pa.array([b"v"] * 3), 5), ProducerStamp(1 << 40, 12, 2_000_000_000, True))
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 12, 2_000_000_000)
@@ -130,7 +134,7 @@ def test_a_producer_stamps_its_batches() -> None:
     assert has_valid_crc(memoryview(batch))
 
 
-def test_a_level_reaches_the_codec() -> None:
+def test_the_compression_level_reaches_the_codec() -> None:
     columns = EncodeColumns(None, pa.array([b"a river, " * 50 + b"%d" % number for number in range(2000)]), 5)
     quick, small = (encode(columns, None, Compression.ZSTD, level) for level in (1, 19))
     assert len(small) < len(quick)
@@ -153,25 +157,27 @@ def read_back(headers: pa.Array) -> list[tuple[tuple[str, bytes | None], ...]]:
     return [record.headers for record in decode_records(encode(columns))]
 
 
-def test_no_headers_may_be_null_or_empty_lists() -> None:
+def test_missing_headers_may_be_null_or_empty_lists() -> None:
     assert read_back(headers_in([None, [], [("a", None)], None])) == [(), (), (("a", None),), ()]
     assert read_back(headers_in([None, None])) == [(), ()]
     assert read_back(headers_in([[], []])) == [(), ()]
 
 
-def test_headers_of_a_slice_are_its_own() -> None:
+def test_a_slice_is_encoded_with_its_own_headers() -> None:
     headers = headers_in([[("x", b"1")], None, [("y", b"2"), ("z", None)], [("w", b"")], [("u", b"9")]])
     assert read_back(headers.slice(2, 2)) == [(("y", b"2"), ("z", None)), (("w", b""),)]
 
 
-def test_what_lies_under_a_null_list_is_no_header() -> None:
+def test_entries_under_a_null_list_are_not_headers() -> None:
     pairs = pa.StructArray.from_arrays([pa.array(["hidden", "seen"]), pa.array([b"1", b"2"])], ["key", "value"])
     headers = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pairs, mask=pa.array([True, False]))
     assert read_back(headers) == [(), (("seen", b"2"),)]
 
 
 @pytest.mark.parametrize("row", [[(None, b"v")], [("a", b""), None]], ids=["null key", "null header"])
-def test_a_header_without_a_key_is_the_clients_fault(row: list[tuple[str | None, bytes | None] | None]) -> None:
+def test_a_header_without_a_key_is_refused_with_invalid_record(
+    row: list[tuple[str | None, bytes | None] | None],
+) -> None:
     with pytest.raises(KafkaError, match="a header without a key") as refused:
         read_back(headers_in([[("good", b"")], row]))
     assert refused.value.code == ErrorCode.INVALID_RECORD
@@ -182,7 +188,7 @@ def test_a_header_without_a_key_is_the_clients_fault(row: list[tuple[str | None,
 
 @settings(max_examples=deep(40), deadline=None)
 @given(record_lists(), st.just(1) | st.integers(500, 20_000), st.sets(st.integers(0, 20)))
-def test_every_row_is_in_a_batch_that_fits_unless_it_is_alone(records: list[Record], size: int, cuts: set[int]) -> None:
+def test_batches_keep_the_size_limit_unless_they_have_one_row(records: list[Record], size: int, cuts: set[int]) -> None:
     columns = columns_of(records)
     begins = sorted(cut for cut in cuts if cut < len(records))
     limits = batch_limits(columns, size, begins)
@@ -192,7 +198,7 @@ def test_every_row_is_in_a_batch_that_fits_unless_it_is_alone(records: list[Reco
         assert end - start == 1 or len(encode(sliced(columns, start, end))) <= size
 
 
-def test_batches_are_filled_well() -> None:
+def test_batches_are_filled_to_80_percent() -> None:
     columns = EncodeColumns(
         pa.array([b"user-%05d" % number for number in range(50_000)]), pa.array([bytes(100)] * 50_000), 5
     )
@@ -201,5 +207,5 @@ def test_batches_are_filled_well() -> None:
     assert min(sizes[:-1]) > 0.8 * (1 << 20)
 
 
-def test_no_rows_are_no_batches() -> None:
+def test_without_rows_there_are_no_batches() -> None:
     assert batch_limits(EncodeColumns(None, pa.array([], pa.binary()), 5), 1000) == []

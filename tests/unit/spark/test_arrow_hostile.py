@@ -1,6 +1,6 @@
-"""Bytes that lie, to the decoder: each ends in MalformedData that says where, or in the rows of the slow decoder.
+"""Malformed record batches: the decoder raises MalformedData with the place, or returns the rows of the slow decoder.
 
-Mutations are drawn from a seed, so a failure comes back; its number is in the message.
+Mutations are drawn from a seed, so a failure can be reproduced: the seed is in the assertion message.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from moldau.wire.records import NEXT_OFFSET, Record, append_varint, build_batch
 
 WHERE = rf"^{TOPIC}-{PARTITION}, batch at offset -?\d+: "
 STRICTER = ("comes next", "beyond what Spark can hold", "message format", "less than its header")
-"""What the decoder refuses and the slow one does not look at."""
+"""Reasons for which the decoder refuses a batch that the slow decoder accepts."""
 
 
-def some_log(chance: random.Random, codec: Compression) -> bytes:
+def random_log(chance: random.Random, codec: Compression) -> bytes:
     def one() -> Record:
         headers = tuple((f"h{number}", chance.choice([None, b"x"])) for number in range(chance.randrange(3)))
         key = None if chance.random() < 0.3 else chance.randbytes(chance.randrange(9))
@@ -40,7 +40,7 @@ def some_log(chance: random.Random, codec: Compression) -> bytes:
 
 
 def mutated(chance: random.Random, log: bytes) -> bytes:
-    """One to three changes of the kind that hurts: a byte, a number that wants to be huge, a piece gone or doubled."""
+    """One to three changes: a byte, a number made huge, a piece removed or doubled."""
     data = bytearray(log)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         at = chance.randrange(len(data))
@@ -58,7 +58,7 @@ def mutated(chance: random.Random, log: bytes) -> bytes:
     return bytes(data) or b"\0"
 
 
-def answer(decoder: Callable[[], list[Row]]) -> list[Row] | str:
+def rows_or_error(decoder: Callable[[], list[Row]]) -> list[Row] | str:
     """The rows, or why there are none. Any other exception is a failure."""
     try:
         return decoder()
@@ -67,9 +67,9 @@ def answer(decoder: Callable[[], list[Row]]) -> list[Row] | str:
 
 
 def is_refused(log: bytes, what: str) -> bool:
-    """Checks the answer against the slow decoder's."""
-    got = answer(lambda: decoded(fetched(log), check_crc=False))
-    expected = answer(lambda: slowly_decoded(log))
+    """Whether the decoder refuses the log. Checks its rows or its error against the slow decoder."""
+    got = rows_or_error(lambda: decoded(fetched(log), check_crc=False))
+    expected = rows_or_error(lambda: slowly_decoded(log))
     if isinstance(got, list):
         assert got == expected, what
         return False
@@ -81,20 +81,20 @@ def is_refused(log: bytes, what: str) -> bool:
 @pytest.mark.parametrize(
     ("codec", "count"), [(Compression.NONE, 800)] + [(codec, 80) for codec in list(Compression)[1:]]
 )
-def test_mutated_batches_are_refused_or_decoded_as_they_stand(codec: Compression, count: int) -> None:
+def test_mutated_batches_are_refused_or_decoded_as_by_the_slow_decoder(codec: Compression, count: int) -> None:
     refused = 0
     for seed in range(count):
         chance = random.Random(seed)
-        refused += is_refused(mutated(chance, some_log(chance, codec)), f"{codec.name}, seed {seed}")
-    assert count // 4 < refused < count, "the mutations are too weak or too strong to tell anything"
+        refused += is_refused(mutated(chance, random_log(chance, codec)), f"{codec.name}, seed {seed}")
+    assert count // 4 < refused < count, "the mutations are too weak or too strong to be a test"
 
 
-def test_mutated_records_under_a_codec_and_a_right_crc() -> None:
-    """A hostile producer's CRC is right, and its records are compressed after it has spoilt them."""
+def test_mutated_records_in_a_batch_with_a_codec_and_a_valid_crc() -> None:
+    """A hostile producer mutates its records before it compresses them, and its CRC is valid."""
     refused = 0
     for seed in range(300):
         chance = random.Random(seed)
-        log = some_log(chance, Compression.NONE)
+        log = random_log(chance, Compression.NONE)
         size = 12 + int.from_bytes(log[8:12], "big")
         codec = chance.choice(list(Compression))
         body = compress(codec, mutated(chance, log[BATCH_HEADER_BYTES:size]))
@@ -103,13 +103,13 @@ def test_mutated_records_under_a_codec_and_a_right_crc() -> None:
         batch[22] |= codec
         stamp_crc(memoryview(batch))
         refused += is_refused(bytes(batch), f"seed {seed}")
-        assert "CRC" not in answer(lambda batch=batch: decoded(fetched(batch)))
+        assert "CRC" not in rows_or_error(lambda batch=batch: decoded(fetched(batch)))
     assert refused > 100
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_changed_byte_under_the_crc_is_always_found(codec: Compression) -> None:
-    log = some_log(random.Random(1), codec)
+def test_any_changed_byte_fails_the_crc_check(codec: Compression) -> None:
+    log = random_log(random.Random(1), codec)
     size = 12 + int.from_bytes(log[8:12], "big")
     for at in range(CRC_START - 4, size):
         changed = bytearray(log)
@@ -118,17 +118,17 @@ def test_a_changed_byte_under_the_crc_is_always_found(codec: Compression) -> Non
             decoded(fetched(changed, start=0, end=1))
 
 
-def test_every_cut_of_a_log_gives_the_batches_before_it() -> None:
-    log = some_log(random.Random(2), Compression.NONE)
+def test_a_log_truncated_anywhere_gives_its_complete_batches() -> None:
+    log = random_log(random.Random(2), Compression.NONE)
     for size in range(len(log)):
         assert decoded(fetched(log[:size])) == slowly_decoded(log[:size])
 
 
-# --- lies one by one --------------------------------------------------------------------------------------------
+# --- single problems --------------------------------------------------------------------------------------------
 
 
 def batch_of(body: bytes, count: int = 1, last_offset_delta: int = 0, codec: Compression = Compression.NONE) -> bytes:
-    """A batch with this body, whatever it says. The CRC is right."""
+    """A batch with this body, valid or not. The CRC is valid."""
     batch = bytearray(build_batch([Record(NEXT_OFFSET, 5, None, b"")])[:BATCH_HEADER_BYTES])
     batch += compress(codec, body)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -150,88 +150,90 @@ def body_of(*parts: bytes | int) -> bytes:
     return varint(len(rest)) + rest
 
 
-GOOD = body_of(b"\0", 0, 0, -1, 1, b"v", 0)
-LIES: dict[str, bytes] = {
+VALID = body_of(b"\0", 0, 0, -1, 1, b"v", 0)
+MALFORMED: dict[str, bytes] = {
     "a key longer than its record": batch_of(body_of(b"\0", 0, 0, 100, b"k", 1, b"v", 0)),
     "a key of length -2": batch_of(body_of(b"\0", 0, 0, -2, 1, b"v", 0)),
     "a key of two GiB": batch_of(body_of(b"\0", 0, 0, 0x7FFFFFFF, 1, b"v", 0)),
-    "a value longer than its record": batch_of(body_of(b"\0", 0, 0, -1, 2, b"v", 0) + GOOD, 2),
+    "a value longer than its record": batch_of(body_of(b"\0", 0, 0, -1, 2, b"v", 0) + VALID, 2),
     "a value that takes the header count": batch_of(body_of(b"\0", 0, 0, -1, 2, b"v", 0)),
     "no header count": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v")),
     "an offset delta below 0": batch_of(body_of(b"\0", 0, -1, -1, 1, b"v", 0)),
     "an offset delta beyond the last": batch_of(body_of(b"\0", 0, 1, -1, 1, b"v", 0)),
     "bytes left in the record": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 0, b"?")),
-    "bytes left in the batch": batch_of(GOOD + b"?"),
-    "another record left in the batch": batch_of(GOOD + GOOD),
-    "a record too few": batch_of(GOOD, 2),
-    "a count below 0": batch_of(GOOD, -1),
-    "no record but bytes": batch_of(GOOD, 0),
-    "two thousand million records": batch_of(GOOD, 0x7FFFFFFF),
-    "a record of negative length": batch_of(b"\x0f" + GOOD[1:]),
+    "bytes left in the batch": batch_of(VALID + b"?"),
+    "another record left in the batch": batch_of(VALID + VALID),
+    "a record too few": batch_of(VALID, 2),
+    "a count below 0": batch_of(VALID, -1),
+    "bytes but no record": batch_of(VALID, 0),
+    "2147483647 records": batch_of(VALID, 0x7FFFFFFF),
+    "a record of negative length": batch_of(b"\x0f" + VALID[1:]),
     "an empty record": batch_of(b"\0" * 7),
-    "a length without an end": batch_of(b"\xff" * 20),
-    "a length of more than 32 bits": batch_of(b"\x80\x80\x80\x80\x7f" + GOOD),
-    "a timestamp without an end": batch_of(body_of(b"\0", b"\xff" * 11, 0, -1, 1, b"v", 0)),
+    "an unterminated length": batch_of(b"\xff" * 20),
+    "a length of more than 32 bits": batch_of(b"\x80\x80\x80\x80\x7f" + VALID),
+    "an unterminated timestamp": batch_of(body_of(b"\0", b"\xff" * 11, 0, -1, 1, b"v", 0)),
     "a timestamp of more than 64 bits": batch_of(body_of(b"\0", b"\xff" * 9 + b"\x02", 0, -1, 1, b"v", 0)),
     "headers without bytes": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 1)),
-    "two thousand million headers": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 0x7FFFFFFF, b"?" * 9)),
-    "fewer headers than none": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", -1)),
+    "2147483647 headers": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 0x7FFFFFFF, b"?" * 9)),
+    "a negative number of headers": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", -1)),
     "a header without a key": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 1, -1, -1)),
     "a header's key that is not UTF-8": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 1, 1, b"\xff", -1)),
     "a header's key longer than its record": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 1, 9, b"k", -1)),
     "a header's value longer than its record": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 1, 1, b"k", 9, b"v")),
     "bytes left after the headers": batch_of(body_of(b"\0", 0, 0, -1, 1, b"v", 1, 1, b"k", 1, b"v", b"?")),
-    "a stream that is no stream": batch_of(GOOD)[:22] + b"\x04" + batch_of(GOOD)[23:],
-    "a codec that nobody knows": batch_of(GOOD)[:22] + b"\x07" + batch_of(GOOD)[23:],
-    "a last offset below the base": batch_of(GOOD, last_offset_delta=-1),
-    "a base offset below 0": b"\xff" * 8 + batch_of(GOOD)[8:],
-    "an offset beyond 63 bits": struct.pack(">q", (1 << 63) - 1) + batch_of(GOOD)[8:],
-    "the same offsets twice": batch_of(GOOD) + batch_of(GOOD),
-    "a batch shorter than its header": batch_of(GOOD)[:8] + struct.pack(">i", 40) + batch_of(GOOD)[12:],
-    "a batch of no length": batch_of(GOOD)[:8] + bytes(4) + batch_of(GOOD)[12:],
-    "a batch of negative length": batch_of(GOOD)[:8] + b"\xff" * 4 + batch_of(GOOD)[12:],
-    "a message of the year 2014": batch_of(GOOD)[:16] + b"\x01" + batch_of(GOOD)[17:],
+    "records that are not a zstd stream": batch_of(VALID)[:22] + b"\x04" + batch_of(VALID)[23:],
+    "an unknown codec": batch_of(VALID)[:22] + b"\x07" + batch_of(VALID)[23:],
+    "a last offset below the base": batch_of(VALID, last_offset_delta=-1),
+    "a base offset below 0": b"\xff" * 8 + batch_of(VALID)[8:],
+    "an offset beyond 63 bits": struct.pack(">q", (1 << 63) - 1) + batch_of(VALID)[8:],
+    "the same offsets twice": batch_of(VALID) + batch_of(VALID),
+    "a batch shorter than its header": batch_of(VALID)[:8] + struct.pack(">i", 40) + batch_of(VALID)[12:],
+    "a batch of length 0": batch_of(VALID)[:8] + bytes(4) + batch_of(VALID)[12:],
+    "a batch of negative length": batch_of(VALID)[:8] + b"\xff" * 4 + batch_of(VALID)[12:],
+    "message format 1": batch_of(VALID)[:16] + b"\x01" + batch_of(VALID)[17:],
 }
 
 
-def test_the_batch_that_the_lies_are_made_of_is_good() -> None:
-    assert [row.record.value for row in decoded(fetched(batch_of(GOOD)))] == [b"v"]
+def test_the_batch_before_its_malformation_is_valid() -> None:
+    assert [row.record.value for row in decoded(fetched(batch_of(VALID)))] == [b"v"]
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("problem", MALFORMED)
 @pytest.mark.parametrize("rows_before", [0, 50])
-def test_a_lie_is_refused_where_it_stands(lie: str, rows_before: int) -> None:
+def test_a_malformed_batch_is_refused_with_its_offset(problem: str, rows_before: int) -> None:
     before = plain_log([[Record(NEXT_OFFSET, 5, b"k", b"v" * 9, (("h", b"x"),))] * rows_before]) if rows_before else b""
-    log = bytearray(before + LIES[lie])
-    if rows_before and "offset" not in lie:
+    log = bytearray(before + MALFORMED[problem])
+    if rows_before and "offset" not in problem:
         log[len(before) : len(before) + 8] = struct.pack(">q", rows_before)
     with pytest.raises(MalformedData, match=WHERE) as refused:
         decoded(fetched(log), check_crc=False)
-    if rows_before and "offset" not in lie:
+    if rows_before and "offset" not in problem:
         assert f"batch at offset {rows_before}: " in str(refused.value)
 
 
-@pytest.mark.parametrize("lie", [lie for lie in LIES if "header" not in lie or "header count" in lie])
-def test_a_lie_is_refused_even_if_few_columns_are_asked_for(lie: str) -> None:
-    """Only what is inside headers is not looked at when nobody wants them."""
+@pytest.mark.parametrize(
+    "problem", [problem for problem in MALFORMED if "header" not in problem or "header count" in problem]
+)
+def test_a_malformed_batch_is_refused_even_if_one_column_is_requested(problem: str) -> None:
+    """Only the content of headers is not checked when the column is not requested."""
     with pytest.raises(MalformedData, match=WHERE):
-        list(decode(fetched(LIES[lie]), pa.schema([SCHEMA.field("key")]), check_crc=False))
+        list(decode(fetched(MALFORMED[problem]), pa.schema([SCHEMA.field("key")]), check_crc=False))
 
 
-@pytest.mark.parametrize("lie", ["an offset beyond 63 bits", "a batch of no length", "a message of the year 2014"])
-def test_the_next_offset_is_not_taken_from_a_lie(lie: str) -> None:
+@pytest.mark.parametrize("problem", ["an offset beyond 63 bits", "a batch of length 0", "message format 1"])
+def test_next_offset_refuses_a_malformed_batch(problem: str) -> None:
     with pytest.raises(MalformedData, match=r"^batch at offset"):
-        next_offset(memoryview(LIES[lie]), 0)
+        next_offset(memoryview(MALFORMED[problem]), 0)
 
 
-def test_a_magic_that_is_gone_is_called_by_its_name() -> None:
+def test_an_old_message_format_is_named_in_the_error() -> None:
     message = struct.pack(">qiIbbq", 77, 30, 0, 1, 0, 5) + b"\xff" * 16
     with pytest.raises(MalformedData, match=rf"^{TOPIC}-{PARTITION}, batch at offset 77: message format 1;"):
         decoded(fetched(message))
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
-def test_a_bomb_is_refused(codec: Compression) -> None:
+def test_a_decompression_bomb_is_refused(codec: Compression) -> None:
     bomb = batch_of(bytes(DECOMPRESSED_BYTES_MAX + 1), codec=codec)
     with pytest.raises(MalformedData, match=rf"{WHERE}the records expand beyond"):
         decoded(fetched(bomb))
@@ -239,7 +241,7 @@ def test_a_bomb_is_refused(codec: Compression) -> None:
 
 @pytest.mark.parametrize("timestamp", [(1 << 63) // 1000 + 1, -(1 << 63) // 1000 - 2, (1 << 63) - 1, -(1 << 63)])
 @pytest.mark.parametrize("is_log_append_time", [False, True])
-def test_a_time_that_spark_cannot_hold_is_refused(timestamp: int, is_log_append_time: bool) -> None:
+def test_a_timestamp_that_spark_cannot_hold_is_refused(timestamp: int, is_log_append_time: bool) -> None:
     log = build_batch([Record(NEXT_OFFSET, timestamp, None, b"v")], is_log_append_time=is_log_append_time)
     with pytest.raises(MalformedData, match=rf"{WHERE}a timestamp beyond"):
         decoded(fetched(log))
@@ -253,7 +255,7 @@ def test_timestamps_do_not_wrap_around() -> None:
         decoded(fetched(batch), check_crc=False)
 
 
-def test_times_at_the_bounds_are_told() -> None:
+def test_timestamps_at_the_bounds_are_decoded() -> None:
     bound = ((1 << 63) - 1) // 1000
     log = build_batch([Record(NEXT_OFFSET, timestamp, None, b"v") for timestamp in (bound, -bound, 0, -1)])
     assert [row.record.timestamp for row in decoded(fetched(log))] == [bound, -bound, 0, -1]

@@ -1,4 +1,4 @@
-"""The partition of a key: what kafka-python and aiokafka choose, and the values that Kafka's own tests hold fast."""
+"""The partition of a key, compared with kafka-python, aiokafka and the hashes in Kafka's own tests."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ key_lists = st.lists(st.binary(max_size=40), min_size=1, max_size=8).flatmap(
 )
 
 
-def test_known_hashes() -> None:
+def test_murmur2_of_the_keys_in_kafkas_own_tests() -> None:
     assert murmur2(pa.array(KAFKAS_OWN)).view(np.int32).tolist() == list(KAFKAS_OWN.values())
 
 
 @settings(max_examples=deep(200), deadline=None)
 @given(key_lists, st.integers(1, 1000))
-def test_every_key_goes_where_other_clients_send_it(keys: list[bytes], partitions: int) -> None:
+def test_a_key_gets_the_partition_that_other_clients_choose(keys: list[bytes], partitions: int) -> None:
     chosen = partition_of(pa.array(keys, pa.binary()), partitions).tolist()
     assert chosen == [(kafka_python.murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
     assert chosen == [(aiokafka.murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()], ids=str)
-def test_null_keys_go_nowhere_and_slices_are_their_own(kind: pa.DataType) -> None:
+def test_null_keys_get_no_partition_and_slices_use_their_own_keys(kind: pa.DataType) -> None:
     keys = pa.array(["x", "21", None, "foobar", "", "y"], kind).slice(1, 4)
     wanted = [(kafka_python.murmur2(key) & 0x7FFFFFFF) % 7 for key in (b"21", b"foobar", b"")]
     chosen = partition_of(keys, 7)
@@ -57,7 +57,7 @@ def test_a_long_key_among_short_ones(others: int) -> None:
     assert murmur2(pa.array(keys)).tolist() == [kafka_python.murmur2(key) & 0xFFFFFFFF for key in keys]
 
 
-def test_no_keys_no_partitions() -> None:
+def test_empty_and_null_keys_get_no_partition() -> None:
     assert partition_of(pa.array([], pa.binary()), 3).tolist() == []
     assert partition_of(pa.nulls(3, pa.binary()), 3).tolist() == [-1, -1, -1]
     assert partition_of(pa.nulls(3), 3).tolist() == [-1, -1, -1]

@@ -1,4 +1,4 @@
-"""Varints by the column, against those of `wire.records` one by one."""
+"""Varints encoded and decoded as columns, compared with `wire.records`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_numbers_are_written_measured_and_read_back(numbers: list[int]) -> None:
 
 @settings(max_examples=deep(100))
 @given(st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=20))
-def test_32_bits_are_enough_for_32_bits(numbers: list[int]) -> None:
+def test_32_bit_numbers_are_read_with_32_bits(numbers: list[int]) -> None:
     single = one_by_one(numbers)
     starts = np.cumsum([0, *(len(one) for one in single[:-1])])
     assert read(np.frombuffer(b"".join(single), np.uint8), starts)[0].tolist() == numbers
@@ -58,7 +58,7 @@ def test_32_bits_are_enough_for_32_bits(numbers: list[int]) -> None:
     ],
 )
 @pytest.mark.parametrize("others", [0, 1, 40])
-def test_a_number_that_is_too_long_names_its_row(data: bytes, bits: int, others: int) -> None:
+def test_a_varint_that_is_too_long_is_refused_with_its_row(data: bytes, bits: int, others: int) -> None:
     buffer = np.frombuffer(b"\x02" * others + data, np.uint8)
     with pytest.raises(BadRow) as refused:
         read(buffer, np.arange(others + 1), bits)
@@ -66,7 +66,7 @@ def test_a_number_that_is_too_long_names_its_row(data: bytes, bits: int, others:
 
 
 def test_nothing_is_read_beyond_the_data() -> None:
-    """The position tells: it is behind the end of the data."""
+    """A position behind the end of the data shows that a number is missing."""
     data = np.frombuffer(b"\x02\x80", np.uint8)
     with pytest.raises(BadRow):
         read(data, np.array([1]))
@@ -75,7 +75,7 @@ def test_nothing_is_read_beyond_the_data() -> None:
     assert ends.tolist() == [1, 6]
 
 
-def test_no_numbers() -> None:
+def test_empty_arrays() -> None:
     none = np.empty(0, np.int64)
     assert sizes(zigzag(none)).size == 0
     assert put(np.empty(0, np.uint8), none, zigzag(none), none).size == 0

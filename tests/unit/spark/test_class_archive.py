@@ -38,7 +38,7 @@ def java_at(path: Path, version: int = 17, has_base: bool = True) -> JavaHome:
     return JavaHome(path, "PATH", path / "bin" / "java", version)
 
 
-def test_an_archive_is_made_once_and_then_used(
+def test_a_class_archive_is_created_once_and_then_used(
     tmp_path: Path, cache: Path, spark_home: Path, environ: dict[str, str]
 ) -> None:
     archive = class_archive(java_at(tmp_path / "java"), spark_home, environ)
@@ -50,7 +50,7 @@ def test_an_archive_is_made_once_and_then_used(
     assert archive.options_to_use[0] == f"-XX:SharedArchiveFile={archive.path}"
 
 
-def test_a_java_without_an_archive_of_its_own_has_a_cache_since_25(
+def test_a_java_without_a_base_archive_uses_an_aot_cache_from_version_25(
     tmp_path: Path, spark_home: Path, environ: dict[str, str]
 ) -> None:
     assert class_archive(java_at(tmp_path / "21", 21, has_base=False), spark_home, environ) is None
@@ -62,7 +62,7 @@ def test_a_java_without_an_archive_of_its_own_has_a_cache_since_25(
 
 
 @pytest.mark.parametrize("what", ["lib/modules", "jars"])
-def test_an_archive_is_of_one_java_and_one_spark(
+def test_another_java_or_spark_gets_another_archive(
     tmp_path: Path, spark_home: Path, environ: dict[str, str], what: str
 ) -> None:
     java = java_at(tmp_path / "java")
@@ -72,7 +72,7 @@ def test_an_archive_is_of_one_java_and_one_spark(
     assert class_archive(java, spark_home, environ) != before
 
 
-def test_old_archives_go_when_one_is_made(
+def test_old_archives_are_deleted_when_one_is_created(
     tmp_path: Path, cache: Path, spark_home: Path, environ: dict[str, str]
 ) -> None:
     archive = class_archive(java_at(tmp_path / "java"), spark_home, environ)
@@ -86,7 +86,7 @@ def test_old_archives_go_when_one_is_made(
     assert [path.name for path in cache.iterdir()] == ["spark-classes-0.jsa"]
 
 
-def test_without_a_cache_directory_there_is_none(
+def test_without_a_cache_directory_there_is_no_archive(
     tmp_path: Path, spark_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""Tokens for tasks: which are used, and what takes the place of the user's login."""
+"""Delegation tokens for Spark tasks: which tokens are used, and how a token replaces the user's login."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def token(owner: Principal = ANN, requester: Principal = ANN, renewers: tuple[Pr
     return DelegationToken("t0ken", owner, requester, renewers, issued_ms=1000, max_ms=9000, expires_ms=3000)
 
 
-def test_a_token_is_fresh_for_half_of_its_life() -> None:
+def test_a_token_is_fresh_for_half_of_its_lifetime() -> None:
     assert is_fresh(token(), 1000)
     assert is_fresh(token(), 1999)
     assert not is_fresh(token(), 2000)
     assert not is_fresh(token(), 5000)
 
 
-def test_a_renewed_token_is_used_no_longer_than_its_largest_lifetime_allows() -> None:
+def test_a_renewed_token_is_not_used_beyond_its_max_lifetime() -> None:
     renewed = token()._replace(max_ms=4000, expires_ms=6000)
     assert is_fresh(renewed, 2499)
     assert not is_fresh(renewed, 2500)
 
 
-def test_tokens_of_others_and_for_others_are_not_used() -> None:
+def test_tokens_with_another_owner_requester_or_renewer_are_not_used() -> None:
     assert is_own(token(), ANN)
     assert not is_own(token(owner=BOB), ANN)
     assert not is_own(token(requester=BOB), ANN)
@@ -55,7 +55,7 @@ def test_tokens_of_others_and_for_others_are_not_used() -> None:
         ),
     ],
 )
-def test_the_token_takes_the_place_of_the_login(given: dict[str, str], mechanism: str) -> None:
+def test_the_token_replaces_the_login(given: dict[str, str], mechanism: str) -> None:
     properties = {"security.protocol": "SASL_PLAINTEXT", "client.id": "spark", **given}
     made = with_token(properties, TokenWithHmac(token(), b"\1\2\3"))
     assert "pw-ann" not in str(made)
@@ -76,7 +76,7 @@ def test_the_token_takes_the_place_of_the_login(given: dict[str, str], mechanism
          "kafka.sasl.jaas.config": f'{SCRAM_MODULE} required username="t" password="h" tokenauth="true";'},
     ],
 )  # fmt: skip
-def test_a_driver_without_a_password_is_refused(given: dict[str, str]) -> None:
+def test_delegation_tokens_require_a_login_with_a_password(given: dict[str, str]) -> None:
     options = {"kafka.bootstrap.servers": "localhost:9092", "delegationToken": "true", **given}
     for parse in (lambda: read_options({**options, "subscribe": "t"}, is_stream=None), lambda: write_options(options)):
         with pytest.raises(ValueError, match="delegationToken=true needs a driver that logs in with a password"):

@@ -21,16 +21,16 @@ def name() -> str:
 
 
 class TestLoggersOfRefusedQueries:
-    def test_are_silent(self, name: str) -> None:
+    def test_loggers_are_silenced(self, name: str) -> None:
         conversion._silence(name)
         assert PySparkLogger.getLogger(name).level == SILENT
 
-    def test_also_if_pyspark_made_them_before(self, name: str) -> None:
+    def test_loggers_that_pyspark_created_before_are_silenced(self, name: str) -> None:
         logger = PySparkLogger.getLogger(name)
         conversion._silence(name)
         assert logger.level == SILENT
 
-    def test_but_not_if_somebody_set_them_up(self, name: str) -> None:
+    def test_a_logger_configured_by_the_user_is_not_silenced(self, name: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
         conversion._silence(name)
         assert logging.getLogger(name).level == logging.WARNING
@@ -39,13 +39,13 @@ class TestLoggersOfRefusedQueries:
         "set_up",
         [lambda logger: logger.setLevel(logging.INFO), lambda logger: logger.addHandler(logging.NullHandler())],
     )
-    def test_neither_if_somebody_changed_pysparks(self, name: str, set_up: Any) -> None:
+    def test_a_pyspark_logger_changed_by_the_user_is_not_silenced(self, name: str, set_up: Any) -> None:
         logger = PySparkLogger.getLogger(name)
         set_up(logger)
         conversion._silence(name)
         assert logger.level != SILENT
 
-    def test_speak_again_when_they_are_told_to(self, name: str) -> None:
+    def test_a_silenced_logger_can_be_enabled_again(self, name: str) -> None:
         conversion._silence(name)
         logging.getLogger(name).setLevel(logging.ERROR)
         assert PySparkLogger.getLogger(name).isEnabledFor(logging.ERROR)
@@ -60,15 +60,13 @@ class TestLoggersOfRefusedQueries:
         ("DataLoss", "DataLoss"),
     ],
 )
-def test_no_error_has_the_name_of_a_builtin_one_that_would_not_catch_it(raised: str, name: str) -> None:
+def test_errors_with_a_builtin_name_get_the_prefix_connector(raised: str, name: str) -> None:
     assert conversion._class_name(raised) == name
 
 
 def test_the_conversion_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-
     def convert(java_exception: object) -> Any:
-        made.append(java_exception)
+        raise AssertionError("no exception is converted here")
 
     monkeypatch.setattr(captured, "convert_exception", convert)
     monkeypatch.setattr(conversion, "_silence", lambda name: None)

@@ -1,4 +1,4 @@
-"""An exception as IPython shows it, and when it goes through IPython itself."""
+"""How IPython shows an exception: a short message first, the traceback on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def raised() -> Refused:
         return error
 
 
-def test_first_the_sentence_and_the_line_then_everything() -> None:
+def test_an_error_is_shown_short_first_and_with_its_traceback_later() -> None:
     error = raised()
     show = Rendering(error, "There is no topic nope")
     assert show() == [
@@ -30,11 +30,11 @@ def test_first_the_sentence_and_the_line_then_everything() -> None:
     assert "long, with a plan" in "".join(show())
 
 
-def test_an_error_from_nowhere_has_no_line() -> None:
+def test_an_error_that_was_not_raised_has_no_line() -> None:
     assert Rendering(Refused(), "Nothing works")() == ["Refused: Nothing works", HINT]
 
 
-def test_ipython_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ipython_shows_the_short_form_and_tb_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     shells = pytest.importorskip("IPython.core.interactiveshell")
     shell = shells.InteractiveShell.instance()
     shell.run_cell(

@@ -1,4 +1,4 @@
-"""Texts as Spark makes them, and the sentence that people should read."""
+"""Spark's error texts, and the short message that is extracted from them."""
 
 from __future__ import annotations
 
@@ -45,58 +45,58 @@ COLUMN = """\
         (TASK, "DataLoss", "t-0: offsets 1 to 9 are gone"),
     ],
 )
-def test_what_a_data_source_said(text: str, name: str, sentence: str) -> None:
+def test_the_error_of_a_data_source_is_extracted(text: str, name: str, sentence: str) -> None:
     assert worker_error(text) == (name, sentence)
 
 
 @pytest.mark.parametrize("text", [FUNCTION, COLUMN, "", "Failed to do anything: Error: no"])
-def test_what_others_say_is_not_ours(text: str) -> None:
+def test_other_errors_are_not_those_of_a_data_source(text: str) -> None:
     assert worker_error(text) is None
 
 
-def test_an_error_of_ours_with_a_trace_keeps_it() -> None:
+def test_a_data_source_error_with_a_traceback_keeps_it() -> None:
     broken = PLANNING.replace("moldau.base", 'Traceback (most recent call last):\n  File "x.py", line 3\nmoldau.base')
     assert worker_error(broken) is None
     assert (function_error(broken) or "").splitlines()[-1].endswith("There is no topic nope at localhost:9092")
 
 
-def test_the_trace_of_a_users_function_is_shown_without_what_spark_adds() -> None:
-    told = function_error(FUNCTION)
-    assert told is not None
-    assert told.splitlines()[0] == "Traceback (most recent call last):"
-    assert told.splitlines()[-1] == "ZeroDivisionError: division by zero"
+def test_the_traceback_of_a_users_function_is_extracted() -> None:
+    traceback = function_error(FUNCTION)
+    assert traceback is not None
+    assert traceback.splitlines()[0] == "Traceback (most recent call last):"
+    assert traceback.splitlines()[-1] == "ZeroDivisionError: division by zero"
     assert function_error(COLUMN) is None
 
 
-def test_other_errors_in_short() -> None:
-    said = "A column with name `idd` cannot be resolved. Did you mean one of the following? [`id`]."
-    assert in_short(COLUMN) == said
-    assert in_short(f"[STREAM_FAILED] Query [id = 1] terminated with exception: {COLUMN}") == said
+def test_other_errors_are_shortened() -> None:
+    short = "A column with name `idd` cannot be resolved. Did you mean one of the following? [`id`]."
+    assert in_short(COLUMN) == short
+    assert in_short(f"[STREAM_FAILED] Query [id = 1] terminated with exception: {COLUMN}") == short
     assert in_short("[DIVIDE_BY_ZERO] Division by zero.\n== SQL (line 1) ==\nselect 1/0") == "Division by zero."
     assert len(in_short("x" * 5000)) == 400
 
 
-class TestFormats:
-    def told(self, name: str) -> str:
+class TestUnknownFormats:
+    def message(self, name: str) -> str:
         text = f"[DATA_SOURCE_NOT_FOUND] Failed to find the data source: {name}. Make sure the provider name is correct"
         sentence = unknown_format(f"org.apache.spark.SparkClassNotFoundException: {text}\n\tat org.apache.spark…")
         assert sentence is not None
         return sentence
 
-    def test_lake_formats_have_another_name_here(self) -> None:
-        assert self.told("delta") == (
+    def test_delta_and_iceberg_point_to_moldau_lake(self) -> None:
+        assert self.message("delta") == (
             'There is no format delta in this session: format("moldau-lake") with option("format", "delta") reads and'
             " writes Delta tables (docs/tables.md)"
         )
-        assert 'option("format", "iceberg")' in self.told("ICEBERG")
+        assert 'option("format", "iceberg")' in self.message("ICEBERG")
 
-    def test_so_has_kafka(self) -> None:
+    def test_kafka_points_to_moldau(self) -> None:
         text = "[KAFKA_DATA_SOURCE_NOT_ENABLED] Failed to find data source: kafka. Please deploy the application"
         assert 'There is no format kafka in this session: format("moldau") takes' in (unknown_format(text) or "")
 
-    def test_a_misspelt_one(self) -> None:
-        assert self.told("moldua").endswith("; did you mean moldau?")
-        assert self.told("com.example.x").endswith(", rate, socket")
+    def test_a_misspelt_format_gets_a_suggestion(self) -> None:
+        assert self.message("moldua").endswith("; did you mean moldau?")
+        assert self.message("com.example.x").endswith(", rate, socket")
 
-    def test_nothing_else(self) -> None:
+    def test_other_errors_are_not_about_formats(self) -> None:
         assert unknown_format(COLUMN) is None

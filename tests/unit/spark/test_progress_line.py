@@ -1,4 +1,4 @@
-"""Reports of Spark's added up, the line made of them, and where it is shown."""
+"""The progress line of a query: Spark's reports summed up, formatted, and shown on a terminal, a log or a notebook."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tally() -> Tally:
 
 
 class TestTally:
-    def test_nothing_is_known_at_first(self) -> None:
+    def test_a_new_query_is_shown_as_starting(self) -> None:
         assert tally().progress.line() == "counts: starting"
 
     def test_batches_add_up(self) -> None:
@@ -53,24 +53,24 @@ class TestTally:
         counts.take([report(1, 0, 1.0, end=100, latest=100)], START_S + WINDOW_S + 1)
         assert counts.progress.line() == "counts: running · batch 0 (150 ms) · 100 rows in · 0.0 rows/s · lag 0"
 
-    def test_rates_are_those_of_the_window(self) -> None:
+    def test_the_rate_is_computed_over_the_window(self) -> None:
         counts = tally()
         for second in range(60):
             counts.take([report(second, 30, second)], START_S + second + 0.5)
         assert counts.progress.rows_per_second == pytest.approx(30, rel=0.11)
 
-    def test_what_a_query_did_before_somebody_looked_has_its_own_time(self) -> None:
+    def test_batches_before_the_display_started_keep_their_own_time(self) -> None:
         counts = tally()
         counts.take([report(batch, 30, batch - 60) for batch in range(60)], START_S)
         assert counts.progress.rows_in == 1800
         assert counts.progress.rows_per_second == pytest.approx(30, rel=0.11)
 
-    def test_state_is_shown_where_there_is_any(self) -> None:
+    def test_state_rows_are_shown_if_there_are_any(self) -> None:
         counts = tally()
         counts.take([report(0, 1, stateOperators=[{"numRowsTotal": 7}, {"numRowsTotal": 2000}])], START_S + 1)
         assert counts.progress.line().endswith(" · 2,007 rows of state")
 
-    def test_the_end(self) -> None:
+    def test_the_line_of_a_finished_or_failed_query(self) -> None:
         counts = tally()
         counts.take([report(0, 1, end=1, latest=1)], START_S + 1)
         counts.set_state("finished")
@@ -90,11 +90,11 @@ class TestTally:
         ([{"endOffset": {"a": {"0": 1}}, "latestOffset": {"a": {"0": 2}}}, {"endOffset": "x", "latestOffset": ""}], 1),
     ],
 )
-def test_lag(sources: list[dict[str, Any]], behind: int | None) -> None:
+def test_lag_is_latest_offset_minus_end_offset(sources: list[dict[str, Any]], behind: int | None) -> None:
     assert lag(sources) == behind
 
 
-def test_a_failure_is_told_by_its_reason() -> None:
+def test_the_reason_of_a_failure_is_extracted() -> None:
     ours = "[X] Failed when Python streaming data source perform latestOffset: a.b.KafkaError: There is no topic t\n X"
     assert reason(ours) == "There is no topic t"
     users = 'x Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: bad\n SQLSTATE: 38000'
@@ -103,7 +103,7 @@ def test_a_failure_is_told_by_its_reason() -> None:
 
 
 class TestScreens:
-    def test_a_terminal_has_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_terminal_shows_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "9")
         out = io.StringIO()
         terminal = Terminal(out)
@@ -113,7 +113,9 @@ class TestScreens:
         assert out.getvalue() == "\rone\x1b[K\rlonger …\x1b[K\rlonger than that\x1b[K\n"
 
     @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-    def test_an_output_may_lack_characters(self, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    def test_characters_that_the_output_cannot_encode_are_replaced(
+        self, monkeypatch: pytest.MonkeyPatch, encoding: str
+    ) -> None:
         monkeypatch.setenv("COLUMNS", "9")
         raw = io.BytesIO()
         out = io.TextIOWrapper(raw, encoding=encoding, newline="")
@@ -121,7 +123,7 @@ class TestScreens:
         Lines(out).end("longer …")
         assert raw.getvalue() == b"\rlonger ?\x1b[Klonger ?\n"
 
-    def test_a_log_has_few_lines_and_the_last(self) -> None:
+    def test_a_log_gets_few_lines_and_the_last_one(self) -> None:
         out = io.StringIO()
         lines = Lines(out)
         for tenth in range(int(LINE_EVERY_S * 10) + 5):

@@ -118,7 +118,7 @@ def written(partition: TopicPartition, *numbers: int) -> list[bytes]:
     return [bytes(batch(partition, number).data) for number in numbers]
 
 
-def test_batches_of_a_connection_closed_by_others_are_sent_again_before_newer_ones(cluster: ModelCluster) -> None:
+def test_batches_in_flight_on_a_closed_connection_are_resent_before_newer_ones(cluster: ModelCluster) -> None:
     """A retry of the cluster, for the metadata of another topic, closes all its connections."""
     producer = sending_to(cluster)
     cluster.channel(A).is_lossy = True
@@ -129,7 +129,7 @@ def test_batches_of_a_connection_closed_by_others_are_sent_again_before_newer_on
     assert cluster.nodes[A].written == written(P0, 1, 2, 3)
 
 
-def test_flush_after_a_connection_was_closed_by_others_sends_again(cluster: ModelCluster) -> None:
+def test_flush_resends_batches_in_flight_on_a_closed_connection(cluster: ModelCluster) -> None:
     producer = sending_to(cluster)
     cluster.channel(A).is_lossy = True
     send(producer, P0, 1, 2)
@@ -148,7 +148,7 @@ def test_a_new_leader_gets_a_batch_after_the_responses_of_the_old_one(cluster: M
     assert cluster.nodes[B].written == written(P0, *range(2, 2 + 2 * IN_FLIGHT_MAX))
 
 
-def test_what_the_old_leader_rejects_goes_to_the_new_one_first(cluster: ModelCluster) -> None:
+def test_batches_rejected_by_the_old_leader_are_sent_first_to_the_new_one(cluster: ModelCluster) -> None:
     producer = sending_to(cluster)
     cluster.nodes[A].rejects_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
     send(producer, P0, 1, 2)
@@ -178,7 +178,7 @@ def test_with_acks_0_a_batch_is_sent_again_only_if_its_connection_was_lost(clust
     assert cluster.nodes[B].written == written(P1, 1)
 
 
-def test_a_code_that_is_not_known_here_is_shown_by_its_number(cluster: ModelCluster) -> None:
+def test_an_unknown_error_code_is_shown_by_its_number(cluster: ModelCluster) -> None:
     producer = sending_to(cluster)
     cluster.nodes[A].rejects_with = 9999
     send(producer, P0, 1)

@@ -1,4 +1,4 @@
-"""Which rows can become records: the columns that are written are checked, and no others."""
+"""Which columns a sink accepts: those that are written are checked, and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def schema(**columns: StringType | LongType | TimestampType) -> StructType:
         (schema(value=STRING, other=LONG, Other=LONG), "orders", True),
     ],
 )
-def test_rows_that_are_accepted(columns: StructType, topic: str | None, include_timestamp: bool) -> None:
+def test_valid_sink_columns_are_accepted(columns: StructType, topic: str | None, include_timestamp: bool) -> None:
     check_sink(columns, topic, include_timestamp)
 
 
@@ -49,6 +49,6 @@ def test_rows_that_are_accepted(columns: StructType, topic: str | None, include_
         ),
     ],
 )
-def test_rows_that_are_refused(columns: StructType, topic: str | None, problem: str) -> None:
+def test_invalid_sink_columns_are_refused(columns: StructType, topic: str | None, problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
         check_sink(columns, topic, include_timestamp=True)

@@ -1,4 +1,4 @@
-"""What an answer does to the positions of a read: all of it or nothing."""
+"""How a fetch response advances the positions of a read: completely, or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = read_options({"kafka.bootstrap.servers": "localhost:1", "subscribe": "
 
 
 class OneTopic:
-    """All that an answer is read with: the topic's name and id."""
+    """The part of a cluster that reading a response needs: the topic's name and id."""
 
     def topic(self, name: str) -> Topic:
         return Topic(name, TOPIC_ID, {0: 1, 1: 1})
@@ -33,11 +33,11 @@ def reading() -> _Fetching:
     return _Fetching(cluster, ranges, pa.schema([]), OPTIONS)
 
 
-def answer(*partitions: PartitionData) -> FetchResponse:
+def response(*partitions: PartitionData) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=partitions)])
 
 
-def whole() -> memoryview:
+def batch_of_three() -> memoryview:
     return memoryview(bytes(build_batch([Record(NEXT_OFFSET, 5, None, b"x")] * 3)))
 
 
@@ -45,16 +45,18 @@ def positions(read: _Fetching) -> list[int]:
     return [rest.position for rest in read._unread_ranges]
 
 
-def test_positions_move_behind_what_came() -> None:
+def test_positions_advance_behind_the_fetched_records() -> None:
     read = reading()
-    fetched, error = read._take_response(answer(PartitionData(0, records=whole())), read._unread_ranges)
+    fetched, error = read._take_response(response(PartitionData(0, records=batch_of_three())), read._unread_ranges)
     assert (len(fetched), error, positions(read)) == (1, None, [3, 0])
 
 
-def test_what_one_partition_is_refused_does_not_hold_up_another() -> None:
+def test_an_error_of_one_partition_does_not_hold_up_another() -> None:
     read = reading()
     moved = PartitionData(1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    fetched, error = read._take_response(answer(PartitionData(0, records=whole()), moved), read._unread_ranges)
+    fetched, error = read._take_response(
+        response(PartitionData(0, records=batch_of_three()), moved), read._unread_ranges
+    )
     assert (len(fetched), positions(read)) == (1, [3, 0])
     assert error is not None
     assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -63,11 +65,13 @@ def test_what_one_partition_is_refused_does_not_hold_up_another() -> None:
 @pytest.mark.parametrize(
     ("second", "raised"),
     [(PartitionData(7), MalformedData), (PartitionData(1, records=memoryview(bytes(100))), KafkaError)],
-    ids=["one that was not asked for", "bytes that are no batch"],
+    ids=["a partition that was not requested", "bytes that are not a batch"],
 )
-def test_an_answer_that_breaks_later_moves_nothing(second: PartitionData, raised: type[Exception]) -> None:
-    """Otherwise the records of the first partition would be stepped over when the read goes on."""
+def test_a_response_with_a_malformed_partition_advances_no_position(
+    second: PartitionData, raised: type[Exception]
+) -> None:
+    """Otherwise the retry would skip the records of the first partition."""
     read = reading()
     with pytest.raises(raised):
-        read._take_response(answer(PartitionData(0, records=whole()), second), read._unread_ranges)
+        read._take_response(response(PartitionData(0, records=batch_of_three()), second), read._unread_ranges)
     assert positions(read) == [0, 0]

@@ -1,4 +1,4 @@
-"""The connector's options: Spark's names and meanings, and what is said about wrong ones."""
+"""The connector's options: names and meanings as in Spark's Kafka connector, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def sink(given: dict[str, str] | None = None) -> WriteOptions:
 
 
 class TestDefaults:
-    def test_a_batch_reads_all_there_is(self) -> None:
+    def test_a_batch_reads_from_earliest_to_latest(self) -> None:
         assert (batch().start, batch().end) == (Place(everywhere=EARLIEST), Place(everywhere=LATEST))
 
-    def test_a_stream_begins_at_the_end(self) -> None:
+    def test_a_stream_starts_at_latest(self) -> None:
         assert stream().start == Place(everywhere=LATEST)
 
-    def test_loss_is_an_error_and_uncommitted_is_read(self) -> None:
+    def test_data_loss_is_an_error_and_uncommitted_records_are_read(self) -> None:
         assert batch().fail_on_data_loss
         assert not batch().read_committed
 
-    def test_a_sink_waits_for_all_and_is_idempotent(self) -> None:
+    def test_a_sink_uses_acks_all_and_is_idempotent(self) -> None:
         assert (sink().acks, sink().is_idempotent, sink().compression) == (-1, True, Compression.NONE)
 
 
 class TestPlaces:
-    def test_a_time_goes_before_a_time_for_each_and_that_before_offsets(self) -> None:
+    def test_precedence_of_timestamp_over_timestamps_by_partition_over_offsets(self) -> None:
         each = '{"t": {"0": 5}}'
         given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": each, "startingTimestamp": "17"}
         assert batch(**given).start == Place(timestamp=17)
@@ -54,12 +54,12 @@ class TestPlaces:
     def test_offsets_by_partition(self) -> None:
         assert batch(endingOffsets='{"t": {"0": 5}}').end == Place(offsets={TopicPartition("t", 0): 5})
 
-    def test_names_of_options_have_no_case(self) -> None:
+    def test_option_names_are_case_insensitive(self) -> None:
         assert batch(STARTINGOFFSETS="Earliest", FailOnDataLoss="FALSE").fail_on_data_loss is False
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"subscribePattern": "t.*"}, "given: subscribe and subscribePattern"),
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch query"),
@@ -93,13 +93,13 @@ class TestPlaces:
         ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest, not guess"),
     ],
 )
-def test_wrong_options_of_a_source(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_source_options_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         batch(**given)
 
 
 @pytest.mark.parametrize(
-    ("subscription", "said"),
+    ("subscription", "message"),
     [
         ({}, "subscribe=orders; given: none"),
         ({"topic": "t"}, "given: topic=t, which is for writing"),
@@ -108,18 +108,18 @@ def test_wrong_options_of_a_source(given: dict[str, str], said: str) -> None:
         ({"assign": "t"}, 'assign: t is not of the form {"orders": '),
     ],
 )
-def test_wrong_subscriptions(subscription: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_subscriptions_are_refused(subscription: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_options({**HERE, **subscription}, is_stream=False)
 
 
-def test_a_stream_has_no_end() -> None:
+def test_a_stream_refuses_an_ending_timestamp() -> None:
     with pytest.raises(ValueError, match="endingTimestamp is for batch queries"):
         stream(endingTimestamp="5")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"kafka.acks": "2"}, "kafka.acks is all, -1, 0 or 1"),
         ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, "needs kafka.acks=all"),
@@ -143,12 +143,12 @@ def test_a_stream_has_no_end() -> None:
         ({"tpic": "t"}, "did you mean topic"),
     ],
 )
-def test_wrong_options_of_a_sink(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_sink_options_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         sink(given)
 
 
-def test_security_that_cannot_be_obeyed_is_refused_before_anything_runs() -> None:
+def test_an_unsupported_sasl_mechanism_is_refused() -> None:
     sasl: dict[str, Any] = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}
     with pytest.raises(UnusableProperty, match="expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"):
         batch(**sasl)
@@ -157,38 +157,38 @@ def test_security_that_cannot_be_obeyed_is_refused_before_anything_runs() -> Non
 @pytest.mark.parametrize(
     ("text", "ms"), [("15m", 900_000), ("30 s", 30_000), ("500ms", 500), ("7", 7), ("2H", 7_200_000)]
 )
-def test_durations(text: str, ms: int) -> None:
+def test_durations_are_parsed(text: str, ms: int) -> None:
     assert duration_ms("maxTriggerDelay", text) == ms
 
 
-def test_no_representation_shows_a_password() -> None:
+def test_repr_shows_no_password() -> None:
     secret = {"kafka.sasl.password": "pl4nted", "kafka.ssl.keystore.key": "pl4nted"}
     read, written = batch(**secret), sink({**secret, "deliveryGuarantee": "exactly-once"})
     assert read.properties["sasl.password"] == written.properties["sasl.password"] == "pl4nted"
     assert "pl4nted" not in repr(read) + repr(written)
 
 
-def test_a_misspelt_property_is_named_where_it_is_missed() -> None:
+def test_a_misspelt_bootstrap_property_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match=r"servers is missing \(given is kafka.bootstrap.server\)"):
         read_options({"kafka.bootstrap.server": "localhost:9092", "subscribe": "t"}, is_stream=False)
 
 
-class TestBeforeItIsKnownWhatTheyAreFor:
-    """Spark makes a source of the options at load() or start(), and says only later what it wants of it."""
+class TestCheckOptions:
+    """At load() and start() it is not yet known whether the options are those of a batch, a stream or a sink."""
 
-    def test_what_is_wrong_in_any_case_is_refused(self) -> None:
+    def test_options_that_are_invalid_for_every_use_are_refused(self) -> None:
         for given in ({"subscribe": "t", "startingOffsets": "begin"}, {"topic": "t", "kafka.acks": "2"}):
             with pytest.raises(ValueError, match=r"is .*, not"):
                 check_options({**HERE, **given})
 
-    def test_what_only_a_batch_or_only_a_stream_refuses_is_left_to_it(self) -> None:
+    def test_options_that_are_valid_for_a_batch_or_a_stream_are_accepted(self) -> None:
         check_options({**HERE, "subscribe": "t", "startingOffsets": "latest"})
         check_options({**HERE, "subscribe": "t", "endingOffsets": "latest"})
         check_options({**HERE, "subscribe": "t", "startingOffsets": "latest", "endingOffsets": "latest"})
 
-    def test_without_a_subscription_they_may_be_a_sinks(self) -> None:
+    def test_options_without_a_subscription_are_accepted(self) -> None:
         check_options(HERE)
 
 
-def test_the_default_level_of_gzip_may_be_said() -> None:
+def test_gzip_level_minus_1_is_accepted() -> None:
     assert sink({"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "-1"}).compression_level == -1

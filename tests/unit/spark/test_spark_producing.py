@@ -27,7 +27,7 @@ class GrowingCluster(Cluster):
         self.partitions += 1
 
 
-def test_partitions_that_were_added_get_keys_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_partitions_get_keys_after_a_metadata_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = GrowingCluster()
     now = 1000.0
     monkeypatch.setattr(producing, "monotonic", lambda: now)

@@ -1,4 +1,4 @@
-"""Rows put together by topic and partition: nothing lost, order kept, keys where Kafka's own partitioner puts them."""
+"""Rows grouped by topic and partition: none lost, order kept, keys in the partition of Kafka's default partitioner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROW = st.tuples(
 )
 
 
-def gathered(rows: Rows) -> dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]:
+def records_by_partition(rows: Rows) -> dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]:
     columns, groups = grouped(rows, COUNTS.__getitem__, Random(1))
     keys = [None] * len(columns.values) if columns.keys is None else columns.keys.to_pylist()
     records = list(zip(keys, columns.values.to_pylist(), strict=True))
@@ -34,7 +34,7 @@ def gathered(rows: Rows) -> dict[TopicPartition, list[tuple[bytes | None, bytes 
 
 
 @given(st.lists(ROW, max_size=60))
-def test_every_row_goes_where_it_belongs_in_its_order(
+def test_rows_are_grouped_by_topic_and_partition_in_order(
     given_rows: list[tuple[bytes | None, bytes | None, str, int | None]],
 ) -> None:
     keys, values, topics, partitions = ([row[index] for row in given_rows] for index in range(4))
@@ -46,7 +46,7 @@ def test_every_row_goes_where_it_belongs_in_its_order(
         pa.array(partitions, pa.int32()),
         5,
     )
-    found = gathered(rows)
+    found = records_by_partition(rows)
     by_topic = defaultdict(list)
     for where, records in found.items():
         assert where.partition < COUNTS[where.topic]
@@ -68,7 +68,7 @@ def test_every_row_goes_where_it_belongs_in_its_order(
 
 def test_rows_without_keys_are_spread_in_runs() -> None:
     rows = Rows(None, pa.array([b"%d" % number for number in range(7000)]), None, "c", None, 5)
-    found = gathered(rows)
+    found = records_by_partition(rows)
     assert sorted(len(records) for records in found.values()) == [1000] * 7
     for records in found.values():
         numbers = [int(value) for _, value in records if value is not None]
@@ -76,19 +76,19 @@ def test_rows_without_keys_are_spread_in_runs() -> None:
 
 
 def test_few_rows_without_keys_stay_together() -> None:
-    assert len(gathered(Rows(None, pa.array([b"x"] * 500), None, "c", None, 5))) == 1
+    assert len(records_by_partition(Rows(None, pa.array([b"x"] * 500), None, "c", None, 5))) == 1
 
 
-def test_a_partition_that_is_not_there() -> None:
+def test_a_row_with_a_missing_partition_is_refused() -> None:
     rows = Rows(None, pa.array([b"x", b"y"]), None, "b", pa.array([2, 3], pa.int32()), 5)
     with pytest.raises(ValueError, match="has partition 3, but b has only the partitions 0 to 2"):
-        gathered(rows)
+        records_by_partition(rows)
 
 
-def test_a_row_without_a_topic() -> None:
+def test_a_row_without_a_topic_is_refused() -> None:
     rows = Rows(None, pa.array([b"x", b"y"]), None, pa.array(["a", None]), None, 5)
     with pytest.raises(ValueError, match="Row 1 of a batch has no topic"):
-        gathered(rows)
+        records_by_partition(rows)
 
 
 class TestColumns:
@@ -96,20 +96,20 @@ class TestColumns:
         stamps = pa.array([1_700_000_000_123_456, None], pa.timestamp("us", "UTC"))
         return pa.record_batch({"Value": pa.array(["x", "y"]), "TOPIC": pa.array(["a", "b"]), "timestamp": stamps})
 
-    def test_names_have_no_case_and_the_option_wins(self) -> None:
+    def test_column_names_are_case_insensitive_and_the_option_topic_wins(self) -> None:
         assert rows_of(self.batch(), None, 5, False).topics.to_pylist() == ["a", "b"]
         assert rows_of(self.batch(), "c", 5, False).topics == "c"
 
-    def test_the_time_is_now_unless_the_column_is_asked_for(self) -> None:
+    def test_the_timestamp_is_now_unless_the_column_is_requested(self) -> None:
         assert rows_of(self.batch(), "c", 5, False).timestamps == 5
         assert np.array_equal(rows_of(self.batch(), "c", 5, True).timestamps, [1_700_000_000_123, 5])
 
-    def test_times_are_rounded_down_in_every_zone(self) -> None:
+    def test_timestamps_are_rounded_down_in_every_time_zone(self) -> None:
         ambiguous_us = 1_698_539_400_000_001  # 2023-10-29 02:30 in Berlin, an hour that comes twice
         stamps = pa.array([-1, ambiguous_us], pa.timestamp("us", "Europe/Berlin"))
         batch = pa.record_batch({"value": pa.array(["x", "y"]), "timestamp": stamps})
         assert np.array_equal(rows_of(batch, "c", 5, True).timestamps, [-1, ambiguous_us // 1000])
 
 
-def test_no_rows() -> None:
-    assert gathered(Rows(None, pa.array([], pa.binary()), None, "a", None, 5)) == {}
+def test_without_rows_there_are_no_groups() -> None:
+    assert records_by_partition(Rows(None, pa.array([], pa.binary()), None, "a", None, 5)) == {}

@@ -1,4 +1,4 @@
-"""A streaming query that is started again, with another plan if that can be made; a batch write that is stopped."""
+"""A restarted streaming query, with a new plan if one can be compiled; a batch write that is stopped."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from py4j.protocol import Py4JJavaError
 
 from moldau.pipelines.problems import PipelineError
@@ -15,8 +16,8 @@ from moldau.pipelines.running import jobs
 from moldau.pipelines.running.state_directory import StateDirectory
 
 
-def test_where_no_new_plan_can_be_made_the_old_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while a file that the plan needs is being replaced: that passes, and must not end the run."""
+def test_the_old_plan_is_used_if_no_new_one_can_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while a file that the plan needs is being replaced: a temporary error must not end the run."""
     started: list[Any] = []
     monkeypatch.setattr(jobs, "start", lambda flow, checkpoint, until_caught_up: started.append(flow.plan))
     java_exception: Any = SimpleNamespace(_target_id="o1", _gateway_client=None)
@@ -48,7 +49,7 @@ class Jobs:
 
     def run(self) -> None:
         self._running.set()
-        if self._cancelled.wait(10):
+        if self._cancelled.wait(PATIENCE_S):
             raise RuntimeError("the job is cancelled")
 
     def cancel(self) -> None:
@@ -57,11 +58,11 @@ class Jobs:
         self.first_cancellation.set()
 
 
-def test_a_batch_write_that_is_stopped_while_it_is_planned_writes_nothing() -> None:
+def test_a_batch_write_stopped_during_planning_writes_nothing() -> None:
     spark_jobs = Jobs()
 
     def write() -> int:
-        assert spark_jobs.first_cancellation.wait(10), "it is stopped while it is planned"
+        assert spark_jobs.first_cancellation.wait(PATIENCE_S), "it is stopped during planning"
         spark_jobs.run()
         return 7
 

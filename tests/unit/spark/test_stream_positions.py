@@ -1,4 +1,4 @@
-"""How far the next batch of a stream may read."""
+"""The end offsets of the next batch of a stream, also while the cluster does not answer."""
 
 from __future__ import annotations
 
@@ -10,66 +10,68 @@ from moldau.client.cluster import EARLIEST, LATEST, Cluster, Offsets, Unreachabl
 from moldau.spark.options import read_options
 from moldau.spark.positions import Stream
 
-WHERE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 OPTIONS = read_options({"kafka.bootstrap.servers": "localhost:9", "assign": '{"t": [0]}'}, is_stream=True)
 
 
-class Away(Cluster):
-    """A cluster that ends at 100, and does not answer any more once it is told to go."""
+class UnreliableCluster(Cluster):
+    """A cluster with 100 records in its partition. It does not answer while `is_down` is set."""
 
-    is_away = False
+    is_down = False
 
     def latest(self, partitions: object, read_committed: bool = False) -> Offsets:
-        if self.is_away:
+        if self.is_down:
             raise Unreachable("No broker answers")
-        return {WHERE: 100}
+        return {PARTITION: 100}
 
     def list_offsets(self, at: object, read_committed: bool = False) -> Offsets:
         return self.latest(at)
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Away:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> UnreliableCluster:
     import moldau.spark.positions as positions
 
-    monkeypatch.setattr(positions, "subscribed_partitions", lambda cluster, subscription: [WHERE])
-    return Away("localhost:9", {})
+    monkeypatch.setattr(positions, "subscribed_partitions", lambda cluster, subscription: [PARTITION])
+    return UnreliableCluster("localhost:9", {})
 
 
-def test_a_stream_without_end_waits_for_its_cluster(cluster: Away) -> None:
+def test_a_continuous_stream_keeps_its_position_while_the_cluster_is_down(cluster: UnreliableCluster) -> None:
     stream = Stream(cluster, OPTIONS)
-    assert stream.next_end({WHERE: 20}, ReadMaxRows(30)) == {WHERE: 50}
-    cluster.is_away = True
-    assert stream.next_end({WHERE: 50}, ReadAllAvailable()) == {WHERE: 50}
+    assert stream.next_end({PARTITION: 20}, ReadMaxRows(30)) == {PARTITION: 50}
+    cluster.is_down = True
+    assert stream.next_end({PARTITION: 50}, ReadAllAvailable()) == {PARTITION: 50}
 
 
-def test_a_new_partition_is_limited_from_its_earliest_offset_on(cluster: Away, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log may begin late: offsets that were deleted are no backlog."""
+def test_the_limit_counts_a_new_partition_from_its_earliest_offset(
+    cluster: UnreliableCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log may start at a high offset: deleted offsets do not count as backlog."""
     new = TopicPartition("t", 1)
-    monkeypatch.setattr(cluster, "latest", lambda *_: {WHERE: 100, new: 1_000_500})
+    monkeypatch.setattr(cluster, "latest", lambda *_: {PARTITION: 100, new: 1_000_500})
     monkeypatch.setattr(cluster, "list_offsets", lambda *_: {new: 1_000_000})
     stream = Stream(cluster, OPTIONS)
-    end = stream.next_end({WHERE: 0}, ReadMaxRows(300))
-    assert end == {WHERE: 50, new: 1_000_250}
+    end = stream.next_end({PARTITION: 0}, ReadMaxRows(300))
+    assert end == {PARTITION: 50, new: 1_000_250}
 
 
-def test_a_stream_that_runs_until_it_has_caught_up_does_not_end_because_its_cluster_is_away(cluster: Away) -> None:
-    """Spark takes an end that has not moved for the end of all."""
+def test_an_available_now_stream_reaches_its_target_while_the_cluster_is_down(cluster: UnreliableCluster) -> None:
+    """Spark ends the query when the end offset does not move."""
     stream = Stream(cluster, OPTIONS)
     stream.fix_target()
-    cluster.is_away = True
-    assert stream.next_end({WHERE: 20}, ReadMaxRows(30)) == {WHERE: 50}
-    assert stream.next_end({WHERE: 50}, ReadMaxRows(80)) == {WHERE: 100}
-    assert stream.next_end({WHERE: 100}, ReadMaxRows(80)) == {WHERE: 100}
+    cluster.is_down = True
+    assert stream.next_end({PARTITION: 20}, ReadMaxRows(30)) == {PARTITION: 50}
+    assert stream.next_end({PARTITION: 50}, ReadMaxRows(80)) == {PARTITION: 100}
+    assert stream.next_end({PARTITION: 100}, ReadMaxRows(80)) == {PARTITION: 100}
 
 
-def test_a_new_partition_of_the_target_begins_at_its_earliest_offset_while_the_cluster_is_away(
-    cluster: Away, monkeypatch: pytest.MonkeyPatch
+def test_a_new_partition_starts_at_its_earliest_offset_while_the_cluster_is_down(
+    cluster: UnreliableCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = TopicPartition("t", 1)
-    offsets = {LATEST: {WHERE: 100, new: 1_000_500}, EARLIEST: {WHERE: 0, new: 1_000_000}}
-    monkeypatch.setattr(cluster, "list_offsets", lambda times, *_: offsets[times[WHERE]])
+    offsets = {LATEST: {PARTITION: 100, new: 1_000_500}, EARLIEST: {PARTITION: 0, new: 1_000_000}}
+    monkeypatch.setattr(cluster, "list_offsets", lambda times, *_: offsets[times[PARTITION]])
     stream = Stream(cluster, OPTIONS)
     stream.fix_target()
-    cluster.is_away = True
-    assert stream.next_end({WHERE: 0}, ReadMaxRows(300)) == {WHERE: 50, new: 1_000_250}
+    cluster.is_down = True
+    assert stream.next_end({PARTITION: 0}, ReadMaxRows(300)) == {PARTITION: 50, new: 1_000_250}

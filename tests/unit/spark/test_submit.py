@@ -20,7 +20,7 @@ BOOKSTORE = Submission(
 )
 
 
-def test_the_driver_gets_moldau_the_pipeline_and_what_lies_beside_it() -> None:
+def test_spark_submit_ships_moldau_the_pipeline_and_the_files_beside_it() -> None:
     check(BOOKSTORE)
     line = command_line(BOOKSTORE, Path("/spark/bin/spark-submit"), Path("/built/moldau.zip"))
     assert line == [
@@ -59,7 +59,7 @@ def test_a_secret_setting_is_not_on_the_command_line(tmp_path: Path, name: str) 
         ({"files": [Path("/books/detect.py")]}, "detect.py is named 2 times"),
     ],
 )
-def test_what_the_driver_would_not_find_is_refused(changed: dict[str, object], why: str) -> None:
+def test_a_submission_that_the_driver_could_not_run_is_refused(changed: dict[str, object], why: str) -> None:
     with pytest.raises(CannotSubmit, match=why) as refused:
         check(replace(BOOKSTORE, **changed))  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)

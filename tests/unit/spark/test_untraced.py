@@ -1,4 +1,4 @@
-"""Which errors of Spark's Python processes come with a trace."""
+"""Which errors of Spark's Python workers have a traceback."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fails(error: Exception) -> None:
         ValueError("x"),
     ],
 )
-def test_what_is_expected_has_none(error: Exception) -> None:
+def test_expected_errors_have_no_traceback(error: Exception) -> None:
     with pytest.raises(type(error)):
         fails(error)
     assert os.environ[HIDE_TRACEBACK] == "1"
@@ -40,13 +40,13 @@ def test_what_is_expected_has_none(error: Exception) -> None:
 
 @pytest.mark.usefixtures("in_worker")
 @pytest.mark.parametrize("error", [AssertionError("x"), TypeError("x"), KeyError("x")])
-def test_what_is_not_expected_has_one(error: Exception) -> None:
+def test_unexpected_errors_have_a_traceback(error: Exception) -> None:
     with pytest.raises(type(error)):
         fails(error)
     assert not os.environ[HIDE_TRACEBACK]
 
 
-def test_elsewhere_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_workers_tracebacks_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RUNTIME, raising=False)
     with pytest.raises(ValueError, match="x"):
         fails(ValueError("x"))

@@ -1,4 +1,4 @@
-"""Waiting for news on connections whose file numbers are large."""
+"""Waiting for responses on several connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moldau.spark.watching import _readable
 BEYOND_SELECT = 1100
 
 
-def test_a_file_number_that_select_cannot_count() -> None:
+def test_a_file_descriptor_beyond_the_limit_of_select_is_watched() -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= BEYOND_SELECT:
         pytest.skip(f"this process may not have {BEYOND_SELECT} files open")
     here, there = socket.socketpair()
@@ -37,7 +37,7 @@ def test_a_file_number_that_select_cannot_count() -> None:
         there.close()
 
 
-def test_a_response_that_tls_has_decrypted_is_seen_at_once() -> None:
+def test_a_response_already_decrypted_by_tls_is_readable_at_once() -> None:
     """The socket has nothing more to read: `select` would wait."""
 
     class Buffered:

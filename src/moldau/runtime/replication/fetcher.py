@@ -160,7 +160,9 @@ class ReplicaFetcher:
 
     def _set_position(self, followed: Followed) -> None:
         log = followed.partition.log
-        position = Position(log.end_offset, log.epochs.latest_epoch, log.start_offset, followed.leader_epoch)
+        # A log that refuses writes is not flushed: a fetch from its end would acknowledge what is not on disk.
+        offset = log.end_offset if log.fault is None else min(followed.partition.durable_offset, log.end_offset)
+        position = Position(offset, log.epochs.latest_epoch, log.start_offset, followed.leader_epoch)
         self._session.set_position(followed.key, position)
 
     def _pause_partition(self, followed: Followed, pause_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""A cluster as far as one sink's transactions are concerned, in a few lines: what is written, open, decided, noted.
+"""A model of a cluster for the transactions of one sink: records, open transaction, outcomes, micro-batch ids.
 
-Every step of a driver passes a gate before it has its effect and after it, where a test kills the driver, loses the
-answer, or lets another driver go first.
+Every request calls a gate before and after its effect. There a test kills the driver, loses the response, or lets
+another driver go first.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TASKS = 2
 class ModelCluster:
     epoch: int = -1
     open: set[TopicPartition] | None = None
-    """The partitions of the transaction under way, by the owner of the present epoch."""
+    """The partitions of the open transaction, which belongs to the current epoch."""
     pending: list[tuple[TopicPartition, int]] = field(default_factory=list)
     has_group: bool = False
-    noted_later: dict[str, int] = field(default_factory=dict)
+    pending_micro_batch_ids: dict[str, int] = field(default_factory=dict)
     committed: list[tuple[TopicPartition, int]] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
+    micro_batch_ids: dict[str, int] = field(default_factory=dict)
     decided: tuple[int, bool] | None = None
     """The epoch of the last transaction that ended, and whether it was committed."""
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
@@ -41,12 +41,12 @@ class ModelCluster:
     def finish(self, commit: bool) -> None:
         if commit:
             self.committed += self.pending
-            self.notes |= self.noted_later
-        self.pending, self.noted_later, self.open, self.has_group = [], {}, None, False
+            self.micro_batch_ids |= self.pending_micro_batch_ids
+        self.pending, self.pending_micro_batch_ids, self.open, self.has_group = [], {}, None, False
         self.decided = self.epoch, commit
 
     def seen(self) -> list[tuple[TopicPartition, int]]:
-        """What a reader with read_committed sees, each record batch by the number it was made with."""
+        """The record batches that a read_committed reader sees, by their numbers."""
         return sorted(self.committed)
 
 
@@ -69,7 +69,7 @@ class ModelRequests:
 
     def last_micro_batch_id(self) -> int | None:
         self._gate("before last_micro_batch_id")
-        found = max(self._cluster.notes.values(), default=None)
+        found = max(self._cluster.micro_batch_ids.values(), default=None)
         self._gate("after last_micro_batch_id")
         return found
 
@@ -94,7 +94,7 @@ class ModelRequests:
             if batch.partition not in (self._cluster.open or ()):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
             expected = self._cluster.sequences.get(batch.partition, 0)
-            assert header.base_sequence == expected, "sequences go on within a partition"
+            assert header.base_sequence == expected, "sequences are consecutive within a partition"
             self._cluster.sequences[batch.partition] = expected + header.record_count
             self._cluster.pending.append((batch.partition, header.base_timestamp))
             self._gate(f"after write {number}")
@@ -103,7 +103,7 @@ class ModelRequests:
         self._gate("before commit_micro_batch_id")
         self._refuse_fenced(producer)
         assert self._cluster.has_group
-        self._cluster.noted_later = dict.fromkeys(topics, batch_id)
+        self._cluster.pending_micro_batch_ids = dict.fromkeys(topics, batch_id)
         self._gate("after commit_micro_batch_id")
 
     def end(self, producer: ProducerIdAndEpoch, commit: bool) -> None:
@@ -130,7 +130,7 @@ def batch_number(attempt_number: int) -> int:
 
 
 def staged(batch_id: int) -> list[Staged]:
-    """What one attempt at a micro-batch stages: every task a batch for every partition, told apart by their numbers."""
+    """What one attempt at a micro-batch stages: a batch of each task for each partition, each with its own number."""
     attempt = next(_attempts) % 1000
     found = []
     for task in range(TASKS):
@@ -144,11 +144,11 @@ def staged(batch_id: int) -> list[Staged]:
 
 
 def check_whole_and_once(cluster: ModelCluster, batch_ids: Sequence[int]) -> None:
-    """These micro-batches are seen, each in one attempt and whole, and nothing else."""
+    """Check that readers see exactly these micro-batches, each of one attempt and complete."""
     attempts = {number // 1000 for _, number in cluster.seen()}
-    assert sorted(map(batch_number, (each * 1000 for each in attempts))) == sorted(batch_ids), "once"
+    assert sorted(map(batch_number, (each * 1000 for each in attempts))) == sorted(batch_ids), "not each batch once"
     for attempt in attempts:
         parts = [(where, number % 1000) for where, number in cluster.seen() if number // 1000 == attempt]
         assert sorted(parts) == sorted(
             (where, task * 100 + index) for task in range(TASKS) for index, where in enumerate(PARTITIONS)
-        ), "whole"
+        ), "a batch is incomplete"

@@ -1,4 +1,4 @@
-"""A micro-batch is seen whole and once by readers, whichever step of its commit was the driver's last."""
+"""The commit of a micro-batch: readers see it completely and once, whichever step was the driver's last."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STEPS_EACH = 7
 
 
 class Killed(BaseException):
-    """kill -9: nothing of the driver runs after it, not even its clean-up."""
+    """kill -9: no code of the driver runs after it, not even its clean-up."""
 
 
 def steps() -> list[str]:
-    """The name of every gate that an undisturbed commit passes."""
+    """The steps of a commit without a fault."""
     passed: list[str] = []
     commit(ModelRequests(ModelCluster(), passed.append), staged(0), 0)
     return passed
@@ -33,7 +33,7 @@ def steps() -> list[str]:
 STEPS = steps()
 
 
-def dying(at: str) -> Callable[[str], None]:
+def kill_at(at: str) -> Callable[[str], None]:
     is_dead = False
 
     def gate(step: str) -> None:
@@ -45,7 +45,7 @@ def dying(at: str) -> Callable[[str], None]:
     return gate
 
 
-def losing_the_line(at: str) -> Callable[[str], None]:
+def lose_connection_at(at: str) -> Callable[[str], None]:
     lost = [at]
 
     def gate(step: str) -> None:
@@ -60,7 +60,7 @@ def undisturbed(step: str) -> None:
     pass
 
 
-def test_the_steps_of_a_commit() -> None:
+def test_the_order_of_the_steps_of_a_commit() -> None:
     order = [step.split()[1] for step in STEPS if step.startswith("before")]
     assert list(dict.fromkeys(order)) == [
         "init_producer", "last_micro_batch_id", "add_partitions", "write",
@@ -73,7 +73,7 @@ def test_a_driver_killed_at_any_step_leaves_a_batch_whole_or_not_at_all(at: str)
     cluster = ModelCluster()
     commit(ModelRequests(cluster, undisturbed), staged(4), 4)
     with pytest.raises(Killed):
-        commit(ModelRequests(cluster, dying(at)), staged(5), 5)
+        commit(ModelRequests(cluster, kill_at(at)), staged(5), 5)
     check_whole_and_once(cluster, [4, 5] if at == "after commit" else [4])
     is_new = commit(ModelRequests(cluster, undisturbed), staged(5), 5)
     assert is_new == (at != "after commit")
@@ -82,37 +82,37 @@ def test_a_driver_killed_at_any_step_leaves_a_batch_whole_or_not_at_all(at: str)
 
 
 @pytest.mark.parametrize("at", STEPS)
-def test_a_lost_connection_at_any_step_aborts_or_is_found_to_have_committed(at: str) -> None:
+def test_after_a_lost_connection_at_any_step_the_batch_is_aborted_or_committed(at: str) -> None:
     cluster = ModelCluster()
     with pytest.raises(ConnectionError):
-        commit(ModelRequests(cluster, losing_the_line(at)), staged(5), 5)
-    assert cluster.open is None, "what failed is aborted at once, not when its time is over"
+        commit(ModelRequests(cluster, lose_connection_at(at)), staged(5), 5)
+    assert cluster.open is None, "a failed transaction is aborted at once, not by its timeout"
     commit(ModelRequests(cluster, undisturbed), staged(5), 5)
     check_whole_and_once(cluster, [5])
 
 
-def test_a_batch_that_was_committed_is_not_written_again() -> None:
+def test_a_committed_batch_is_not_written_again() -> None:
     cluster = ModelCluster()
     assert commit(ModelRequests(cluster, undisturbed), staged(0), 0)
     assert not commit(ModelRequests(cluster, undisturbed), staged(0), 0)
     check_whole_and_once(cluster, [0])
 
 
-def test_a_topic_that_is_deleted_takes_only_its_own_note_along() -> None:
+def test_a_deleted_topic_loses_only_its_own_micro_batch_id() -> None:
     cluster = ModelCluster()
     commit(ModelRequests(cluster, undisturbed), staged(3), 3)
-    del cluster.notes["a"]
+    del cluster.micro_batch_ids["a"]
     assert not commit(ModelRequests(cluster, undisturbed), staged(3), 3)
 
 
-def test_a_write_that_nobody_replays_is_one_transaction_without_a_note() -> None:
+def test_a_write_without_a_batch_id_is_one_transaction_and_stores_no_id() -> None:
     cluster = ModelCluster()
     assert commit(ModelRequests(cluster, undisturbed), staged(0), None)
-    assert cluster.notes == {}
+    assert cluster.micro_batch_ids == {}
     check_whole_and_once(cluster, [0])
 
 
-def test_a_batch_without_rows_asks_nothing_of_the_cluster() -> None:
+def test_a_batch_without_rows_sends_no_request() -> None:
     passed: list[str] = []
     assert commit(ModelRequests(ModelCluster(), passed.append), [], 3)
     assert passed == []
@@ -122,7 +122,7 @@ def test_a_batch_without_rows_asks_nothing_of_the_cluster() -> None:
 
 
 class WriteOrder:
-    """Lets two threads go on one step at a time, in a given order; one that has ended is passed over."""
+    """Runs two threads one step at a time, in a given order; a thread that has ended is skipped."""
 
     def __init__(self, order: Sequence[int]) -> None:
         self._order = iter([*order, 0, 1])
@@ -152,7 +152,7 @@ class WriteOrder:
 
 
 def race(order: Sequence[int], attempt: Callable[[TransactionRequests, int], object]) -> ModelCluster:
-    """Two drivers that both believe to be the one, their steps in this order."""
+    """Two drivers of one query, their steps in this order."""
     cluster, turns = ModelCluster(), WriteOrder(order)
     unforeseen: list[BaseException] = []
 
@@ -173,12 +173,13 @@ def race(order: Sequence[int], attempt: Callable[[TransactionRequests, int], obj
     turns.pass_on()
     for thread in threads:
         thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
     assert not unforeseen
     return cluster
 
 
 def orders() -> Iterator[list[int]]:
-    """Every way to put the steps of two drivers into one order, but for who is called the first."""
+    """Every order of the steps of two drivers. Driver 0 always has the first step."""
     total = 2 * STEPS_EACH
     for firsts in combinations(range(1, total), STEPS_EACH - 1):
         order = [1] * total
@@ -189,7 +190,7 @@ def orders() -> Iterator[list[int]]:
 
 @pytest.fixture
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[list[Staged]]:
-    """Three at one micro-batch, of one record batch: the orders of steps are then few enough to try all of them."""
+    """Three attempts at one micro-batch of one record batch: few enough orders of steps to try all of them."""
     monkeypatch.setattr(model_cluster, "PARTITIONS", model_cluster.PARTITIONS[:1])
     monkeypatch.setattr(model_cluster, "TASKS", 1)
     return [staged(2) for _ in range(3)]
@@ -198,13 +199,13 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[list[Staged]]:
 def test_two_drivers_write_a_batch_once_in_every_order_of_their_steps(attempts: list[list[Staged]]) -> None:
     for order in orders():
         cluster = race(order, lambda requests, who: commit(requests, attempts[who], 2))
-        assert len(cluster.committed) == 1, "one of the two always gets through"
+        assert len(cluster.committed) == 1, "exactly one of the two commits"
         commit(ModelRequests(cluster, undisturbed), attempts[2], 2)
         check_whole_and_once(cluster, [2])
 
 
-def test_recognising_before_taking_over_would_double_a_batch(attempts: list[list[Staged]]) -> None:
-    """That the orders above are worth trying: with the first two steps exchanged, some of them go wrong."""
+def test_reading_the_batch_id_before_init_producer_would_duplicate_a_batch(attempts: list[list[Staged]]) -> None:
+    """Shows that the test above can fail: with the first two steps exchanged, some orders write the batch twice."""
 
     def wrong(requests: TransactionRequests, who: int) -> None:
         if requests.last_micro_batch_id() is None:

@@ -17,21 +17,21 @@ def exactly_once(given: dict[str, str], is_stream: bool = True) -> ExactlyOnce |
     return write_options(HERE | given, is_stream).exactly_once
 
 
-def test_streams_are_exactly_once_and_batches_are_if_they_say_so() -> None:
+def test_streams_are_exactly_once_by_default_and_batches_on_request() -> None:
     assert exactly_once({}) is not None
     assert exactly_once({"deliveryGuarantee": "at-least-once"}) is None
     assert exactly_once({}, is_stream=False) is None
     assert exactly_once({"deliveryGuarantee": "Exactly-Once"}, is_stream=False) is not None
 
 
-def test_a_batch_that_says_which_one_it_is_can_be_recognised() -> None:
+def test_a_batch_is_identified_by_query_id_and_batch_id() -> None:
     named = exactly_once({"queryId": "q", "batchId": "7"}, is_stream=False)
     assert named is not None
     assert named.batch == ("q", 7)
 
 
 @pytest.mark.parametrize("given", [{"kafka.acks": "1"}, {"kafka.enable.idempotence": "false"}])
-def test_a_producer_that_may_double_records_is_at_least_once(given: dict[str, str]) -> None:
+def test_a_producer_that_may_duplicate_records_is_at_least_once(given: dict[str, str]) -> None:
     assert exactly_once(given) is None
     with pytest.raises(ValueError, match=r"exactly-once needs kafka\.acks=all"):
         exactly_once(given | {"deliveryGuarantee": "exactly-once"})
@@ -47,7 +47,7 @@ def test_a_producer_that_may_double_records_is_at_least_once(given: dict[str, st
         ({"kafka.transaction.timeout.ms": "0"}, "timeout.ms is a whole number above 0, such as 1000, not 0"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
+def test_invalid_delivery_options_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         exactly_once(given)
 
@@ -63,13 +63,13 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
         ({"checkpointLocation": "/state/q", "stagingLocation": "/shared"}, "/shared"),
     ],
 )
-def test_records_are_staged_in_the_checkpoint_where_it_is_a_directory(given: dict[str, str], directory: str) -> None:
+def test_records_are_staged_in_the_checkpoint_if_it_is_a_local_directory(given: dict[str, str], directory: str) -> None:
     chosen = exactly_once(given)
     assert chosen is not None
     assert Path(chosen.staging) == Path(directory)
 
 
-def test_a_transaction_may_take_as_long_as_its_bytes_need_and_no_longer_than_brokers_allow() -> None:
+def test_the_transaction_timeout_grows_with_the_bytes_up_to_the_maximum() -> None:
     assert timeout_for(0) == 60_000
     assert timeout_for(200_000_000) == 160_000
     assert timeout_for(1 << 40) == TRANSACTION_TIMEOUT_MS_MAX

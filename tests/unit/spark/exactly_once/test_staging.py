@@ -1,4 +1,4 @@
-"""What a task stages is what the driver finds, in memory or in a file; what is damaged or gone is told."""
+"""Batches staged by tasks and read by the driver, in memory or in a file. Damaged and missing files are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def staged(directory: Path, inline_bytes_max: int) -> Staged:
 
 
 @pytest.mark.parametrize("inline_bytes_max", [0, 200, 10_000])
-def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, inline_bytes_max: int) -> None:
+def test_staged_batches_are_read_back_in_order_from_memory_or_file(tmp_path: Path, inline_bytes_max: int) -> None:
     found: Staged = pickle.loads(pickle.dumps(staged(tmp_path / "sink", inline_bytes_max)))
     assert (found.file is None) == (inline_bytes_max == 10_000)
     assert found.rows == 9
@@ -45,7 +45,7 @@ def test_batches_come_back_in_their_order_from_memory_or_file(tmp_path: Path, in
     assert found.size == sum(len(one.data) for one in read_record_batches(found))
 
 
-def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp_path: Path) -> None:
+def test_batches_of_all_tasks_get_one_producer_id_and_consecutive_sequences(tmp_path: Path) -> None:
     tasks = [staged(tmp_path / "sink", 10_000), staged(tmp_path / "sink", 0)]
     found = [(one.partition, read_header(one.data)) for one in stamp_record_batches(ProducerIdAndEpoch(77, 5), tasks)]
     assert [(where.partition, header.base_sequence) for where, header in found] == [
@@ -57,14 +57,14 @@ def test_batches_of_all_tasks_become_one_producers_with_sequences_that_go_on(tmp
     assert all(has_valid_crc(memoryview(one.data)) for one in stamp_record_batches(ProducerIdAndEpoch(77, 5), tasks))
 
 
-def test_a_file_that_is_gone_says_what_must_be_shared(tmp_path: Path) -> None:
+def test_a_missing_staging_file_names_the_option_staging_location(tmp_path: Path) -> None:
     found = staged(tmp_path / "sink", 0)
     sweep(str(tmp_path / "sink"))
     with pytest.raises(StagingFault, match="must share stagingLocation"):
         list(read_record_batches(found))
 
 
-def test_a_file_that_is_short_or_damaged_is_not_written(tmp_path: Path) -> None:
+def test_a_short_or_damaged_staging_file_is_refused(tmp_path: Path) -> None:
     found = staged(tmp_path / "sink", 0)
     assert found.file is not None
     whole = Path(found.file).read_bytes()
@@ -84,7 +84,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_staging_directory_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     stage = Stage(str(tmp_path / "file" / "sink"), 0)
     with pytest.raises(StagingFault, match=str(tmp_path / "file")):

@@ -35,7 +35,7 @@ def requests_to(cluster: Cluster) -> KafkaTransactionRequests:
     return KafkaTransactionRequests(cluster, options, "sink", 60_000)
 
 
-def test_a_user_who_may_not_use_the_transactional_id_is_told_so_at_once() -> None:
+def test_an_authorization_failure_of_the_transactional_id_is_not_retried() -> None:
     cluster = RefusingCluster(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaError) as raised:
         requests_to(cluster).init_producer()
@@ -43,7 +43,7 @@ def test_a_user_who_may_not_use_the_transactional_id_is_told_so_at_once() -> Non
     assert cluster.lookups == 1
 
 
-def test_a_coordinator_that_is_not_there_yet_is_looked_up_again() -> None:
+def test_an_unavailable_coordinator_is_looked_up_again() -> None:
     cluster = RefusingCluster(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     with pytest.raises(KafkaError) as raised:
         requests_to(cluster).last_micro_batch_id()
@@ -67,7 +67,7 @@ class RefusingSending:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (ErrorCode.MESSAGE_TOO_LARGE, "t-0: MESSAGE_TOO_LARGE"),
         (
@@ -76,11 +76,11 @@ class RefusingSending:
         ),
     ],
 )
-def test_records_that_a_leader_refuses_are_said_once(
-    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, said: str
+def test_an_error_of_the_leader_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, message: str
 ) -> None:
     monkeypatch.setattr(RefusingSending, "code", code)
     monkeypatch.setattr(wire, "Sending", RefusingSending)
     with pytest.raises(KafkaError) as raised:
         requests_to(RefusingCluster(ErrorCode.NONE)).write(iter(()))
-    assert str(raised.value) == said
+    assert str(raised.value) == message

@@ -88,7 +88,7 @@ def run_batch(path: Path, kind: str, driver: str, batch: int, overwrite: bool) -
         target = prepare(str(path), kind, rows[0].schema, ["odd"])
         for task, part in enumerate(rows):
             files += write_files(target, tag, task, part.to_batches())
-        return "written" if commit(str(path), kind, files, tag, overwrite) else "was there"
+        return "written" if commit(str(path), kind, files, tag, overwrite) else "already stored"
     except Exception as error:
         abort(str(path), tag)
         return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Every commit is stopped at every step it makes on disk, then replayed as Spark does it: each row is there once.
+"""Every commit is killed at every step it makes on disk, then replayed as Spark does it: each row is stored once.
 
 The oracle is a plain list. A process that is killed does nothing more: after the fatal step every further step fails
 too, so that no `except` or `finally` can tidy up on the way out.
@@ -34,21 +34,21 @@ class Killed(BaseException):
     """Not an Exception: nothing may catch it."""
 
 
-class MortalOs:
-    """The module os, until its n-th change; whether that one still happens is chosen, since both can be."""
+class KillingOs:
+    """The module os until its n-th change, which raises Killed before or after it happens."""
 
-    def __init__(self, lives: int, last_one_happens: bool = False) -> None:
+    def __init__(self, lives: int, last_step_happens: bool = False) -> None:
         self.lives = lives
-        self._last_one_happens = last_one_happens
+        self._last_step_happens = last_step_happens
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        return self._mortal(real) if name in CHANGES else real
+        return self._counted(real) if name in CHANGES else real
 
-    def _mortal(self, real: Any) -> Any:
+    def _counted(self, real: Any) -> Any:
         def step(*args: Any, **named: Any) -> Any:
             self.lives -= 1
-            if self.lives < 0 or (self.lives == 0 and not self._last_one_happens):
+            if self.lives < 0 or (self.lives == 0 and not self._last_step_happens):
                 raise Killed
             result = real(*args, **named)
             if self.lives == 0:
@@ -89,12 +89,12 @@ def visible(path: Path, kind: str) -> list[int]:
     return sorted(found["id"].to_pylist())
 
 
-def killed(patch: pytest.MonkeyPatch, mortal: MortalOs, work: Callable[[], object]) -> bool:
+def killed(patch: pytest.MonkeyPatch, killing: KillingOs, work: Callable[[], object]) -> bool:
     """Whether the work was stopped before its end."""
     with patch.context() as patched:
-        patched.setattr(disk, "os", mortal)
-        patched.setattr(disk, "sync_file", mortal.fsync)
-        patched.setattr(disk, "sync_directory", directory_sync(mortal.fsync))
+        patched.setattr(disk, "os", killing)
+        patched.setattr(disk, "sync_file", killing.fsync)
+        patched.setattr(disk, "sync_directory", directory_sync(killing.fsync))
         try:
             work()
         except Killed:
@@ -102,13 +102,13 @@ def killed(patch: pytest.MonkeyPatch, mortal: MortalOs, work: Callable[[], objec
     return False
 
 
-def test_a_parquet_batch_killed_at_any_step_is_there_once_after_the_replay(
+def test_a_parquet_batch_killed_at_any_step_is_stored_once_after_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for lives in range(1, STEPS_MAX):
         path = tmp_path / str(lives)
         run_batch(path, "parquet", 0, cut=2)
-        if not killed(monkeypatch, MortalOs(lives), lambda path=path: run_batch(path, "parquet", 1, cut=2)):
+        if not killed(monkeypatch, KillingOs(lives), lambda path=path: run_batch(path, "parquet", 1, cut=2)):
             assert lives > 25
             return
         run_batch(path, "parquet", 1, cut=3)
@@ -116,21 +116,21 @@ def test_a_parquet_batch_killed_at_any_step_is_there_once_after_the_replay(
         run_batch(path, "parquet", 2, cut=1)
         assert visible(path, "parquet") == list(range(30)), f"killed at step {lives}"
         assert not list(path.rglob("*.staged")), f"killed at step {lives}: staged files are left"
-    raise AssertionError("the batch never came to its end")
+    raise AssertionError(f"the batch did not end within {STEPS_MAX} steps")
 
 
-@pytest.mark.parametrize("last_one_happens", [False, True])
+@pytest.mark.parametrize("last_step_happens", [False, True])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_logged_batch_killed_in_its_commit_is_there_once_and_leaves_no_orphans(
-    tmp_path: Path, kind: str, last_one_happens: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_delta_or_iceberg_batch_killed_in_its_commit_is_stored_once_without_orphans(
+    tmp_path: Path, kind: str, last_step_happens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the last step and without it, since the log is written between two steps."""
     path, replays_wanted, batch = tmp_path / "table", set(), 0
-    while True:  # batch n is killed at its n-th step, and its rows say so if they are there twice or not at all
+    while True:  # batch n is killed at its n-th step; its rows show which batch is missing or stored twice
         batch += 1
-        tag, mortal = BatchTag("query", batch), MortalOs(batch, last_one_happens)
+        tag, killing = BatchTag("query", batch), KillingOs(batch, last_step_happens)
         files = run_tasks(path, kind, tag, cut=1)
-        if not killed(monkeypatch, mortal, lambda f=files, t=tag: commit(str(path), kind, f, t)):
+        if not killed(monkeypatch, killing, lambda f=files, t=tag: commit(str(path), kind, f, t)):
             break
         replays_wanted.add(run_batch(path, kind, batch, cut=2))
     assert visible(path, kind) == list(range(10, 10 * batch + 10))
@@ -145,33 +145,35 @@ def live_files(path: Path, kind: str) -> list[str]:
     return [task.file.file_path for task in StaticTable.from_metadata(str(path)).scan().plan_files()]
 
 
-def test_a_second_kill_in_the_replay_does_no_harm_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_kill_during_the_replay_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for first in range(10, STEPS_MAX, 3):
         path = tmp_path / str(first)
         run_batch(path, "parquet", 0, cut=1)
-        ended = not killed(monkeypatch, MortalOs(first), lambda path=path: run_batch(path, "parquet", 1, cut=2))
+        ended = not killed(monkeypatch, KillingOs(first), lambda path=path: run_batch(path, "parquet", 1, cut=2))
         for second in range(1, 60, 4):
-            killed(monkeypatch, MortalOs(second), lambda path=path: run_batch(path, "parquet", 1, cut=2))
+            killed(monkeypatch, KillingOs(second), lambda path=path: run_batch(path, "parquet", 1, cut=2))
         run_batch(path, "parquet", 1, cut=3)
         assert visible(path, "parquet") == list(range(20)), f"first killed at step {first}"
         if ended:
             return
-    raise AssertionError("the batch never came to its end")
+    raise AssertionError(f"the batch did not end within {STEPS_MAX} steps")
 
 
-def test_what_was_seen_of_a_parquet_batch_is_never_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_files_of_a_killed_parquet_batch_are_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader between the kill and the replay may see a part of the batch; the replay only adds to it."""
     seen_parts = set()
     for lives in range(1, STEPS_MAX):
         path = tmp_path / str(lives)
         run_batch(path, "parquet", 0, cut=1)
-        if not killed(monkeypatch, MortalOs(lives), lambda path=path: run_batch(path, "parquet", 1, cut=2)):
+        if not killed(monkeypatch, KillingOs(lives), lambda path=path: run_batch(path, "parquet", 1, cut=2)):
             break
         before = {file: file.stat().st_ino for file in path.rglob("*.parquet")}
         seen_parts.add(len(before))
         run_batch(path, "parquet", 1, cut=3)
         assert before.items() <= {file: file.stat().st_ino for file in path.rglob("*.parquet")}.items()
-    assert len(seen_parts) > 2, "the kills have met a commit half-way"
+    assert len(seen_parts) > 2, "some kills hit a commit half-way"
 
 
 def test_new_directories_are_durable_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +199,7 @@ def test_new_directories_are_durable_before_the_commit(tmp_path: Path, monkeypat
 
 
 def test_the_parent_of_a_table_is_synced_again_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the table has a description, nobody knows whether a killed run has synced the parent."""
+    """Until the table has a description, it is unknown whether a killed run has synced the parent."""
     path, synced = tmp_path / "table", list[str]()
     path.mkdir()
     monkeypatch.setattr(disk, "flush_directory", synced.append)
@@ -228,26 +230,28 @@ def test_a_stray_file_among_the_staged_ones_is_left_alone(tmp_path: Path, stray:
     assert visible(path, "parquet") == list(range(10))
 
 
-def test_a_complete_batch_of_parquet_killed_at_any_step_ends_whole(
+def test_a_parquet_overwrite_killed_at_any_step_is_complete_after_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for lives in range(1, STEPS_MAX):
         path = tmp_path / str(lives)
         run_batch(path, "parquet", 0, cut=2, complete=True)
-        if not killed(monkeypatch, MortalOs(lives), lambda path=path: run_batch(path, "parquet", 1, 2, complete=True)):
+        if not killed(monkeypatch, KillingOs(lives), lambda path=path: run_batch(path, "parquet", 1, 2, complete=True)):
             return
         run_batch(path, "parquet", 1, cut=3, complete=True)
         assert visible(path, "parquet") == list(range(10, 20)), f"killed at step {lives}"
-    raise AssertionError("the batch never came to its end")
+    raise AssertionError(f"the batch did not end within {STEPS_MAX} steps")
 
 
-def test_a_failed_step_is_not_a_kill_and_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_failed_with_enospc_at_any_step_can_be_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A step that fails with ENOSPC while the process lives on: Spark calls abort, then replays."""
     path = tmp_path / "table"
     append(str(path), "parquet", rows_of(0, 1)[0], BatchTag("query", 0))
 
-    class FullOs(MortalOs):
-        def _mortal(self, real: Any) -> Any:
+    class FullOs(KillingOs):
+        def _counted(self, real: Any) -> Any:
             def step(*args: Any, **named: Any) -> Any:
                 self.lives -= 1
                 if self.lives == 0:
@@ -256,7 +260,7 @@ def test_a_failed_step_is_not_a_kill_and_can_be_tried_again(tmp_path: Path, monk
 
             return step
 
-    told: set[str] = set()
+    messages: set[str] = set()
     for lives in range(1, STEPS_MAX):
         batch, full = lives, FullOs(lives)
         with monkeypatch.context() as patch:
@@ -266,16 +270,16 @@ def test_a_failed_step_is_not_a_kill_and_can_be_tried_again(tmp_path: Path, monk
             try:
                 append(str(path), "parquet", rows_of(batch, 1)[0], BatchTag("query", batch))
             except StorageFault as fault:
-                told.add(str(fault))
+                messages.add(str(fault))
         append(str(path), "parquet", rows_of(batch, 1)[0], BatchTag("query", batch))
         assert visible(path, "parquet") == list(range(10 * batch + 10)), f"refused at step {lives}"
         if full.lives > 0:
-            assert told == {f"{path}: No space left on device"}
+            assert messages == {f"{path}: No space left on device"}
             return
-    raise AssertionError("the batch never came to its end")
+    raise AssertionError(f"the batch did not end within {STEPS_MAX} steps")
 
 
-def test_a_full_disk_names_the_table_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_error_for_a_full_disk_names_the_table_and_no_files_are_left(tmp_path: Path) -> None:
     """A real refusal of the kernel, in a process of its own: no file may grow beyond 64 KiB."""
     script = """
 import resource, signal, sys, os
@@ -306,7 +310,7 @@ print(append(path, kind, big, BatchTag("q", 1)))
         assert (files, written) == ("1", "True")
 
 
-def test_overwrite_keeps_other_queries_out_of_its_way(tmp_path: Path) -> None:
+def test_an_overwrite_does_not_disturb_the_batches_of_other_queries(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     append(path, "parquet", pa.table({"id": [1]}), BatchTag("a", 0))
     overwrite(path, "parquet", pa.table({"id": [2]}), BatchTag("b", 0))

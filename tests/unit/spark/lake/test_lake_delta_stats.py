@@ -1,4 +1,4 @@
-"""The bounds in Delta's log: right ones let readers skip files, and no filter may lose a row by them."""
+"""The statistics in Delta's log: readers skip files by them, and no filter may lose a row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(first: int, count: int, nulls: bool = False) -> pa.Table:
     )
 
 
-def test_bounds_and_nulls_are_told(tmp_path: Path) -> None:
+def test_stats_have_bounds_and_null_counts(tmp_path: Path) -> None:
     file = str(tmp_path / "file.parquet")
     pq.write_table(pa.concat_tables([rows(3, 4), rows(0, 2, nulls=True)]), file, row_group_size=2)
     assert json.loads(stats_of(file)) == {
@@ -67,7 +67,7 @@ OUT_OF_RANGE = {
 """Years that Spark has and Python's datetime has not: microseconds taken for milliseconds are in the year 11476."""
 
 
-def test_a_column_with_years_that_python_lacks_has_no_bounds(tmp_path: Path) -> None:
+def test_a_column_with_years_beyond_those_of_pythons_datetime_has_no_bounds(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     part = pa.table({"n": pa.array([1, 2], pa.int64()), **OUT_OF_RANGE})
     assert append(path, "delta", part)

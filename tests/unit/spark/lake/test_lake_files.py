@@ -1,5 +1,5 @@
-"""A task's files: cut by partition values, few of them open at once, and gone if the task fails. The operations on
-files of `disk` and `staging`: right also when the file system fails."""
+"""A task's files: split by partition values, few open at once, deleted if the task fails. The file operations of `disk`
+and `staging`, also when the file system fails."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert rows_by_partition(tmp_path, written) == expected_rows(source)
 
 
-def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_reaches_its_maximum_size_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 1)
     monkeypatch.setattr(files, "FILE_BYTES_MAX", 5_000)
     source = batches(40, 500, values=1)
@@ -100,7 +102,7 @@ def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
-def test_no_rows_no_files(tmp_path: Path) -> None:
+def test_without_rows_no_files_are_written(tmp_path: Path) -> None:
     assert write_files(Target(str(tmp_path), SCHEMA, ("part",)), TAG, 0, batches(2, 0, values=1)) == []
     assert write_files(Target(str(tmp_path), SCHEMA), TAG, 0, []) == []
 
@@ -109,7 +111,7 @@ VALUES = st.one_of(st.none(), st.sampled_from(["", "a", "b", "c"]))
 
 
 @given(st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(0, 2))), max_size=30))
-def test_cutting_keeps_every_row_and_joins_equal_values(values: list[tuple[str | None, int | None]]) -> None:
+def test_cut_keeps_every_row_and_groups_equal_partition_values(values: list[tuple[str | None, int | None]]) -> None:
     batch = pa.record_batch(
         {
             "id": pa.array(range(len(values)), pa.int64()),
@@ -122,12 +124,12 @@ def test_cutting_keeps_every_row_and_joins_equal_values(values: list[tuple[str |
     assert len(parts) == len(set(values))
     for partition, part in parts:
         for row in part.to_pylist():
-            told = dict(partition)
-            assert told["a"] == (row["a"] or None)
-            assert told["b"] == (None if row["b"] is None else str(row["b"]))
+            stored = dict(partition)
+            assert stored["a"] == (row["a"] or None)
+            assert stored["b"] == (None if row["b"] is None else str(row["b"]))
 
 
-def test_directory_names_are_hives() -> None:
+def test_directory_names_are_those_of_hive() -> None:
     assert directory_of((("day", "2026-01-31"), ("k", None))) == "day=2026-01-31/k=__HIVE_DEFAULT_PARTITION__"
     assert directory_of((("a:b", "x/y=z%é "),)) == "a%3Ab=x%2Fy%3Dz%25é "
     assert directory_of(()) == ""
@@ -147,7 +149,7 @@ def failing(call: Callable[..., Any], error: OSError, paths: Collection[str], ti
     return failing_call
 
 
-def test_a_file_that_cannot_be_looked_at_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exists_raises_if_stat_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = str(tmp_path / "file")
     assert not disk.exists(place)
     assert disk.create_content(place, b"")
@@ -158,9 +160,7 @@ def test_a_file_that_cannot_be_looked_at_is_not_missing(tmp_path: Path, monkeypa
         disk.exists(place)
 
 
-def test_a_commit_moves_its_files_even_if_they_cannot_be_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_moves_its_files_even_if_stat_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     staging = Staging(str(tmp_path), "query", "run")
     staged, name = "_staging/query/epoch-1/a.parquet.staged", "day=1/a.parquet"
     for path in (staged, name):
@@ -176,7 +176,7 @@ def test_a_commit_moves_its_files_even_if_they_cannot_be_looked_at(
     assert synced == [str(tmp_path / "day=1")]
 
 
-def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
+def test_a_directory_removed_during_its_creation_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "day=1")
@@ -186,10 +186,10 @@ def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
 
 
 def test_a_file_is_created_once_and_replaced_whole(tmp_path: Path) -> None:
-    place = str(tmp_path / "told.json")
+    place = str(tmp_path / "stored.json")
     assert disk.create_content(place, b"first")
     assert not disk.create_content(place, b"second")
     assert disk.content_of(place) == b"first"
     disk.replace_content(place, b"third")
     assert disk.content_of(place) == b"third"
-    assert [file.name for file in tmp_path.iterdir()] == ["told.json"], "nothing written aside is left"
+    assert [file.name for file in tmp_path.iterdir()] == ["stored.json"], "no temporary file is left"

@@ -14,7 +14,7 @@ from moldau.spark.lake.tables import KINDS, LakeError, open_table
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_format_of_a_table_that_is_there_need_not_be_said(tmp_path: Path, kind: str) -> None:
+def test_the_format_of_an_existing_table_is_detected(tmp_path: Path, kind: str) -> None:
     path = str(tmp_path / "table")
     if kind != "parquet":
         pytest.importorskip("deltalake" if kind == "delta" else "pyiceberg")
@@ -22,21 +22,21 @@ def test_the_format_of_a_table_that_is_there_need_not_be_said(tmp_path: Path, ki
     assert lake_options({"path": path}).kind == kind
 
 
-def test_a_new_table_is_a_parquet_one(tmp_path: Path) -> None:
+def test_a_new_table_is_parquet_by_default(tmp_path: Path) -> None:
     assert lake_options({"path": str(tmp_path / "new")}).kind == "parquet"
 
 
-def test_what_is_said_is_taken(tmp_path: Path) -> None:
+def test_option_values_are_case_insensitive(tmp_path: Path) -> None:
     assert lake_options({"path": str(tmp_path), "format": "Delta", "follow": "TRUE"}).kind == "delta"
     assert lake_options({"path": str(tmp_path), "follow": "TRUE"}).follow
 
 
-def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_value_of_follow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="follow is true or false, not yes; did you mean true"):
         lake_options({"path": str(tmp_path), "follow": "yes"})
 
 
-def test_the_run_of_a_stream_is_told_by_its_job_group_unless_that_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_id_of_a_stream_is_its_job_group(monkeypatch: pytest.MonkeyPatch) -> None:
     properties: dict[str, str] = {}
     task = SimpleNamespace(getLocalProperty=properties.get)
     monkeypatch.setattr(source.TaskContext, "get", lambda: task)

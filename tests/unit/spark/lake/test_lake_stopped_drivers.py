@@ -1,4 +1,4 @@
-"""Real driver processes, stopped (SIGSTOP) in the middle of a batch and continued after others have gone on.
+"""Real driver processes, stopped (SIGSTOP) in the middle of a batch and continued after others have written it.
 
 `test_lake_two_drivers.py` tries all steps in memory; here are some of them, with the tables and the operating system as
 they are. `stopped_driver.py KIND DIRECTORY append 0` tries all of them.
@@ -31,7 +31,7 @@ def reports(kind: str, directory: Path, mode: str, *steps: str) -> list[dict[str
     [("parquet", "append", "0", "4"), ("parquet", "overwrite", "25", "8"), ("delta", "append", "0", "6"),
      ("delta", "append", "33", "9"), ("iceberg", "append", "0", "10")],
 )  # fmt: skip
-def test_each_batch_is_there_once_after_drivers_were_stopped_and_continued(
+def test_each_batch_is_stored_once_after_drivers_were_stopped_and_continued(
     tmp_path: Path, kind: str, mode: str, second: str, every: str
 ) -> None:
     found = reports(kind, tmp_path, mode, second, every)
@@ -42,5 +42,5 @@ def test_each_batch_is_there_once_after_drivers_were_stopped_and_continued(
         assert not isinstance(report["rows"], str), report
         assert report["left"] == [], report
         results = [report["a"], *report["b"]]
-        assert all(result in ("written", "was there") or "DriverFenced: " in result for result in results), report
+        assert all(result in ("written", "already stored") or "DriverFenced: " in result for result in results), report
     assert any(REFUSAL in report["a"] for report in found) or second != "0"

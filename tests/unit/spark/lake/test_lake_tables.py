@@ -1,4 +1,4 @@
-"""What holds for every kind of lake table: a batch is there once, columns may grow, what does not fit is refused."""
+"""Parquet, Delta and Iceberg tables: each batch is stored once, columns may be added, what does not fit is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOGGED = ("delta", "iceberg")
 
 
 def foreign_rows(path: Path, kind: str) -> pa.Table:
-    """The table as somebody reads it who has never heard of us."""
+    """The table as other libraries read it."""
     match kind:
         case "parquet":
             return ds.dataset(path, format="parquet", partitioning="hive").to_table()
@@ -65,7 +65,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_batch_is_there_once(tmp_path: Path, kind: str) -> None:
+def test_a_replayed_batch_is_stored_once(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "events"
     assert append(str(path), kind, numbers(1, 2), BatchTag("q", 0))
     assert append(str(path), kind, numbers(3), BatchTag("q", 1))
@@ -73,7 +73,7 @@ def test_a_batch_is_there_once(tmp_path: Path, kind: str) -> None:
     assert not append(str(path), kind, numbers(3), BatchTag("q", 1))
     assert not append(str(path), kind, numbers(1, 2), BatchTag("q", 0))
     assert ids(path, kind) == [1, 2, 3]
-    assert data_files(path) == files, "a replay that was not needed leaves nothing"
+    assert data_files(path) == files, "a replay of a stored batch leaves no files"
 
 
 def test_each_query_counts_its_own_batches(tmp_path: Path, kind: str) -> None:
@@ -84,7 +84,7 @@ def test_each_query_counts_its_own_batches(tmp_path: Path, kind: str) -> None:
     assert ids(path, kind) == [1, 2]
 
 
-def test_writes_without_a_tag_are_all_taken(tmp_path: Path, kind: str) -> None:
+def test_writes_without_a_tag_are_never_deduplicated(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "events"
     assert append(str(path), kind, numbers(1))
     assert append(str(path), kind, numbers(1))
@@ -92,7 +92,7 @@ def test_writes_without_a_tag_are_all_taken(tmp_path: Path, kind: str) -> None:
     assert sorted(os.listdir(path / "_moldau")) == (["table.json"] if kind == "parquet" else [])
 
 
-def test_an_empty_first_batch_makes_an_empty_table(tmp_path: Path, kind: str) -> None:
+def test_an_empty_first_batch_creates_an_empty_table(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "events"
     assert append(str(path), kind, numbers(), BatchTag("q", 0))
     assert own_rows(path, kind).equals(numbers())
@@ -100,7 +100,7 @@ def test_an_empty_first_batch_makes_an_empty_table(tmp_path: Path, kind: str) ->
     assert ids(path, kind) == [7]
 
 
-def test_overwrite_leaves_the_new_rows_alone_and_once(tmp_path: Path, kind: str) -> None:
+def test_overwrite_replaces_all_rows_and_its_replay_changes_nothing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "counts"
     assert overwrite(str(path), kind, numbers(1, 2), BatchTag("q", 0))
     assert overwrite(str(path), kind, numbers(3), BatchTag("q", 1))
@@ -110,7 +110,7 @@ def test_overwrite_leaves_the_new_rows_alone_and_once(tmp_path: Path, kind: str)
     assert ids(path, kind) == []
 
 
-def test_every_type_comes_back(tmp_path: Path, kind: str) -> None:
+def test_every_type_is_read_back(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "types"
     moment = datetime.datetime(2026, 1, 31, 12, 30, 15, 123456)
     zone = pa.timestamp("us", "Etc/UTC")
@@ -153,7 +153,7 @@ PARTITIONED = pa.table(
 )
 
 
-def test_partitions_are_folders_that_others_understand(tmp_path: Path, kind: str) -> None:
+def test_partitions_are_hive_directories_that_other_readers_understand(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "events"
     append(str(path), kind, PARTITIONED, BatchTag("q", 0), ["word", "year"])
     expected = PARTITIONED.to_pylist()
@@ -183,14 +183,14 @@ def test_a_partitioned_table_keeps_its_partitioning(tmp_path: Path, kind: str) -
         ({"id": [1], "ID": [1]}, [], "two columns named ID"),
     ],
 )
-def test_what_no_table_can_hold_is_refused_before_there_is_one(
+def test_an_invalid_schema_is_refused_before_the_table_is_created(
     tmp_path: Path, kind: str, columns: dict[str, list[object]], partition_by: list[str], message: str
 ) -> None:
     path = tmp_path / "events"
     with pytest.raises(LakeError, match=message):
         prepare(str(path), kind, pa.table(columns).schema, partition_by)
     assert not data_files(path)
-    assert append(str(path), kind, numbers(1), BatchTag("q", 0)), "a refusal does not spoil the place"
+    assert append(str(path), kind, numbers(1), BatchTag("q", 0)), "the path can be used after a refusal"
 
 
 def test_a_changed_type_is_refused_before_anything_is_written(tmp_path: Path, kind: str) -> None:
@@ -215,20 +215,20 @@ def test_a_new_column_is_added_and_an_old_one_may_be_missing(tmp_path: Path, kin
     assert sorted(foreign_rows(path, kind).to_pylist(), key=str) == sorted(expected, key=str)
 
 
-def test_a_parquet_directory_gets_no_new_column(tmp_path: Path) -> None:
+def test_a_new_column_in_a_parquet_table_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "events")
     append(path, "parquet", numbers(1), BatchTag("q", 0))
     with pytest.raises(LakeError, match="the table has no column name, and a directory of Parquet files"):
         append(path, "parquet", pa.table({"id": [1], "name": ["x"]}), BatchTag("q", 1))
 
 
-def test_a_parquet_table_does_not_hide_behind_an_underscore(tmp_path: Path) -> None:
+def test_a_parquet_partition_column_with_an_underscore_is_refused(tmp_path: Path) -> None:
     rows = pa.table({"id": [1], "_topic": ["t"]})
     with pytest.raises(LakeError, match="readers skip directories that begin with _, so rename _topic"):
         append(str(tmp_path / "events"), "parquet", rows, BatchTag("q", 0), ["_topic"])
 
 
-def test_a_table_of_another_kind_is_told_so(tmp_path: Path, kind: str) -> None:
+def test_writing_with_another_format_than_that_of_the_table_is_refused(tmp_path: Path, kind: str) -> None:
     path = str(tmp_path / "events")
     append(path, kind, numbers(1), BatchTag("q", 0))
     for other in set(KINDS) - {kind}:
@@ -237,14 +237,14 @@ def test_a_table_of_another_kind_is_told_so(tmp_path: Path, kind: str) -> None:
     assert ids(Path(path), kind) == [1]
 
 
-def test_files_of_other_writers_are_not_mixed_with(tmp_path: Path, kind: str) -> None:
+def test_a_directory_with_parquet_files_of_other_writers_is_refused(tmp_path: Path, kind: str) -> None:
     ds.write_dataset(numbers(1), tmp_path / "theirs", format="parquet")
     with pytest.raises(LakeError, match=r"holds (plain )?Parquet files"):
         append(str(tmp_path / "theirs"), kind, numbers(1), BatchTag("q", 0))
     assert own_rows(tmp_path / "theirs", "parquet").equals(numbers(1))
 
 
-def test_places_and_formats_that_there_are_not(tmp_path: Path) -> None:
+def test_unsupported_paths_and_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="s3://bucket/x: tables are written to local or shared directories"):
         append("s3://bucket/x", "delta", numbers(1))
     with pytest.raises(LakeError, match="s3:/bucket/x: tables are written to local or shared directories"):
@@ -265,11 +265,11 @@ def test_places_and_formats_that_there_are_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["file:///lake/a#eu", "file:/lake/a?b#c", "FILE://localhost/lake/%61", "/lake/a#%20"])
-def test_a_table_of_a_pipeline_is_where_the_pipeline_looks_for_it(path: str) -> None:
+def test_a_path_is_the_same_directory_for_the_lake_and_for_pipelines(path: str) -> None:
     assert tables.local_path(path) == local_table(path)
 
 
-def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> None:
+def test_reading_a_missing_table_is_an_error(tmp_path: Path, kind: str) -> None:
     (tmp_path / "events").mkdir()
     with pytest.raises(LakeError, match=r"/nothing: there is no table$"):
         own_rows(tmp_path / "nothing", kind)
@@ -279,7 +279,9 @@ def test_a_table_that_is_not_there_cannot_be_read(tmp_path: Path, kind: str) -> 
         own_rows(tmp_path / "events", kind)
 
 
-def test_a_missing_table_in_a_directory_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_table_in_an_unlistable_directory_gets_no_suggestion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: str) -> list[str]:
         raise PermissionError(path)
 
@@ -287,7 +289,7 @@ def test_a_missing_table_in_a_directory_that_cannot_be_listed(tmp_path: Path, mo
     assert str(tables.no_table(f"{tmp_path}/evnts", "delta")) == f"{tmp_path}/evnts: there is no table"
 
 
-def test_a_table_is_read_in_parts_that_are_worth_a_task(
+def test_a_table_is_read_in_splits_of_a_minimum_size(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events"
@@ -300,18 +302,20 @@ def test_a_table_is_read_in_parts_that_are_worth_a_task(
     planned = table.splits(3)
     append(str(path), kind, numbers(9), BatchTag("q", 9))
     rows = [row for split in planned for batch in table.read(split) for row in batch["id"].to_pylist()]
-    assert sorted(rows) == [0, 1, 2, 3], "what is planned is what is read"
+    assert sorted(rows) == [0, 1, 2, 3], "exactly the planned splits are read"
 
 
 @pytest.mark.parametrize("kind", tables.KINDS)
-def test_a_kind_lacks_its_package_only_where_it_is_not_installed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_missing_only_if_it_is_not_installed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tables.missing_package(kind) is None
     monkeypatch.setattr(tables, "find_spec", lambda package: None)
     assert (tables.missing_package(kind) is None) == (kind == "parquet")
 
 
 @pytest.mark.parametrize("kind", LOGGED)
-def test_a_missing_package_is_one_line(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_install_command(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=kind)
 
@@ -321,12 +325,12 @@ def test_a_missing_package_is_one_line(tmp_path: Path, kind: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "_x", "a b"])
-def test_a_query_id_is_a_file_name(bad: str) -> None:
+def test_a_query_id_must_be_a_valid_file_name(bad: str) -> None:
     with pytest.raises(LakeError, match="must be at most 200 letters"):
         BatchTag(bad, 0)
 
 
-def test_aborted_files_are_gone_and_committed_ones_stay(tmp_path: Path, kind: str) -> None:
+def test_abort_deletes_staged_files_and_keeps_committed_ones(tmp_path: Path, kind: str) -> None:
     path, tag = str(tmp_path / "events"), BatchTag("q", 0)
     target = prepare(path, kind, numbers(1).schema, [])
     write_files(target, tag, 0, numbers(1).to_batches())
@@ -339,37 +343,37 @@ def test_aborted_files_are_gone_and_committed_ones_stay(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("kind", LOGGED)
-def test_a_conflict_is_tried_again(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_retried_after_a_conflict(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "events")
     append(path, kind, numbers(1), BatchTag("q", 0))
     table = open_table(path, kind)
     real, calls = type(table).transact, []  # type: ignore[attr-defined]
 
-    def opposed(self: object, *args: object) -> object:
+    def conflict_twice(self: object, *args: object) -> object:
         calls.append(args)
         if len(calls) < 3:
             raise transactions.Conflict("somebody else")
         return real(self, *args)
 
     monkeypatch.setattr(transactions, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(type(table), "transact", opposed)
+    monkeypatch.setattr(type(table), "transact", conflict_twice)
     assert append(path, kind, numbers(2), BatchTag("q", 1))
     assert len(calls) == 3
     assert ids(tmp_path / "events", kind) == [1, 2]
 
-    def hopeless(self: object, *args: object) -> None:
+    def always_conflict(self: object, *args: object) -> None:
         raise transactions.Conflict("somebody else")
 
-    monkeypatch.setattr(type(table), "transact", hopeless)
+    monkeypatch.setattr(type(table), "transact", always_conflict)
     with pytest.raises(LakeError, match="the commit failed 8 times because of other writers: somebody else"):
         append(path, kind, numbers(3), BatchTag("q", 2))
     monkeypatch.undo()
     assert append(path, kind, numbers(3), BatchTag("q", 2))
     assert ids(tmp_path / "events", kind) == [1, 2, 3]
-    assert len(data_files(tmp_path)) == 3, "the files of the commit that failed are gone"
+    assert len(data_files(tmp_path)) == 3, "the files of the failed commit are deleted"
 
 
-def test_two_queries_make_and_fill_one_table_at_the_same_time(tmp_path: Path, kind: str) -> None:
+def test_concurrent_queries_create_and_fill_one_table(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "events"
     batches, queries = 4, ("one", "two", "three")
     together = threading.Barrier(len(queries))
@@ -385,7 +389,7 @@ def test_two_queries_make_and_fill_one_table_at_the_same_time(tmp_path: Path, ki
     assert ids(path, kind) == sorted(list(range(batches)) * len(queries))
 
 
-def test_a_catalog_that_another_makes_at_the_same_moment_is_closed(
+def test_an_iceberg_catalog_created_at_the_same_moment_by_another_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[SqlCatalog] = []
@@ -427,7 +431,7 @@ def test_iceberg_remembers_batches_whose_snapshots_have_expired(tmp_path: Path) 
     catalog.close()
 
 
-def test_a_directory_that_may_not_be_written_names_the_table(tmp_path: Path, kind: str) -> None:
+def test_the_error_for_an_unwritable_directory_names_the_table(tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_text("x")
     path = str(tmp_path / "file" / "events")
     with pytest.raises((StorageFault, LakeError), match=path):
@@ -435,7 +439,9 @@ def test_a_directory_that_may_not_be_written_names_the_table(tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("partition_by", [(), ("day",)])
-def test_years_that_python_lacks_are_stored(tmp_path: Path, kind: str, partition_by: tuple[str, ...]) -> None:
+def test_years_beyond_those_of_pythons_datetime_are_stored(
+    tmp_path: Path, kind: str, partition_by: tuple[str, ...]
+) -> None:
     """A record whose microseconds were taken for milliseconds is in the year 11476."""
     path = tmp_path / "events"
     moments = pa.array([300_000_000_000_000_000, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -446,13 +452,13 @@ def test_years_that_python_lacks_are_stored(tmp_path: Path, kind: str, partition
     assert stored["at"].cast(pa.int64()).to_pylist() == [300_000_000_000_000_000, 0]
 
 
-def test_a_partition_of_a_year_that_no_directory_name_has_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_date_partition_after_the_year_9999_is_refused(tmp_path: Path, kind: str) -> None:
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([0, 5_000_000], pa.int32()).cast(pa.date32())})
     with pytest.raises(LakeError, match="column day has a date outside of the years 1 to 9999"):
         append(str(tmp_path / "events"), kind, rows, BatchTag("q", 0), ["day"])
 
 
-def test_iceberg_tells_an_empty_text_from_null_in_a_partition(tmp_path: Path) -> None:
+def test_iceberg_distinguishes_an_empty_string_from_null_in_a_partition(tmp_path: Path) -> None:
     path = tmp_path / "events"
     rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "p": ["", None, "a"]})
     append(str(path), "iceberg", rows, BatchTag("q", 0), ["p"])

@@ -1,7 +1,7 @@
 """Two drivers of one query, and three, in many orders of their steps: each batch is in the table once, and readable.
 
 The oracle is simple: after all drivers have ended, another one replays every batch; then the table has the files of
-each batch once, all of them exist, and nothing else lies about.
+each batch once, all of them exist, and no other file is left.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class World:
                 yield "a task failed"
                 return
             try:
-                yield "written" if self._commit(tag, files) else "was there"
+                yield "written" if self._commit(tag, files) else "already stored"
             except DriverFenced:
                 Ownership(PATH, tag).abort()
                 yield "refused"
@@ -82,7 +82,7 @@ class World:
         return [name for name in names if not name.startswith("_")]
 
     def check(self, last_batch: int, order: object) -> None:
-        """Replay every batch, then look."""
+        """Replay every batch, then check the table."""
         for batch in range(last_batch + 1):
             self.driver(f"replay-{batch}", batch)()
         found = self._log.files if self._kind == "logged" else [os.path.join(PATH, name) for name in self.data_files()]
@@ -116,17 +116,19 @@ def test_a_driver_suspended_at_any_step_is_refused_or_has_nothing_to_write(
         world.driver("before", 0)()
         a = world.schedule.driver(world.driver("a", 1, 2))
         world.schedule.run(a, stop)
-        assert world.driver("b", 1, 2)() in (["written", "written"], ["was there", "written"]), stop
+        assert world.driver("b", 1, 2)() in (["written", "written"], ["already stored", "written"]), stop
         world.schedule.run(a)
         results[a.result[-1]] += 1
-        assert world.driver("b", 3, 4)() == ["written", "written"], f"the driver that has the query goes on: {stop}"
+        assert world.driver("b", 3, 4)() == ["written", "written"], f"the current driver continues: {stop}"
         world.check(4, stop)
     assert results["refused"] > 20
 
 
 @pytest.mark.parametrize(("kind", "overwrite"), CASES)
-def test_two_drivers_suspended_at_any_two_steps(kind: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stops anywhere, then B anywhere; A goes on to its end, then B. Of the pairs, a quarter; all with more depth."""
+def test_two_drivers_suspended_at_any_two_steps_write_each_batch_once(
+    kind: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stops anywhere, then B anywhere; A runs to its end, then B. A quarter of all pairs, or all with more depth."""
     steps = steps_of(monkeypatch, kind, overwrite, 1)
     outcomes = Counter()
     for first in range(steps + 1):
@@ -145,7 +147,9 @@ def test_two_drivers_suspended_at_any_two_steps(kind: str, overwrite: bool, monk
 
 @pytest.mark.parametrize(("kind", "overwrite"), CASES)
 @pytest.mark.parametrize("drivers", [2, 3])
-def test_drivers_in_random_orders(kind: str, overwrite: bool, drivers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drivers_in_random_step_orders_write_each_batch_once(
+    kind: str, overwrite: bool, drivers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(RANDOM_ORDERS):
         chance = random.Random(seed)
         world = World(monkeypatch, kind, overwrite)
@@ -159,7 +163,7 @@ def test_drivers_in_random_orders(kind: str, overwrite: bool, drivers: int, monk
         world.check(3, f"seed {seed}")
 
 
-def test_the_journal_in_all_orders_of_two_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_accepts_one_of_two_drivers_in_any_step_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both read the state and append to it. If both have read the same, one of them succeeds."""
 
     def appended(journal: Journal, run_id: str) -> bool:
@@ -196,7 +200,7 @@ def test_the_journal_in_all_orders_of_two_drivers(monkeypatch: pytest.MonkeyPatc
     assert orders > 400
 
 
-def test_a_number_that_is_free_again_is_not_taken_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_journal_number_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver is suspended before it appends, and the others append so much that its number is removed again."""
     schedule = Schedule()
     memory = MemoryDisk(schedule.step)
@@ -207,12 +211,14 @@ def test_a_number_that_is_free_again_is_not_taken_for_a_new_one(monkeypatch: pyt
         assert journal.append(state, before)
     assert len(memory.files) == KEPT
     assert not journal.append(State(3, 3, "suspended"), states[1])
-    assert not journal.append(State(4, 4, "suspended too"), states[2]), "its predecessor is there, but another one"
+    assert not journal.append(State(4, 4, "suspended too"), states[2]), (
+        "its predecessor exists, but with another content"
+    )
     assert not journal.append(State(1, 1, "suspended at the very first"), None)
     assert journal.last() == states[-1]
 
 
-def test_the_refusal_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_fenced_driver_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, "parquet")
     for run_id in ("a", "b"):
         world.driver(run_id, 0 if run_id == "a" else 1)()

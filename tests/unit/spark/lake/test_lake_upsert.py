@@ -39,7 +39,7 @@ def test_rows_are_inserted_updated_and_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_an_older_row_changes_nothing_in_a_later_batch_either(tmp_path: Path, deletes: bool) -> None:
+def test_an_older_row_in_a_later_batch_changes_nothing(tmp_path: Path, deletes: bool) -> None:
     path = tmp_path / "users"
 
     def apply(batch: int, *rows: tuple[int, str, int | None, bool]) -> None:
@@ -73,7 +73,7 @@ def test_a_new_column_is_added_and_an_absent_one_keeps_its_value(tmp_path: Path)
     assert [(row["id"], row["name"], row["age"]) for row in rows] == [(1, "a", None), (2, "b", 40), (3, None, 50)]
 
 
-def test_odd_names_partitions_and_zones(tmp_path: Path) -> None:
+def test_upsert_with_quoted_names_partitions_and_time_zones(tmp_path: Path) -> None:
     path = str(tmp_path / "users")
     at = pa.array([1], pa.timestamp("us", "Etc/UTC"))
     rows = pa.table({'Key "1"': ["k"], "select": [1], "At": at, "day": ["d"]})
@@ -96,7 +96,9 @@ def test_odd_names_partitions_and_zones(tmp_path: Path) -> None:
         ("delta", ["id", "gone"], "GONE", "gone marks the rows that delete and is not stored: it cannot be a key"),
     ],
 )
-def test_what_cannot_be_merged(tmp_path: Path, kind: str, keys: list[str], delete_when: str, message: str) -> None:
+def test_invalid_upserts_are_refused(
+    tmp_path: Path, kind: str, keys: list[str], delete_when: str, message: str
+) -> None:
     with pytest.raises(LakeError, match=message):
         upsert(str(tmp_path / "t"), kind, changes((1, "a", False)), keys, delete_when, BatchTag("q", 0))
 
@@ -105,7 +107,7 @@ NESTED = [pa.array([{"a": 1}]), pa.array([[1]]), pa.array([[("a", 1)]], pa.map_(
 
 
 @pytest.mark.parametrize("column", NESTED, ids=lambda column: str(column.type))
-def test_columns_that_cannot_be_compared(tmp_path: Path, column: pa.Array) -> None:
+def test_nested_columns_cannot_be_keys_or_order_by(tmp_path: Path, column: pa.Array) -> None:
     rows = pa.table({"id": [1], "nested": column})
     with pytest.raises(LakeError, match=r"nested is .*, and a key must be"):
         upsert(str(tmp_path / "t"), "delta", rows, ["id", "nested"])
@@ -113,12 +115,12 @@ def test_columns_that_cannot_be_compared(tmp_path: Path, column: pa.Array) -> No
         upsert(str(tmp_path / "t"), "delta", rows, ["id"], order_by="nested")
 
 
-def test_the_mark_of_deletions_does_not_order_rows(tmp_path: Path) -> None:
+def test_the_delete_column_cannot_be_order_by(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="gone marks the rows that delete and is not stored: it cannot be order_by"):
         upsert(str(tmp_path / "t"), "delta", changes((1, "a", False)), ["id"], "gone", order_by="gone")
 
 
-def test_columns_are_named_in_any_case_as_in_spark(tmp_path: Path) -> None:
+def test_column_names_are_case_insensitive_as_in_spark(tmp_path: Path) -> None:
     path = tmp_path / "users"
     for batch, name in enumerate(("a", "b")):
         tag = BatchTag("q", batch)
@@ -128,7 +130,7 @@ def test_columns_are_named_in_any_case_as_in_spark(tmp_path: Path) -> None:
     assert DeltaTable(str(path)).metadata().partition_columns == ["name"]
 
 
-def test_no_rows_no_transaction(tmp_path: Path) -> None:
+def test_an_upsert_without_rows_creates_no_table(tmp_path: Path) -> None:
     assert upsert(str(tmp_path / "t"), "delta", changes((1, "a", False)).slice(1), ["id"], None, BatchTag("q", 0))
     assert not (tmp_path / "t").exists()
 
@@ -138,7 +140,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0,
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS)
-def test_the_last_row_of_each_key_is_the_highest_and_then_the_latest(rows: list[tuple[int, int | None]]) -> None:
+def test_the_row_with_the_highest_order_and_then_the_latest_wins(rows: list[tuple[int, int | None]]) -> None:
     table = pa.table(
         {
             "key": pa.array([key for key, _ in rows], pa.int64()),

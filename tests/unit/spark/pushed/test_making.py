@@ -1,4 +1,4 @@
-"""Finding and making views: what is asked of a broker, and what its refusals become."""
+"""Finding and creating views for pushed-down reads: the requests to a broker, and the errors for its refusals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FakeBroker:
 
     bootstrap = "here:9092"
     refusal: tuple[ErrorCode, str] | None = None
-    """What every creation is told."""
+    """The error of every creation."""
     hidden: tuple[str, ...] = ()
     """Topics that the user may not see."""
     unreadable: tuple[str, ...] = ()
@@ -111,113 +111,113 @@ class FakeBroker:
             return CreatableTopicResult(topic.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not validate_only:
             self.add(topic.name, configs)
-        told = [CreatableTopicConfigs(key, value) for key, value in configs.items()]
-        return CreatableTopicResult(topic.name, self.ids.get(topic.name, bytes(16)), configs=told)
+        returned = [CreatableTopicConfigs(key, value) for key, value in configs.items()]
+        return CreatableTopicResult(topic.name, self.ids.get(topic.name, bytes(16)), configs=returned)
 
 
-def found(broker: FakeBroker, *sources: str, shape: Shape = BIG) -> dict[str, str]:
+def find_views(broker: FakeBroker, *sources: str, shape: Shape = BIG) -> dict[str, str]:
     views = find_or_make(cast(Cluster, broker), sources, shape, "spark for ann")
     assert all(broker.ids[view.name] == view.topic_id for view in views.values())
     return {source: view.name for source, view in views.items()}
 
 
-def checked(broker: FakeBroker, *sources: str) -> list[str]:
+def check_views(broker: FakeBroker, *sources: str) -> list[str]:
     return check(cast(Cluster, broker), sources, BIG)
 
 
-def test_a_view_is_made_with_its_origin_and_found_again() -> None:
+def test_a_view_is_created_with_made_by_and_found_again() -> None:
     broker = FakeBroker("orders")
-    assert found(broker, "orders") == {"orders": NAME}
+    assert find_views(broker, "orders") == {"orders": NAME}
     assert broker.topics[NAME][0] == {**MADE, "moldau.view.made.by": "spark for ann"}
     broker.asked.clear()
-    assert found(broker, "orders") == {"orders": NAME}
+    assert find_views(broker, "orders") == {"orders": NAME}
     assert broker.asked == ["DescribeConfigs", "Metadata"]
     assert broker.made == 1
 
 
-def test_every_topic_gets_its_view_and_a_missing_one_none() -> None:
+def test_every_existing_topic_gets_its_view() -> None:
     broker = FakeBroker("orders", "payments")
-    assert found(broker, "orders", "payments", "nothing") == {
+    assert find_views(broker, "orders", "payments", "nothing") == {
         "orders": NAME,
         "payments": BIG.view_name("payments"),
     }
 
 
-def test_a_view_of_another_name_that_shows_the_same_is_used() -> None:
+def test_an_equal_view_with_another_name_is_used() -> None:
     broker = FakeBroker("orders")
     broker.add("big-ids", {**MADE, "moldau.view.select": "id"})
     broker.add("lost", MADE, partitions=0)
     broker.add("of-payments", {**MADE, "moldau.view.from": "payments"})
     broker.add("very-big", {**MADE, "moldau.view.where": "amount >  100"})
-    assert found(broker, "orders") == {"orders": "very-big"}
+    assert find_views(broker, "orders") == {"orders": "very-big"}
     assert "CreateTopics" not in broker.asked
 
 
-def test_many_topics_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_topics_are_not_searched_for_an_equal_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "SEARCHED_TOPICS_MAX", 1)
     broker = FakeBroker("orders")
     broker.add("big", MADE)
-    assert found(broker, "orders") == {"orders": NAME}
+    assert find_views(broker, "orders") == {"orders": NAME}
 
 
 def test_many_topics_are_described_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "TOPICS_PER_REQUEST", 2)
     broker = FakeBroker("orders", "a", "b", "c")
     broker.add("big", MADE)
-    assert found(broker, "orders") == {"orders": "big"}
+    assert find_views(broker, "orders") == {"orders": "big"}
 
 
-def test_a_view_whose_source_was_deleted_is_made_anew() -> None:
+def test_a_view_whose_source_was_deleted_is_recreated() -> None:
     broker = FakeBroker("orders")
     broker.add(NAME, {**MADE, "moldau.view.made.by": "spark"}, partitions=0)
-    assert checked(broker, "orders") == []
+    assert check_views(broker, "orders") == []
     assert broker.made == 1
-    assert found(broker, "orders") == {"orders": NAME}
+    assert find_views(broker, "orders") == {"orders": NAME}
     assert broker.made == 2
 
 
-def test_one_that_an_administrator_made_is_not_deleted() -> None:
+def test_a_view_that_an_administrator_created_is_not_deleted() -> None:
     broker = FakeBroker("orders")
     broker.add(NAME, MADE, partitions=0)
-    for ask in (found, checked):
+    for ask in (find_views, check_views):
         with pytest.raises(KafkaError, match=f"`moldau view delete {NAME}` deletes it; then `moldau view create"):
             ask(broker, "orders")
     assert broker.made == 1
 
 
 @pytest.mark.parametrize("configs", [{}, {**MADE, "moldau.view.where": "amount > 7"}])
-def test_a_name_that_something_else_has(configs: dict[str, str]) -> None:
+def test_a_view_name_taken_by_another_topic_or_view_is_an_error(configs: dict[str, str]) -> None:
     broker = FakeBroker("orders")
     broker.add(NAME, configs)
-    for ask in (found, checked):
+    for ask in (find_views, check_views):
         with pytest.raises(KafkaError, match="is no view of orders with this where and fields"):
             ask(broker, "orders")
 
 
-def test_somebody_else_makes_it_at_the_same_moment() -> None:
+def test_a_view_created_by_another_client_at_the_same_moment_is_used() -> None:
     broker = FakeBroker("orders")
     broker.before_creation = lambda: broker.add(NAME, MADE)
-    assert found(broker, "orders") == {"orders": NAME}
+    assert find_views(broker, "orders") == {"orders": NAME}
     assert broker.made == 1
 
 
-def test_a_broker_that_does_not_show_yet_what_the_controller_has() -> None:
+def test_a_view_that_the_broker_does_not_show_yet_is_a_retriable_error() -> None:
     broker = FakeBroker("orders")
     broker.refusal = ErrorCode.TOPIC_ALREADY_EXISTS, "Topic already exists."
     with pytest.raises(KafkaError, match="does not show them yet") as raised:
-        found(broker, "orders")
+        find_views(broker, "orders")
     assert raised.value.code in RETRIABLE_EXCEPT_MISSING
 
 
-def test_a_check_makes_nothing() -> None:
+def test_check_creates_nothing() -> None:
     broker = FakeBroker("orders")
-    assert checked(broker, "orders", "nothing") == ["nothing"]
+    assert check_views(broker, "orders", "nothing") == ["nothing"]
     assert broker.made == 0
 
 
-@pytest.mark.parametrize("ask", [found, checked])
+@pytest.mark.parametrize("ask", [find_views, check_views])
 @pytest.mark.parametrize(
-    ("refusal", "said"),
+    ("refusal", "message"),
     [
         ((ErrorCode.INVALID_CONFIG, "moldau.view.where: something is missing."), "^where: something is missing$"),
         ((ErrorCode.INVALID_CONFIG, "moldau.view.select: no."), "^fields: no$"),
@@ -231,17 +231,17 @@ def test_a_check_makes_nothing() -> None:
         ((ErrorCode.NOT_CONTROLLER, "not here"), "not here"),
     ],
 )
-def test_refusals(ask: Callable[..., Any], refusal: tuple[ErrorCode, str], said: str) -> None:
+def test_a_refused_creation_is_reported(ask: Callable[..., Any], refusal: tuple[ErrorCode, str], message: str) -> None:
     broker = FakeBroker("orders")
     broker.refusal = refusal
-    with pytest.raises(KafkaError, match=said):
+    with pytest.raises(KafkaError, match=message):
         ask(broker, "orders")
     assert broker.made == 0
 
 
-@pytest.mark.parametrize("ask", [found, checked])
-def test_a_broker_that_ignores_what_it_does_not_know_gets_no_topic(ask: Callable[..., Any]) -> None:
-    """It would make a stored topic without records, and every read would be empty."""
+@pytest.mark.parametrize("ask", [find_views, check_views])
+def test_no_topic_is_created_on_a_broker_that_ignores_unknown_configs(ask: Callable[..., Any]) -> None:
+    """It would create a stored topic without records, and every read would be empty."""
     broker = FakeBroker("orders")
     broker.knows_views = False
     with pytest.raises(KafkaError, match="is not Moldau and has no views"):
@@ -249,8 +249,8 @@ def test_a_broker_that_ignores_what_it_does_not_know_gets_no_topic(ask: Callable
     assert broker.made == 0
 
 
-@pytest.mark.parametrize("ask", [found, checked])
-def test_a_user_without_rights_is_told_what_an_administrator_can_do(ask: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("ask", [find_views, check_views])
+def test_the_error_for_a_user_without_rights_has_the_administrators_command(ask: Callable[..., Any]) -> None:
     broker = FakeBroker("orders")
     broker.hidden = (NAME,)
     with pytest.raises(KafkaError, match="An administrator can: `moldau view create") as raised:
@@ -260,8 +260,8 @@ def test_a_user_without_rights_is_told_what_an_administrator_can_do(ask: Callabl
     assert ask(broker, "orders") in ({"orders": "for-ann"}, []), "an equal view that the user may see"
 
 
-@pytest.mark.parametrize("ask", [found, checked])
-def test_a_view_that_the_user_could_not_read_is_not_made(ask: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("ask", [find_views, check_views])
+def test_a_view_that_the_user_could_not_read_is_not_created(ask: Callable[..., Any]) -> None:
     broker = FakeBroker("orders")
     broker.unreadable = (NAME,)
     with pytest.raises(KafkaError, match="An administrator can"):
@@ -269,11 +269,11 @@ def test_a_view_that_the_user_could_not_read_is_not_made(ask: Callable[..., Any]
     assert broker.made == 0
 
 
-def test_a_view_that_the_user_may_not_read_is_not_taken_for_one_without_a_source() -> None:
+def test_an_unreadable_view_is_not_mistaken_for_one_without_a_source() -> None:
     broker = FakeBroker("orders")
     broker.add(NAME, {**MADE, "moldau.view.made.by": "spark"})
     broker.unreadable = (NAME,)
     with pytest.raises(KafkaError, match="An administrator can"):
-        found(broker, "orders")
+        find_views(broker, "orders")
     assert broker.made == 1
     assert NAME in broker.topics

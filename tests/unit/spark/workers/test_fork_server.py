@@ -1,4 +1,4 @@
-"""Processes asked for through the launcher, with a real fork server that preloads nothing."""
+"""Processes started by the launcher through a real fork server, which preloads one small module."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from moldau.spark.workers import fork_server, launcher, starting
 from moldau.spark.workers.launcher import SERVER_VARIABLE, without_zips
 
 SERVE = "from moldau.spark.workers import fork_server; fork_server.PRELOADED = ('json.tool',); fork_server.main()"
 LAUNCHER = [sys.executable, "-I", "-S", launcher.__file__]
-PATIENCE_S = 120
-"""Only for a test that hangs: everything here ends by itself."""
 
 
 class Server:
@@ -47,9 +46,9 @@ class Server:
         return run_launcher(self.environment(**more), *arguments, given=given, cwd=cwd)
 
     def stop(self) -> str:
-        """Ends it as its driver does, and returns what it said."""
-        _, said = self.process.communicate(timeout=PATIENCE_S)
-        return str(said)
+        """Stop the server as its driver does, and return its standard error."""
+        _, errors = self.process.communicate(timeout=PATIENCE_S)
+        return str(errors)
 
 
 def run_launcher(
@@ -103,7 +102,7 @@ def waiting_process(server: Server, modules: Path) -> Iterator[tuple[subprocess.
         yield started, int(started.stdout.readline())
 
 
-def test_a_forked_process_is_what_python_would_have_started(server: Server, modules: Path, tmp_path: Path) -> None:
+def test_a_forked_process_is_like_one_that_python_started(server: Server, modules: Path, tmp_path: Path) -> None:
     ran = server.run("-m", "tell", "a", "b c", cwd=tmp_path, PYTHONPATH=str(modules), COLOUR="blue")
     argv, first, directory, colour, name, parent = json.loads(ran.stdout)
     assert (argv[1:], first, directory, colour, name) == (
@@ -123,30 +122,30 @@ def test_a_preloaded_module_runs_as_main_with_its_standard_files(server: Server)
     assert (ran.stdout, ran.stderr, ran.returncode) == ('{"a":[1,2]}\n', "", 0)
 
 
-@pytest.mark.parametrize(("arguments", "status", "said"), [(["7"], 7, ""), (["0"], 0, ""), ([], 1, "a reason\n")])
-def test_exit_statuses_come_through(
-    server: Server, modules: Path, arguments: list[str], status: int, said: str
+@pytest.mark.parametrize(("arguments", "status", "stderr"), [(["7"], 7, ""), (["0"], 0, ""), ([], 1, "a reason\n")])
+def test_exit_statuses_are_passed_on(
+    server: Server, modules: Path, arguments: list[str], status: int, stderr: str
 ) -> None:
     ran = server.run("-m", "end", *arguments, PYTHONPATH=str(modules))
-    assert (ran.returncode, ran.stderr) == (status, said)
+    assert (ran.returncode, ran.stderr) == (status, stderr)
 
 
-def test_a_process_that_is_killed_is_told_of_as_a_shell_does(server: Server, modules: Path) -> None:
+def test_a_killed_process_gets_the_exit_status_that_a_shell_gives(server: Server, modules: Path) -> None:
     assert server.run("-m", "die", PYTHONPATH=str(modules)).returncode == 128 + signal.SIGKILL
 
 
-def test_an_exception_is_printed_and_fails(server: Server) -> None:
+def test_an_exception_is_printed_and_the_exit_status_is_1(server: Server) -> None:
     ran = server.run("-m", "no_such_module")
     assert ran.returncode == 1
     assert "No module named no_such_module" in ran.stderr
 
 
-def test_a_killed_launcher_takes_its_process_along(server: Server, modules: Path) -> None:
+def test_the_process_of_a_killed_launcher_is_killed(server: Server, modules: Path) -> None:
     with waiting_process(server, modules) as (waiting, process):
         assert waiting.stdout is not None
         waiting.kill()
-        assert waiting.stdout.read() == "", "the end of its output shows that the process is gone"
-    assert server.run("-m", "json.tool", given="1").returncode == 0, "others are served as before"
+        assert waiting.stdout.read() == "", "the process has ended"
+    assert server.run("-m", "json.tool", given="1").returncode == 0, "other launchers are served"
     assert process != waiting.pid
 
 
@@ -162,13 +161,13 @@ def test_processes_outlive_each_other_and_the_server(server: Server, modules: Pa
         assert waiting.stdout.read() == ""
 
 
-def test_without_a_server_the_launcher_becomes_python(server: Server, modules: Path) -> None:
+def test_without_a_server_the_launcher_runs_python(server: Server, modules: Path) -> None:
     server.stop()
     ran = server.run("-m", "end", "4", PYTHONPATH=str(modules))
     assert ran.returncode == 4
 
 
-def test_other_calls_than_of_modules_are_for_python(server: Server) -> None:
+def test_calls_without_a_module_are_run_by_python(server: Server) -> None:
     assert server.run("-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.startswith("3.")
 
 
@@ -184,7 +183,7 @@ def test_other_calls_than_of_modules_are_for_python(server: Server) -> None:
         b"\x00\x00\x01\x00[",
     ],
 )
-def test_a_broken_request_is_told_of_and_disturbs_nobody(server: Server, message: bytes) -> None:
+def test_a_malformed_request_is_logged_and_the_server_keeps_serving(server: Server, message: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile:
         hostile.connect(server.address)
         hostile.sendall(message)
@@ -194,7 +193,7 @@ def test_a_broken_request_is_told_of_and_disturbs_nobody(server: Server, message
     assert "fork server: a launcher's request failed: " in server.stop()
 
 
-def test_what_cannot_be_preloaded_is_left_out() -> None:
+def test_a_module_that_cannot_be_preloaded_is_skipped() -> None:
     loaded: list[str] = []
 
     def load(name: str) -> None:
@@ -207,13 +206,13 @@ def test_what_cannot_be_preloaded_is_left_out() -> None:
     assert loaded == ["a", "b"]
 
 
-def test_spark_s_zips_are_taken_off_the_path() -> None:
+def test_sparks_zips_are_removed_from_the_path() -> None:
     path = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip", "/mine", "x-src.zip"]
     assert without_zips(os.pathsep.join(path)) == os.pathsep.join(["/mine", "x-src.zip"])
 
 
-def test_a_launcher_that_is_killed_as_its_process_ends_disturbs_nobody(server: Server, modules: Path) -> None:
-    """Both are noticed in one turn of the server's loop, which a request that hangs holds up."""
+def test_a_launcher_killed_as_its_process_ends_does_not_stop_the_server(server: Server, modules: Path) -> None:
+    """The server sees both events in one turn of its loop, which an incomplete request delays."""
     with waiting_process(server, modules) as (waiting, _):
         assert waiting.stdin is not None
         assert waiting.stdout is not None
@@ -227,7 +226,9 @@ def test_a_launcher_that_is_killed_as_its_process_ends_disturbs_nobody(server: S
     assert server.run("-m", "json.tool", given="1").stdout == "1\n"
 
 
-def test_where_nothing_can_be_served_spark_starts_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_fork_server_is_started_if_the_path_of_its_socket_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = tmp_path / ("x" * 120)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
