@@ -54,7 +54,7 @@ from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.image_log import LeadershipLog
-from moldau.runtime.replication.fetcher import ReplicaFetchSettings
+from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.security.quotas.limits import ClientLimits

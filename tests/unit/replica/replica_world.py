@@ -36,7 +36,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
-from moldau.runtime.replication.fetcher import ReplicaFetchSettings
+from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.security.acls.access import UNRESTRICTED

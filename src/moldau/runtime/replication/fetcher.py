@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
-from moldau.base.cluster_settings import ReplicationSettings
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps
 from moldau.client.peers import Peers
@@ -22,6 +21,7 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.runtime.replication.fetch_session import Key, Position, ReplicaFetchSession
+from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.leader_offsets import ask_offsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
@@ -41,29 +41,6 @@ SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaFetchSettings:
-    """`replica.fetch.*`, and `replica.socket.timeout.ms` as the time that a response may take."""
-
-    wait_max_ms: int = 500
-    min_bytes: int = 1
-    max_bytes: int = 1_048_576
-    response_max_bytes: int = 10_485_760
-    backoff_ms: int = 1_000
-    timeout_ms: int = 30_000
-
-    @classmethod
-    def of(cls, replication: ReplicationSettings) -> ReplicaFetchSettings:
-        return cls(
-            wait_max_ms=replication.fetch_wait_max_ms,
-            min_bytes=replication.fetch_min_bytes,
-            max_bytes=replication.fetch_max_bytes,
-            response_max_bytes=replication.fetch_response_max_bytes,
-            backoff_ms=replication.fetch_backoff_ms,
-            timeout_ms=replication.socket_timeout_ms,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +179,7 @@ class ReplicaFetcher:
 
     def _send_next(self) -> None:
         self._is_scheduled = False
-        if self._is_request_pending or self._is_closed or self._pause is not None or self._waits_for_disk:
+        if self._is_request_pending or self._is_closed or self._pause is not None or self._must_wait_for_disk():
             return
         if not self._session and not self._out_of_range:
             return
@@ -344,11 +321,16 @@ class ReplicaFetcher:
         is_in_sync = self._parts.node_id in partition.state.isr
         return throttled is not None and not is_in_sync and throttled.is_throttled(partition.name)
 
-    @property
-    def _waits_for_disk(self) -> bool:
-        """Whether records must be flushed before the next fetch. A log that refuses writes is not flushed: the next
-        fetch may complete the truncation that it lacks."""
-        return any(partition.log.fault is None for partition in self._waiting_for_disk)
+    def _must_wait_for_disk(self) -> bool:
+        """Return whether records must be flushed before the next fetch. Nobody flushes a log that refuses writes. It is
+        fetched from what is on disk on: the fetch may complete the truncation that it lacks."""
+        if any(partition.log.fault is None for partition in self._waiting_for_disk):
+            return True
+        for partition in self._waiting_for_disk:
+            followed = self._followed[partition.topic_id, partition.name.partition]
+            if followed.timer is None:
+                self._set_position(followed)
+        return False
 
     def _await_disk(self, partition: Partition) -> None:
         if partition.durable_offset < partition.log.end_offset:

@@ -19,7 +19,8 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher, ReplicaFetchSettings
+from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
+from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher
 
 PARTITIONS_A_TURN: Final = 500
 """Partitions of a deleted topic that are no longer fetched after one turn of the loop."""
