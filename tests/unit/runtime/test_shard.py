@@ -263,6 +263,7 @@ def test_of_several_shards_one_loads_a_part_in_a_turn() -> None:
         assert node.timers.run_one_soon()
         now = [len(each.notes) for each in notebooks]
         assert sum(one != other for one, other in zip(before, now, strict=True)) <= 1
+        assert [0 < count < 3 * LOAD_TURN_RECORDS for count in now].count(True) <= 1, "one after the other"
         before = now
     assert before == [3 * LOAD_TURN_RECORDS] * 3
 

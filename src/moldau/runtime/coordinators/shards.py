@@ -227,9 +227,12 @@ class Shards(Generic[M]):
 
     def _load_next(self) -> None:
         load_next = self._loading.popleft()
-        if self._loading:
+        others = len(self._loading)
+        if others:
             self._timers.soon(self._load_next)
         load_next()
+        if len(self._loading) > others:
+            self._loading.rotate(1)  # the same shard goes on: one after the other is ready, not all at the end
 
     def _on_failed(self, index: int, failed: Shard) -> None:
         self._timers.after_ms(RELOAD_DELAY_MS, lambda: self._reopen(index, failed))
