@@ -17,7 +17,7 @@ pytestmark = pytest.mark.moldau_only
 TOPIC = "table"
 
 
-def test_followers_clean_their_own_logs_and_may_lead_with_them(tmp_path: Path) -> None:
+def test_followers_clean_their_own_logs_and_can_become_leader(tmp_path: Path) -> None:
     with cluster(nodes=3, data_dir=tmp_path, log_cleaner_backoff_ms=100) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
         config = EAGER | {"min.insync.replicas": "2"}
@@ -34,7 +34,7 @@ def test_followers_clean_their_own_logs_and_may_lead_with_them(tmp_path: Path) -
         leader = nodes.leader_of(TOPIC, 0)
         assert leader is not None
         nodes.kill(leader)
-        nodes.wait_for(lambda: nodes.leader_of(TOPIC, 0) not in (leader, None), what="another leads")
+        nodes.wait_for(lambda: nodes.leader_of(TOPIC, 0) not in (leader, None), what="another replica is the leader")
         writer.write({"after": "it"})
         assert table(read_all(nodes.bootstrap_servers, TOPIC)) == before | {"after": "it"}
         nodes.restart(leader)

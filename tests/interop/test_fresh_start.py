@@ -165,7 +165,9 @@ def test_a_run_that_is_killed_on_the_way_is_finished_by_the_next(
 
 def test_what_another_sink_still_needs_is_not_cleared(world: World) -> None:
     world.change("sinks:\n", f"sinks:\n  - {{from: events, name: other, topic: {world.out}}}\n")
-    with pytest.raises(PipelineError, match=f"topic {world.out} is also written by other, which does not start from scratch"):
+    with pytest.raises(
+        PipelineError, match=f"topic {world.out} is also written by other, which does not start from scratch"
+    ):
         plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
