@@ -1,4 +1,4 @@
-"""Real processes, read from /proc and from `ps`; and the output of macOS' `ps`."""
+"""The process list: real processes, read from /proc and from `ps`, and simulated output of macOS' `ps`."""
 
 from __future__ import annotations
 
@@ -80,9 +80,7 @@ def test_memory_is_in_bytes(processes: Processes) -> None:
     assert 10 << 20 < (processes.memory_bytes(os.getpid()) or 0) < 100 << 30
 
 
-def test_a_process_that_is_gone_has_no_memory_and_is_not_paused(
-    processes: Processes, child: subprocess.Popen[bytes]
-) -> None:
+def test_an_ended_process_has_no_memory_and_is_not_paused(processes: Processes, child: subprocess.Popen[bytes]) -> None:
     child.kill()
     child.wait()
     assert processes.memory_bytes(child.pid) is None
@@ -118,7 +116,7 @@ class MacPs:
         return " ".join(values[word] for word in self.fields) + "\n"
 
 
-def test_a_process_of_macos() -> None:
+def test_the_ps_output_of_macos_is_parsed() -> None:
     processes = PsLines(MacPs())
     assert processes.start_time(501) == "Sat Oct  4 07:05:09 2025"
     assert processes.memory_bytes(501) == 34 << 20
@@ -151,7 +149,7 @@ def test_the_name_of_a_program_may_have_any_bytes(tmp_path: Path, monkeypatch: p
     assert ProcFiles().start_time(7) == "19"
 
 
-def test_without_proc_and_ps_one_line_says_so(
+def test_a_missing_proc_and_ps_are_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
