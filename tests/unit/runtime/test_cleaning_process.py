@@ -58,7 +58,7 @@ while True:
         time.sleep(3600)
     if what == "send nonsense":
         talk.send_bytes(b"nonsense")
-    if what == "tell the next rate":
+    if what == "report the next rate":
         talk.send(None)
         order = talk.recv()
     talk.send(CleaningResult(int(order.bytes_per_second), (), 0, 0, 0, 0, 0, os.getpid()))
@@ -99,13 +99,13 @@ async def pid_of(promise: Promise[CleaningResult | CleaningFailed]) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for the outcome while the loop runs, up to the test's deadline."""
+    """Wait until the condition holds, while the loop runs, up to the test's deadline."""
 
-    def look() -> None:
+    def poll() -> None:
         while not condition():
             time.sleep(0.01)
 
-    await asyncio.to_thread(look)
+    await asyncio.to_thread(poll)
 
 
 def is_running(pid: int) -> bool:
@@ -115,7 +115,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def asked(what: str) -> CleaningJob:
+def job_that_must(what: str) -> CleaningJob:
     return JOB._replace(directory=what)
 
 
@@ -141,7 +141,7 @@ def test_an_idle_process_is_ended_and_another_started_when_there_is_work(fake_wo
 
 def test_a_process_that_dies_fails_its_job_and_the_next_one_gets_another(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        assert await outcome(process.clean(asked("die"), 1e6)) == CleaningFailed("its process died")
+        assert await outcome(process.clean(job_that_must("die"), 1e6)) == CleaningFailed("its process died")
         await pid_of(process.clean(JOB, 1e6))
 
     with_process(test, fake_worker)
@@ -149,7 +149,7 @@ def test_a_process_that_dies_fails_its_job_and_the_next_one_gets_another(fake_wo
 
 def test_a_result_that_cannot_be_read_fails_its_job_and_the_next_one_gets_another(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        failed = await outcome(process.clean(asked("send nonsense"), 1e6))
+        failed = await outcome(process.clean(job_that_must("send nonsense"), 1e6))
         assert failed == CleaningFailed("its result cannot be read: UnpicklingError")
         await pid_of(process.clean(JOB, 1e6))
 
@@ -168,7 +168,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
 
 def test_a_silent_process_is_killed(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        failed = await outcome(process.clean(asked("be silent"), 1e6))
+        failed = await outcome(process.clean(job_that_must("be silent"), 1e6))
         assert failed == CleaningFailed("its process was silent for 1 s")
         process._silence_max_s = PATIENCE_S  # a new process takes some time to start
         await pid_of(process.clean(JOB, 1e6))
@@ -178,16 +178,16 @@ def test_a_silent_process_is_killed(fake_worker: tuple[str, ...]) -> None:
 
 def test_a_job_that_is_abandoned_fails(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        promise = process.clean(asked("be silent"), 1e6)
+        promise = process.clean(job_that_must("be silent"), 1e6)
         process.abandon()
         assert await outcome(promise) == CleaningFailed("its process died")
 
     with_process(test, fake_worker)
 
 
-def test_closing_leaves_nothing_running(fake_worker: tuple[str, ...]) -> None:
+def test_close_ends_the_process(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        process.clean(asked("be silent"), 1e6)
+        process.clean(job_that_must("be silent"), 1e6)
         pid = process.pid
         assert pid is not None
         process.close()
@@ -198,7 +198,7 @@ def test_closing_leaves_nothing_running(fake_worker: tuple[str, ...]) -> None:
 
 def test_a_rate_set_while_a_job_runs_reaches_it(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        promise = process.clean(asked("tell the next rate"), 1e6)
+        promise = process.clean(job_that_must("report the next rate"), 1e6)
         process.set_rate(5e6)
         cleaned = await outcome(promise)
         assert isinstance(cleaned, CleaningResult)
@@ -245,7 +245,7 @@ def test_a_job_without_a_process_can_be_retried(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_real_process_reports_a_storage_fault(tmp_path: Path) -> None:
-    job = asked(str(tmp_path / "gone"))._replace(segments=(SourceSegment(0, 100),), up_to=10)
+    job = job_that_must(str(tmp_path / "gone"))._replace(segments=(SourceSegment(0, 100),), up_to=10)
 
     async def test(process: CleaningProcess) -> None:
         failed = await outcome(process.clean(job, 1e9))
@@ -273,7 +273,7 @@ def test_the_real_process_does_not_outlive_its_broker() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_until(lambda: not is_running(pid), "it has ended")
+    wait_until(lambda: not is_running(pid), "the cleaning process has ended")
 
 
 class Watch:
