@@ -75,8 +75,8 @@ def test_producer_acls_are_added_listed_and_removed(tools: Tools, admin: AdminCl
     assert again.out == f"Acl (pattern={resource}, entry={entries[0].strip()}) already exists.\n"
     shown = kafka_acls("--list", "--topic", "Test-topic")
     assert shown == (0, f"Current ACLs for resource `{resource}`:\n" + "\n".join(entries) + "\n\n", "")
-    nobody = kafka_acls("--list", "--principal", "User:Eve")
-    assert nobody == (0, "ACLs for principal `User:Eve`\n", "")
+    without_acls = kafka_acls("--list", "--principal", "User:Eve")
+    assert without_acls == (0, "ACLs for principal `User:Eve`\n", "")
     kept = kafka_acls("--remove", "--topic", "Test-topic", stdin="n\n")
     assert kept.out == f"Are you sure you want to delete all ACLs for resource filter `{resource}`? (y/n)\n"
     assert len(listed(admin)) == 3
@@ -174,7 +174,7 @@ def test_moldau_acl_allow_deny_list_test_and_remove(bootstrap: str, admin: Admin
     removed = moldau_acl(bootstrap, "remove", "--user", "ann", "--topic", "orders", "--yes").stdout
     assert removed.endswith("removed 3\n")
     wait_until(lambda: len(listed(admin)) == 2, "2 ACLs")
-    assert moldau_acl(bootstrap, "remove", "--user", "nobody").stdout == "no such ACLs\n"
+    assert moldau_acl(bootstrap, "remove", "--user", "without_acls").stdout == "no such ACLs\n"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_wrong_arguments_of_moldau_acl_are_reported(bootstrap: str, words: str, 
 
 
 def test_a_user_without_acls_cannot_create_produce_or_consume() -> None:
-    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:nobody"}
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:without_acls"}
     with broker(**settings) as running:
         config = {"bootstrap.servers": running.bootstrap_servers}
         admin = AdminClient(config)

@@ -27,7 +27,9 @@ def test_followers_clean_their_own_logs_and_can_become_leader(tmp_path: Path) ->
         for version in range(8):
             writer.write({f"key {number}": f"{version}".ljust(500) for number in range(20)})
         writer.write({"last": "one"})
-        for replica in tmp_path.glob(f"*/{TOPIC}-0"):
+        replicas = list(tmp_path.glob(f"*/{TOPIC}-0"))
+        assert len(replicas) == 3
+        for replica in replicas:
             wait_until(lambda where=replica: size_of(where) < 15_000, f"{replica} is clean")  # type: ignore[misc]
         before = table(read_all(nodes.bootstrap_servers, TOPIC))
         assert before == {f"key {number}": "7".ljust(500) for number in range(20)} | {"last": "one"}

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka import configs, storage
+from moldau.security.sasl.exchange import Phase, SaslExchange
 from moldau.testing.broker import TestBroker
 from moldau.testing.cluster import TestCluster
 
@@ -393,7 +394,16 @@ CLUSTER = {
 }
 
 
-def test_a_cluster_uses_sasl_among_its_nodes(tmp_path: Path) -> None:
+def test_a_cluster_uses_sasl_among_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reauthenticated: list[str] = []
+    handshake = SaslExchange.handshake
+
+    def recording_handshake(exchange: SaslExchange, *arguments: Any) -> Any:
+        if exchange.phase is Phase.AUTHENTICATED:
+            reauthenticated.append(str(exchange.principal))
+        return handshake(exchange, *arguments)
+
+    monkeypatch.setattr(SaslExchange, "handshake", recording_handshake)
     cluster = TestCluster(tmp_path, 3, CLUSTER).start()
     try:
         create(cluster.bootstrap_servers, "replicated", 3)
@@ -408,7 +418,7 @@ def test_a_cluster_uses_sasl_among_its_nodes(tmp_path: Path) -> None:
             producer.flush(PATIENCE_S)
 
         produce(10)
-        time.sleep(4)  # longer than a session of the connections between nodes
+        wait_until(lambda: reauthenticated.count("User:node") >= 3, "the nodes authenticate to each other again")
         leader = cluster.leader_of("replicated", 0)
         assert leader is not None
         produce(10)

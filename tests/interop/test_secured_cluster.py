@@ -18,7 +18,6 @@ from moldau.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.moldau_only
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 NODES = f'{PLAIN_MODULE} required username="node" password="n0de" user_node="n0de" user_admin="r00t";'
 
 

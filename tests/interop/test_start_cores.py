@@ -143,6 +143,7 @@ def test_two_nodes_act_as_one_broker(data_dir: Path) -> None:
         assert broker.consume("orders", 80, "readers") == numbered(80, 80)  # the group's offsets are there too
 
         processes = pids(data_dir)
+        assert len(processes) == 2
         assert broker.terminate() == 0
         assert not any(map(lives, processes))
         assert was_left_cleanly(data_dir, 1)
@@ -159,6 +160,7 @@ def _check_a_third_node_is_added(data_dir: Path, port: int) -> None:
         assert broker.consume("orders", 160, "others") == numbered(0, 160)
         assert broker.create("parcels", 6) == {1: 2, 2: 2, 3: 2}
         processes = pids(data_dir)
+        assert len(processes) == 3
         broker.process.kill()
         wait_until(lambda: not any(map(lives, processes)), "the nodes stop when their supervisor is killed")
         assert all(was_left_cleanly(data_dir, node_id) for node_id in (1, 2, 3))
@@ -209,6 +211,7 @@ def test_replicas_are_spread_over_machines_and_survive_the_loss_of_one(tmp_path:
             assert len({racks[replica] for replica in partition.replica_nodes}) == 3
         brokers[0].produce("orders", numbered(0, 8))
         machine = pids(brokers[0].data_dir)
+        assert len(machine) == 2
         brokers[0].process.kill()
         for pid in machine:
             os.kill(pid, signal.SIGKILL)

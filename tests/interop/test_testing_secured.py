@@ -95,9 +95,9 @@ def test_a_misspelt_operation_is_reported(moldau_secure_broker: TestBroker) -> N
 def test_an_unknown_user_is_reported(moldau_secure_broker: TestBroker) -> None:
     with pytest.raises(ValueError, match="no user 'eve' was added here"):
         moldau_secure_broker.client_config("eve")
-    stranger = AdminClient({"bootstrap.servers": moldau_secure_broker.bootstrap_servers, "log_level": 0})
+    unauthenticated = AdminClient({"bootstrap.servers": moldau_secure_broker.bootstrap_servers, "log_level": 0})
     with pytest.raises(KafkaException):
-        stranger.list_topics(timeout=1)
+        unauthenticated.list_topics(timeout=1)
 
 
 def test_produce_reports_the_missing_permission(moldau_secure_broker: TestBroker) -> None:

@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from patience import wait_until
 
 from moldau.cli.kafka import server_stop
 from moldau.cli.kafka.server_stop import as_server
@@ -27,7 +27,6 @@ from moldau.platforms.processes import (
     run_ps,
 )
 
-PATIENCE_S = 30.0
 WORD = "word-" + "x" * 300
 
 
@@ -47,13 +46,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_start_time_is_stable_until_the_process_ends(
     processes: Processes, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +55,7 @@ def test_the_start_time_is_stable_until_the_process_ends(
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert processes.start_time(child.pid) == start_time
     child.kill()
-    until(lambda: processes.start_time(child.pid) is None)  # a zombie counts as ended
+    wait_until(lambda: processes.start_time(child.pid) is None, "the process has ended")  # a zombie counts as ended
     child.wait()
     assert processes.start_time(child.pid) is None
 
@@ -71,9 +63,9 @@ def test_the_start_time_is_stable_until_the_process_ends(
 def test_a_paused_process_is_detected(processes: Processes, child: subprocess.Popen[bytes]) -> None:
     assert not processes.is_paused(child.pid)
     child.send_signal(signal.SIGSTOP)
-    until(lambda: processes.is_paused(child.pid))
+    wait_until(lambda: processes.is_paused(child.pid), "the process is paused")
     child.send_signal(signal.SIGCONT)
-    until(lambda: not processes.is_paused(child.pid))
+    wait_until(lambda: not processes.is_paused(child.pid), "the process runs again")
 
 
 def test_memory_is_in_bytes(processes: Processes) -> None:
@@ -90,7 +82,10 @@ def test_an_ended_process_has_no_memory_and_is_not_paused(processes: Processes, 
 def test_every_process_is_listed_with_its_whole_command_line(
     processes: Processes, child: subprocess.Popen[bytes]
 ) -> None:
-    until(lambda: any(process.pid == child.pid and WORD in process.argv for process in processes.all()))
+    wait_until(
+        lambda: any(process.pid == child.pid and WORD in process.argv for process in processes.all()),
+        "the process is listed",
+    )
     assert os.getpid() in {process.pid for process in processes.all()}
 
 

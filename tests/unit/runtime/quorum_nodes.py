@@ -56,7 +56,6 @@ class QuorumNode:
         self.driver: QuorumDriver | None = None
         self.events: list[str] = []
         self.flush_delay_ms = 1
-        self.store_fails = False
         self.held_work: list[Callable[[], None]] | None = None
         """Work of threads that the test runs itself; None to run it at once."""
 

@@ -33,7 +33,7 @@ def test_without_a_boot_id_the_epoch_is_unknown(files: MemoryFiles) -> None:
     assert BootMarker(files, "data", "").broker_epoch() == -1
 
 
-def test_a_forgotten_marker_stays_forgotten(files: MemoryFiles) -> None:
+def test_a_forgotten_marker_is_not_found_after_a_crash(files: MemoryFiles) -> None:
     marker = BootMarker(files, "data", "boot-1")
     marker.note(7)
     marker.forget()

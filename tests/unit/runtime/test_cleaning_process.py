@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -98,14 +97,9 @@ async def pid_of(promise: Promise[CleaningResult | CleaningFailed]) -> int:
     return cleaned.map_bytes
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, while the loop runs, up to the test's deadline."""
-
-    def poll() -> None:
-        while not condition():
-            time.sleep(0.01)
-
-    await asyncio.to_thread(poll)
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until the condition holds, while the loop runs."""
+    await asyncio.to_thread(wait_until, condition, what)
 
 
 def is_running(pid: int) -> bool:
@@ -132,7 +126,7 @@ def test_one_process_does_job_after_job(fake_worker: tuple[str, ...]) -> None:
 def test_an_idle_process_is_ended_and_another_started_when_there_is_work(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
-        await until(lambda: process.pid is None)
+        await until(lambda: process.pid is None, "the idle process is ended")
         assert not is_running(first)
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
@@ -160,7 +154,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
         os.kill(first, signal.SIGKILL)
-        await until(lambda: PROCESSES.start_time(first) is None)
+        await until(lambda: PROCESSES.start_time(first) is None, "the killed process has ended")
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
     with_process(test, fake_worker)
@@ -191,7 +185,7 @@ def test_close_ends_the_process(fake_worker: tuple[str, ...]) -> None:
         pid = process.pid
         assert pid is not None
         process.close()
-        await until(lambda: not is_running(pid))
+        await until(lambda: not is_running(pid), "the process has ended")
 
     with_process(test, fake_worker)
 

@@ -98,7 +98,7 @@ def test_responses_come_in_order_each_with_its_image(node: InMemoryNode) -> None
     )
 
 
-def test_a_flush_that_began_earlier_releases_only_what_it_covers(node: InMemoryNode) -> None:
+def test_a_flush_acknowledges_only_the_records_that_it_covers(node: InMemoryNode) -> None:
     first = node.controller.submit(lambda _: feature("x"))
     work = node.metadata_log.begin_flush()
     assert work is not None

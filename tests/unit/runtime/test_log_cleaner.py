@@ -48,7 +48,7 @@ def written_offsets(harness: CleanerHarness) -> dict[str, int]:
 # --- which log, and how much of it ------------------------------------------------------------------------------
 
 
-def test_the_last_record_of_each_key_stays_where_it_was(harness: CleanerHarness) -> None:
+def test_the_last_record_of_each_key_keeps_its_offset(harness: CleanerHarness) -> None:
     harness.create_topic("t")
     two_dirty_segments(harness)
     harness.write("t", {"a": "3", "c": "1"}, roll=False)

@@ -97,9 +97,9 @@ def test_a_refused_directory_is_unlocked(tmp_path: Path) -> None:
         mine = new_node(tmp_path, FaultyFiles())
         await mine.start()
         await mine.stop()
-        stranger = Node(from_properties({**mine.settings.properties, "node.id": "2"}))
+        other_node = Node(from_properties({**mine.settings.properties, "node.id": "2"}))
         with pytest.raises(ForeignDirectory):
-            await stranger.start()
+            await other_node.start()
         again = new_node(tmp_path, FaultyFiles())
         await again.start()
         await again.stop()

@@ -300,7 +300,7 @@ def test_unflushed_records_of_followers_do_not_count() -> None:
     cluster.until(cluster.is_caught_up)
 
 
-def test_a_leader_whose_own_disk_is_slow_commits_what_the_others_have() -> None:
+def test_a_leader_with_a_slow_disk_commits_with_its_followers() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 1)
     leader = cluster.elect()

@@ -95,7 +95,7 @@ def test_a_result_has_the_errors_of_its_partitions() -> None:
     assert errors.value() == {B0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_one_request_is_in_flight_and_the_next_takes_what_queued_up() -> None:
+def test_one_request_is_in_flight_and_the_next_has_the_queued_writes() -> None:
     harness = VerifierHarness()
     first = harness.verify("tx", A0)
     second, third, fourth = (

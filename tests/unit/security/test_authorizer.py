@@ -86,7 +86,7 @@ def test_a_denied_read_does_not_deny_describe() -> None:
     assert authorizer.allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
 
 
-def test_a_super_user_may_do_what_is_denied() -> None:
+def test_denials_do_not_apply_to_a_super_user() -> None:
     authorizer = Authorizer([Principal("User", "ann")])
     authorizer.change([acl(permission=DENY, operation=ALL)])
     assert authorizer.allows("User:ann", "h", READ, TOPIC, "orders")
@@ -94,7 +94,7 @@ def test_a_super_user_may_do_what_is_denied() -> None:
     assert not authorizer.allows("User:bob", "h", READ, TOPIC, "orders")
 
 
-def test_everyone_may_use_a_resource_without_acls_if_the_setting_says_so() -> None:
+def test_allow_everyone_applies_to_resources_without_acls() -> None:
     authorizer = Authorizer(allow_everyone_without_acl=True)
     authorizer.change([acl("orders", principal="User:bob")])
     assert authorizer.allows("User:ann", "h", READ, TOPIC, "payments")
@@ -199,7 +199,7 @@ def test_decisions_are_those_of_the_oracle(
 
 
 @given(BINDINGS, NAMES)
-def test_a_filter_that_matches_a_name_finds_what_covers_it(binding: AclBinding, name: str) -> None:
+def test_a_match_filter_finds_the_patterns_that_cover_a_name(binding: AclBinding, name: str) -> None:
     found = AclFilter(pattern=name, pattern_type=PatternType.MATCH).matches(binding)
     assert found is covers(binding.pattern_type, binding.pattern, name)
 
