@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools against our broker and our files: they must not notice a difference.
+"""Apache Kafka's own tools against our broker and our files: they must work as with Apache Kafka.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.

@@ -1,5 +1,5 @@
-"""Our kafka-consumer-groups and kafka-groups beside Apache Kafka's own, on the same cluster: their output must be
-equal, character by character.
+"""Our kafka-consumer-groups and kafka-groups compared with Apache Kafka's own, on the same cluster: their output
+must be equal, character by character.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.

@@ -1,4 +1,4 @@
-"""Clients follow leaders: partitions, coordinators and controllers lose their node, and no client reports an error.
+"""Clients follow leaders: the node of a leader, a coordinator or the controller is killed; no client reports an error.
 
 Three nodes in this process; a producer and a group of each library run while the leader of a partition, the coordinator
 of the group and the controller are killed one after the other and come back. Producers retry; an error that they still

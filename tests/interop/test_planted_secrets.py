@@ -1,4 +1,4 @@
-"""No secret is shown: planted passwords are looked for in logs, errors, command lines, answers and dumps."""
+"""No secret is shown: planted passwords are searched in logs, errors, command lines, responses and dumps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Everything that a request needed is freed with its response, without the cycle collector: a broker runs that rarely,
-so it would hold the records of hundreds of requests, and block all clients while it collects.
+"""The objects of a request are freed with its response, without the cycle collector. A broker runs it rarely: cycles
+would hold the records of hundreds of requests, and collecting them would block all clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything at once: three nodes with SASL and TLS among them, ACLs, and users who may do different things."""
+"""SASL, TLS and ACLs together: a cluster of three nodes, and users with different permissions."""
 
 from __future__ import annotations
 

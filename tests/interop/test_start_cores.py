@@ -1,4 +1,4 @@
-"""`moldau start --cores`: several processes act as one broker. They are killed, restarted, stopped, and increased."""
+"""`moldau start --cores`: several processes act as one broker. Nodes are killed, restarted, stopped and added."""
 
 from __future__ import annotations
 

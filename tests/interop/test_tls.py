@@ -1,4 +1,4 @@
-"""TLS with real clients: confluent-kafka, kafka-python and aiokafka on one broker, and a cluster with TLS inside."""
+"""TLS with real clients: confluent-kafka, kafka-python and aiokafka on one broker, and TLS between cluster nodes."""
 
 from __future__ import annotations
 

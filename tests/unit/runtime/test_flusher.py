@@ -183,7 +183,7 @@ def test_a_failed_sync_is_reported_and_acknowledges_nothing(harness: FlusherHarn
 
 
 def test_a_log_whose_sync_failed_does_not_keep_the_flusher_busy(harness: FlusherHarness) -> None:
-    """Otherwise the node, which stops because of the failure, would wait for it for ever."""
+    """Otherwise the node, which stops because of the failure, would wait for it forever."""
     harness.append("a")
     harness.append("a")  # requests another flush while the first one runs
     harness.node.files.sync_fails = True

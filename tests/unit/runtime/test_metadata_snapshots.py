@@ -1,4 +1,4 @@
-"""Metadata snapshots: written when the log has grown, sufficient for a start, and the log is shortened by them."""
+"""Metadata snapshots: written when the log has grown, and sufficient for a start; the log before them is deleted."""
 
 from __future__ import annotations
 

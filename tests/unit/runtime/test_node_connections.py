@@ -1,4 +1,4 @@
-"""What a node does when a connection has ended: that depends on the listener."""
+"""Closed connections: the client listener forgets the client, the controller listener ends the broker's session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The authority of `--secure`: what its certificates say, and when they have to be renewed."""
+"""The authority of `--secure`: what its certificates contain, and when they have to be renewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings that `--secure` makes: they are valid, protect every listener, and survive a properties file."""
+"""The settings that `--secure` makes: they are valid, protect every listener, and fit into a properties file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subjects of certificates as Java writes them, and a reader that survives any bytes."""
+"""Subjects of certificates as Java writes them, and a parser that reads or refuses any bytes."""
 
 from __future__ import annotations
 
