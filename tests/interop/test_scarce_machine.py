@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import wait_until
 from scarce_machine import PATIENCE_S, environment, moldau, mounted, needs_mounts, running, with_open_files
@@ -72,7 +72,7 @@ def test_a_broker_starts_with_more_partitions_than_open_files(tmp_path: Path) ->
         assert server.stop() == 0
 
 
-def test_a_full_disk_is_logged_once_and_metadata_is_served(tmp_path: Path) -> None:
+def test_a_full_disk_is_logged_once_and_readers_are_served(tmp_path: Path) -> None:
     needs_mounts()
     data = tmp_path / "small"
     with running(mounted(data, "size=1m", start(data / "data")), tmp_path / "log") as server:
@@ -93,6 +93,12 @@ def test_a_full_disk_is_logged_once_and_metadata_is_served(tmp_path: Path) -> No
         assert " orders-0: records cannot be " in line
         metadata = AdminClient({"bootstrap.servers": server.bootstrap}).list_topics("orders", PATIENCE_S)
         assert len(metadata.topics["orders"].partitions) == 1
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "unused"})
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        first = consumer.poll(PATIENCE_S)
+        consumer.close()
+        assert first is not None
+        assert first.value() == b"there is room"
 
 
 def test_a_read_only_directory_is_reported(tmp_path: Path) -> None:
