@@ -216,9 +216,11 @@ def test_an_unacceptable_client_is_refused_with_a_warning(
         config, line = {"bootstrap.servers": mutual_broker, "log_level": 0}, "it does not use TLS; this listener does"
     check_refused(config)
     server_lines = [record for record in caplog.records if record.name == "moldau.server"]
-    assert server_lines
     assert {record.levelno for record in server_lines} == {logging.WARNING}
-    assert all(line in record.getMessage() for record in server_lines)
+    messages = [record.getMessage() for record in server_lines]
+    assert any(line in each for each in messages), messages
+    # A client that is closed during another attempt ends the handshake itself.
+    assert [each for each in messages if line not in each and "it ended the TLS handshake" not in each] == []
     AdminClient(Keys(vault, "alice").confluent(mutual_broker)).list_topics(timeout=PATIENCE_S)
 
 
