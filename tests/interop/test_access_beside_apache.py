@@ -38,10 +38,10 @@ EXPECTED = {
     ApiKey.ENVELOPE: (["PRINCIPAL_DESERIALIZATION_FAILURE"], ["NONE"]),
     ApiKey.FETCH_SNAPSHOT: (["UNKNOWN_SERVER_ERROR"], ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"]),
 }
-"""What differs on purpose for those who are allowed; docs/compatibility.md says why."""
+"""Intended differences for allowed principals: the codes of Apache Kafka and ours. docs/compatibility.md says why."""
 
 
-class Asked(NamedTuple):
+class Case(NamedTuple):
     api: ApiKey
     kind: str
     of_controller: bool
@@ -51,17 +51,17 @@ class Asked(NamedTuple):
         return SUPER_USER if self.kind == "super" else f"{self.api.name}-{self.kind}".lower().replace(" ", "-")
 
 
-def user_acls(asked: Asked) -> Iterator[AclBinding]:
+def user_acls(case: Case) -> Iterator[AclBinding]:
     """Yield the ACLs of the kind, for the user of this API alone."""
-    for acl in acls(asked.kind, REQUIREMENTS[asked.api]):
-        yield acl if asked.kind == "other user" else acl._replace(principal=f"User:{asked.user}")
+    for acl in acls(case.kind, REQUIREMENTS[case.api]):
+        yield acl if case.kind == "other user" else acl._replace(principal=f"User:{case.user}")
 
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    users = [Asked(api, kind, False).user for api in REQUIREMENTS for kind in KINDS if kind != "super"]
+    users = [Case(api, kind, False).user for api in REQUIREMENTS for kind in KINDS if kind != "super"]
     with side_by_side(tmp_path_factory.mktemp("beside-apache"), users) as both:
-        bindings = [acl for api in REQUIREMENTS for kind in KINDS for acl in user_acls(Asked(api, kind, False))]
+        bindings = [acl for api in REQUIREMENTS for kind in KINDS for acl in user_acls(Case(api, kind, False))]
         for side in both:
             prepare(side, bindings)
         yield both
@@ -91,25 +91,25 @@ def codes_of(response: Any) -> list[int]:
     return sorted(codes(response))
 
 
-def served(side: Side, *, to_controller: bool) -> dict[int, tuple[int, int]]:
+def supported_versions(side: Side, *, to_controller: bool) -> dict[int, tuple[int, int]]:
     with side.connect(to_controller=to_controller) as admin:
         response = admin.ask(ApiKey.API_VERSIONS, ApiVersionsRequest("compared", "1"), 4)
     return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
 
 
 def patient_request(api: ApiKey) -> Message:
-    """Return the sample with time enough: Apache Kafka answers none with REQUEST_TIMED_OUT."""
+    """Return the sample with a timeout: without one, Apache Kafka responds with REQUEST_TIMED_OUT."""
     request = sample_request(api)
     if hasattr(request, "timeout_ms"):
         request.timeout_ms = 10_000
     return request
 
 
-def answer(side: Side, asked: Asked, version: int) -> list[str]:
+def error_names(side: Side, case: Case, version: int) -> list[str]:
     """Return the names of all error codes in the response."""
-    with side.connect(asked.user, to_controller=asked.of_controller) as client:
+    with side.connect(case.user, to_controller=case.of_controller) as client:
         try:
-            response = client.ask(asked.api, patient_request(asked.api), version)
+            response = client.ask(case.api, patient_request(case.api), version)
         except ConnectionError:
             return ["closed"]
         except TimeoutError:
@@ -117,26 +117,26 @@ def answer(side: Side, asked: Asked, version: int) -> list[str]:
     return [ErrorCode(code).name for code in codes_of(response)]
 
 
-def compared(sides: tuple[Side, Side], *, of_controller: bool) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the answers that differ: Apache Kafka's and ours, by API and kind."""
+def differing_answers(sides: tuple[Side, Side], *, of_controller: bool) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the error codes that differ: Apache Kafka's and ours, by API and kind of principal."""
     apache, moldau = sides
-    versions = served(moldau, to_controller=of_controller)
+    versions = supported_versions(moldau, to_controller=of_controller)
     different = {}
     for api in sorted(REQUIREMENTS):
         if api not in versions:
             continue
         for kind in KINDS:
-            asked = Asked(api, kind, of_controller)
+            case = Case(api, kind, of_controller)
             version = VERSIONS.get(api, versions[api][1])
             for side in sides:
                 restore_topic(side)
-            theirs, ours = answer(apache, asked, version), answer(moldau, asked, version)
+            theirs, ours = error_names(apache, case, version), error_names(moldau, case, version)
             if theirs != ours and EXPECTED.get(api) != (theirs, ours):
                 different[f"{APIS[api].name} {kind}"] = theirs, ours
     return different
 
 
 @pytest.mark.parametrize("of_controller", [False, True], ids=["brokers", "controllers"])
-def test_both_answer_with_the_same_codes(sides: tuple[Side, Side], of_controller: bool) -> None:
-    different = compared(sides, of_controller=of_controller)
+def test_moldau_and_kafka_return_the_same_error_codes(sides: tuple[Side, Side], of_controller: bool) -> None:
+    different = differing_answers(sides, of_controller=of_controller)
     assert not different, "\n".join(f"{what}: {theirs}, ours {ours}" for what, (theirs, ours) in different.items())

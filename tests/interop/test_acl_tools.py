@@ -1,6 +1,7 @@
 """ACLs against a running broker: kafka-acls, `moldau acl`, the admin clients, and a client that is refused.
 
-Without authentication everybody is User:ANONYMOUS, who is a super user of one broker here, and nobody on the other.
+Without authentication every client is User:ANONYMOUS: a super user of the shared broker, and a user without ACLs on the
+broker of the last test.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def no_acls(admin: AdminClient) -> None:
+def delete_all_acls(admin: AdminClient) -> None:
     for deleted in admin.delete_acls([ANYTHING]).values():
         deleted.result(PATIENCE_S)
 
 
 @pytest.fixture
-def acls(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
+def tools(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tools:
     return Tools(bootstrap, capsys, monkeypatch)
 
 
@@ -58,9 +59,9 @@ def listed(admin: AdminClient) -> set[tuple[str, str, str, str, str]]:
     }
 
 
-def test_a_producer_of_a_course_is_added_listed_and_removed(acls: Tools, admin: AdminClient) -> None:
+def test_producer_acls_are_added_listed_and_removed(tools: Tools, admin: AdminClient) -> None:
     def kafka_acls(*words: str, stdin: str = "") -> Outcome:
-        return acls("acls", *words, stdin=stdin)
+        return tools("acls", *words, stdin=stdin)
 
     added = kafka_acls("--add", "--allow-principal", "User:Bob", "--producer", "--topic", "Test-topic")
     resource = "ResourcePattern(resourceType=TOPIC, name=Test-topic, patternType=LITERAL)"
@@ -74,8 +75,8 @@ def test_a_producer_of_a_course_is_added_listed_and_removed(acls: Tools, admin: 
     assert again.out == f"Acl (pattern={resource}, entry={entries[0].strip()}) already exists.\n"
     shown = kafka_acls("--list", "--topic", "Test-topic")
     assert shown == (0, f"Current ACLs for resource `{resource}`:\n" + "\n".join(entries) + "\n\n", "")
-    nobody = kafka_acls("--list", "--principal", "User:Eve")
-    assert nobody == (0, "ACLs for principal `User:Eve`\n", "")
+    without_acls = kafka_acls("--list", "--principal", "User:Eve")
+    assert without_acls == (0, "ACLs for principal `User:Eve`\n", "")
     kept = kafka_acls("--remove", "--topic", "Test-topic", stdin="n\n")
     assert kept.out == f"Are you sure you want to delete all ACLs for resource filter `{resource}`? (y/n)\n"
     assert len(listed(admin)) == 3
@@ -83,7 +84,7 @@ def test_a_producer_of_a_course_is_added_listed_and_removed(acls: Tools, admin: 
     wait_until(lambda: not listed(admin), "no ACLs")
 
 
-def test_consumers_prefixes_hosts_and_denials(acls: Tools, admin: AdminClient) -> None:
+def test_consumer_prefix_host_and_deny_acls_are_added(tools: Tools, admin: AdminClient) -> None:
     for words in (
         "--add --allow-principal User:ann --consumer --topic orders --group app",
         "--add --allow-principal User:ann --allow-host 10.0.0.1 --operation All --topic team- "
@@ -91,7 +92,7 @@ def test_consumers_prefixes_hosts_and_denials(acls: Tools, admin: AdminClient) -
         "--add --deny-principal User:* --operation Delete --topic *",
         "--add --allow-principal User:ann --producer --idempotent --topic orders --transactional-id t",
     ):
-        assert acls("acls", *words.split()).status == 0
+        assert tools("acls", *words.split()).status == 0
     expected = {
         ("User:ann", "READ", "TOPIC", "orders", "LITERAL"),
         ("User:ann", "DESCRIBE", "TOPIC", "orders", "LITERAL"),
@@ -105,7 +106,7 @@ def test_consumers_prefixes_hosts_and_denials(acls: Tools, admin: AdminClient) -
         ("User:ann", "DESCRIBE", "TRANSACTIONAL_ID", "t", "LITERAL"),
     }
     wait_until(lambda: listed(admin) == expected, "the ACLs")
-    matching = acls("acls", "--list", "--topic", "team-a", "--resource-pattern-type", "match").out
+    matching = tools("acls", "--list", "--topic", "team-a", "--resource-pattern-type", "match").out
     assert "name=team-, patternType=PREFIXED" in matching
     assert "name=*, patternType=LITERAL" in matching
     assert "orders" not in matching
@@ -129,51 +130,51 @@ def test_consumers_prefixes_hosts_and_denials(acls: Tools, admin: AdminClient) -
         ("--list --resource-pattern-type odd", "Cannot parse argument 'odd' of option resource-pattern-type"),
     ],
 )
-def test_wrong_flags_are_reported_as_by_kafka(acls: Tools, words: str, message: str) -> None:
-    outcome = acls("acls", *words.split())
+def test_wrong_flags_are_reported_as_by_kafka(tools: Tools, words: str, message: str) -> None:
+    outcome = tools("acls", *words.split())
     assert outcome.status == 1
     assert outcome.err.startswith(message)
 
 
-def test_errors_of_the_broker_and_of_principals(acls: Tools) -> None:
-    wrong = acls("acls", "--add", "--topic", "t", "--allow-principal", "ann")
+def test_a_bad_principal_and_a_missing_authorizer_are_reported(tools: Tools) -> None:
+    wrong = tools("acls", "--add", "--topic", "t", "--allow-principal", "ann")
     assert (wrong.status, wrong.err) == (1, "expected a string in format principalType:principalName but got ann\n")
     with broker() as open_to_all:
-        outcome = acls("acls", "--list", "--bootstrap-server", open_to_all.bootstrap_servers, address=False)
+        outcome = tools("acls", "--list", "--bootstrap-server", open_to_all.bootstrap_servers, address=False)
     assert outcome.status == 1
     assert "SecurityDisabledException: No Authorizer is configured on the broker" in outcome.out
 
 
-def moldau(bootstrap: str, *words: str, status: int = 0) -> Result:
+def moldau_acl(bootstrap: str, *words: str, status: int = 0) -> Result:
     result = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, ["acl", *words])
     assert result.exit_code == status, result.output
     return result
 
 
-def test_moldau_acl_allows_tests_and_removes(bootstrap: str, admin: AdminClient) -> None:
-    allowed = moldau(bootstrap, "allow", "ann", "read,write", "--topic", "orders")
+def test_moldau_acl_allow_deny_list_test_and_remove(bootstrap: str, admin: AdminClient) -> None:
+    allowed = moldau_acl(bootstrap, "allow", "ann", "read,write", "--topic", "orders")
     assert allowed.stdout.splitlines() == [
         "User:ann from * may READ TOPIC:LITERAL:orders",
         "User:ann from * may WRITE TOPIC:LITERAL:orders",
     ]
-    moldau(bootstrap, "deny", "*", "write", "--topic", "ord", "--prefix")
-    moldau(bootstrap, "allow", "ann", "--role", "consumer", "--topic", "orders", "--group", "app")
+    moldau_acl(bootstrap, "deny", "*", "write", "--topic", "ord", "--prefix")
+    moldau_acl(bootstrap, "allow", "ann", "--role", "consumer", "--topic", "orders", "--group", "app")
     wait_until(lambda: len(listed(admin)) == 5, "5 ACLs")
-    table = moldau(bootstrap, "list", "--user", "*").stdout.splitlines()
+    table = moldau_acl(bootstrap, "list", "--user", "*").stdout.splitlines()
     assert table[1].split() == ["User:*", "*", "deny", "write", "topic", "ord", "prefixed"]
-    may = moldau(bootstrap, "test", "ann", "read,describe", "--topic", "orders").stdout.splitlines()
+    may = moldau_acl(bootstrap, "test", "ann", "read,describe", "--topic", "orders").stdout.splitlines()
     assert may[0].startswith("User:ann may read topic orders: an ACL allows it: User:ann from * may READ")
     assert may[1].startswith("User:ann may describe topic orders: an ACL allows it")
-    denied = moldau(bootstrap, "test", "ann", "write", "--topic", "orders", status=1).stdout
+    denied = moldau_acl(bootstrap, "test", "ann", "write", "--topic", "orders", status=1).stdout
     assert denied.startswith("User:ann may not write topic orders: an ACL denies it: User:* from * may not WRITE")
-    unknown = moldau(bootstrap, "test", "eve", "read", "--group", "app", status=1).stdout
+    unknown = moldau_acl(bootstrap, "test", "eve", "read", "--group", "app", status=1).stdout
     assert unknown == "User:eve may not read group app: no ACL allows it\n"
-    anonymous = moldau(bootstrap, "test", "ANONYMOUS", "alter", "--cluster").stdout
+    anonymous = moldau_acl(bootstrap, "test", "ANONYMOUS", "alter", "--cluster").stdout
     assert anonymous == "User:ANONYMOUS may alter cluster kafka-cluster: super user\n"
-    removed = moldau(bootstrap, "remove", "--user", "ann", "--topic", "orders", "--yes").stdout
+    removed = moldau_acl(bootstrap, "remove", "--user", "ann", "--topic", "orders", "--yes").stdout
     assert removed.endswith("removed 3\n")
     wait_until(lambda: len(listed(admin)) == 2, "2 ACLs")
-    assert moldau(bootstrap, "remove", "--user", "nobody").stdout == "no such ACLs\n"
+    assert moldau_acl(bootstrap, "remove", "--user", "without_acls").stdout == "no such ACLs\n"
 
 
 @pytest.mark.parametrize(
@@ -190,12 +191,12 @@ def test_moldau_acl_allows_tests_and_removes(bootstrap: str, admin: AdminClient)
         ("test ann read --topic t --prefix", "name resources, without --prefix"),
     ],
 )
-def test_wrong_words_of_moldau_acl(bootstrap: str, words: str, message: str) -> None:
-    assert message in moldau(bootstrap, *words.split(), status=1).stderr
+def test_wrong_arguments_of_moldau_acl_are_reported(bootstrap: str, words: str, message: str) -> None:
+    assert message in moldau_acl(bootstrap, *words.split(), status=1).stderr
 
 
-def test_who_has_no_acls_is_refused_and_then_allowed() -> None:
-    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:nobody"}
+def test_a_user_without_acls_cannot_create_produce_or_consume() -> None:
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:without_acls"}
     with broker(**settings) as running:
         config = {"bootstrap.servers": running.bootstrap_servers}
         admin = AdminClient(config)
@@ -214,9 +215,6 @@ def test_who_has_no_acls_is_refused_and_then_allowed() -> None:
         assert "TOPIC_AUTHORIZATION_FAILED" in errors[0]
         consumer = Consumer({**config, "group.id": "g"})
         consumer.subscribe(["t"])
-        found = None
-        while found is None:
-            polled = consumer.poll(PATIENCE_S)
-            found = polled.error() if polled is not None else None
+        found = wait_until(lambda: (polled := consumer.poll(0.1)) and polled.error(), "the consumer gets an error")
         assert found.name() in ("TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED")
         consumer.close()

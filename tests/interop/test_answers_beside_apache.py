@@ -1,7 +1,7 @@
 """Every field of the answers to ordinary requests, in every version, at Apache Kafka and at Moldau: null or empty, -1
 or 0, which error, which authorized operations. It needs MOLDAU_TEST_KAFKA_LIBS.
 
-What differs on purpose is in `EXPECTED`, and in docs/compatibility.md.
+Intended differences are in `EXPECTED`, and in docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from moldau.wire.schema import Message
 pytestmark = [pytest.mark.moldau_only, needs_apache]
 
 TEXTS = ("message", "documentation")
-"""Fields whose texts differ; whether there is one must not."""
-OWN = re.compile(
+"""Fields whose texts may differ; both sides must set them, or neither."""
+BROKER_SPECIFIC = re.compile(
     r"(_id|port|host|path|_ms|timestamp|bytes|size|offset|_epoch|records|salt|watermark|log_dir)$|^leader$"
 )
-"""Fields with numbers and ids of each broker's own; whether they are set must not differ."""
+"""Fields whose numbers and ids may differ; both sides must set them, or neither."""
 EXPECTED = {
     r"configs\[min.insync.replicas\].config_source: 3, ours 5": "set for the cluster by eligible leader replicas",
 }
-"""What differs on purpose, as a regular expression for the lines of `differences`, and why."""
+"""Intended differences: regular expressions for the lines of `differences`, and the reasons."""
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +57,11 @@ def prepare(admin: Login) -> bytes:
     )
 
 
-def shown(name: str, value: Any) -> Any:
+def comparable(name: str, value: Any) -> Any:
     """Return the value as it is compared."""
     if isinstance(value, str) and name.endswith(TEXTS):
         return "a text" if value else repr(value)
-    if OWN.search(name) and not name.endswith("error_code"):
+    if BROKER_SPECIFIC.search(name) and not name.endswith("error_code"):
         if isinstance(value, bool) or value is None:
             return value
         if isinstance(value, int):
@@ -79,7 +79,7 @@ def fields(value: Any, path: str = "", name: str = "") -> Iterator[tuple[str, An
         for index, each in enumerate(sorted(value, key=_order)):
             yield from fields(each, f"{path}[{_label(each, index)}]")
     else:
-        yield path, shown(name, list(value) if isinstance(value, tuple) else value)
+        yield path, comparable(name, list(value) if isinstance(value, tuple) else value)
 
 
 NAMES = (
@@ -142,15 +142,15 @@ def _answer(side: Side, each: Ordinary, version: int, topic_id: bytes) -> Any:
             return "no answer"
 
 
-def served(side: Side) -> dict[int, tuple[int, int]]:
+def supported_versions(side: Side) -> dict[int, tuple[int, int]]:
     with side.connect() as admin:
         response = admin.ask(ApiKey.API_VERSIONS, ApiVersionsRequest("compared", "1"), 4)
     return {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
 
 
-def test_every_field_of_an_answer_is_as_in_apache_kafka(sides: tuple[Side, Side]) -> None:
+def test_every_response_field_equals_apache_kafkas(sides: tuple[Side, Side]) -> None:
     apache, moldau = sides
-    versions = served(moldau)
+    versions = supported_versions(moldau)
     theirs, ours = answers(apache, versions), answers(moldau, versions)
     found: dict[str, list[int]] = {}
     for (name, version), expected in theirs.items():

@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools against our broker and our files: they must not notice a difference.
+"""Apache Kafka's own tools against our broker and our files: they must work as with Apache Kafka.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.
@@ -42,7 +42,7 @@ def tool(name: str, *words: str, stdin: str = "", status: int | None = 0) -> str
     return done.stdout
 
 
-def test_topics_from_create_to_delete(running: TestBroker) -> None:
+def test_kafka_topics_creates_alters_describes_and_deletes(running: TestBroker) -> None:
     def topics(*words: str) -> str:
         return tool("TopicCommand", "--bootstrap-server", running.bootstrap_servers, *words)
 
@@ -58,7 +58,7 @@ def test_topics_from_create_to_delete(running: TestBroker) -> None:
     assert topics("--list").split() == []
 
 
-def test_console_clients_and_dump_log(running: TestBroker) -> None:
+def test_console_clients_and_dump_log_read_our_records(running: TestBroker) -> None:
     address = ["--bootstrap-server", running.bootstrap_servers, "--topic", "console"]
     parse = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     tool("ConsoleProducer", *address, *parse, stdin="a:1\nb:2\nc:3\n")
@@ -76,7 +76,7 @@ def test_console_clients_and_dump_log(running: TestBroker) -> None:
     ]
 
 
-def test_indexes_after_a_clean_stop(tmp_path: Path) -> None:
+def test_indexes_pass_the_sanity_check_after_a_clean_stop(tmp_path: Path) -> None:
     with broker(tmp_path, log_index_interval_bytes="0") as stopped:
         address = ["--bootstrap-server", stopped.bootstrap_servers, "--topic", "indexed"]
         tool("ConsoleProducer", *address, "--sync", stdin="".join(f"{n}\n" for n in range(50)))
@@ -87,20 +87,20 @@ def test_indexes_after_a_clean_stop(tmp_path: Path) -> None:
         assert "passed sanity check" in dumped
 
 
-def test_the_metadata_log(running: TestBroker) -> None:
-    tool("TopicCommand", "--bootstrap-server", running.bootstrap_servers, "--create", "--topic", "told")
+def test_dump_log_decodes_our_metadata_log(running: TestBroker) -> None:
+    tool("TopicCommand", "--bootstrap-server", running.bootstrap_servers, "--create", "--topic", "dumped-topic")
     log = segment(running.data_dir / "__cluster_metadata-0")
     dumped = tool("DumpLogSegments", "--cluster-metadata-decoder", "--files", log)
     for record in ("LeaderChange", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "PARTITION_RECORD"):
         assert record in dumped
-    assert '"name":"told"' in dumped
+    assert '"name":"dumped-topic"' in dumped
 
 
 def segment(directory: Path) -> str:
     return str(directory / "00000000000000000000.log")
 
 
-def test_a_view_is_read_to_its_end_by_the_console_consumer(running: TestBroker) -> None:
+def test_the_console_consumer_reads_a_view_to_its_end(running: TestBroker) -> None:
     """Kafka's TopicCommand knows only Kafka's configs, so another admin client creates the view."""
     pytest.importorskip("duckdb")
     admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
@@ -117,4 +117,6 @@ def test_a_view_is_read_to_its_end_by_the_console_consumer(running: TestBroker) 
     assert shown.splitlines() == ['{"a": 3}', '{"a": 50}']
     described = tool("consumer.group.ConsumerGroupCommand", *address, "--describe", "--group", "readers")
     (line,) = (each for each in described.splitlines() if "few" in each.split())
-    assert line.split()[3:6] == ["100", "100", "0"], "the consumer moves on behind what is not shown"
+    assert line.split()[3:6] == ["100", "100", "0"], (
+        "the committed offset is also past the records that the view filters out"
+    )

@@ -1,5 +1,5 @@
-"""Our kafka-consumer-groups and kafka-groups beside Apache Kafka's own, on the same cluster: their output must be
-equal, character by character.
+"""Our kafka-consumer-groups and kafka-groups compared with Apache Kafka's own, on the same cluster: their output
+must be equal, character by character.
 
 Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars (kafka-tools and what it needs); java must be on the
 PATH.
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 CLASSES = {"consumer_groups": "consumer.group.ConsumerGroupCommand", "groups": "GroupsCommand"}
 SESSION_TIMEOUT_MS = 600_000
-"""Long enough for all comparisons: nobody sends heartbeats for the classic members."""
+"""Long enough for all comparisons: the classic members send no heartbeats."""
 TRIES = 5
 """Other groups may appear or vanish between the two listings of a shared cluster."""
 
@@ -111,7 +111,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("line", DESCRIBE + OTHERS)
-def test_both_print_the_same(tools: Tools, scene: Scene, line: str) -> None:
+def test_consumer_groups_prints_what_kafkas_tool_prints(tools: Tools, scene: Scene, line: str) -> None:
     ours, theirs = compare(tools, scene, "consumer_groups", line)
     if line.count("--group ") > 1:
         # Where the hashes of two groups collide, Java's order depends on memory addresses.
@@ -134,7 +134,7 @@ def test_both_print_the_same(tools: Tools, scene: Scene, line: str) -> None:
         "--delete-offsets --group {idle} --group {other} --topic {topic}",
     ],
 )
-def test_an_error_is_the_same_but_for_the_stack_trace(tools: Tools, scene: Scene, line: str) -> None:
+def test_errors_equal_kafkas_without_the_stack_trace(tools: Tools, scene: Scene, line: str) -> None:
     ours, theirs = compare(tools, scene, "consumer_groups", line)
     assert (ours.status, ours.out) == (theirs.status, theirs.out)
     assert ours.err == ""
@@ -153,7 +153,7 @@ def test_an_error_is_the_same_but_for_the_stack_trace(tools: Tools, scene: Scene
         "--list --topic {topic}",
     ],
 )
-def test_a_wrong_command_line_is_refused_in_the_same_words(tools: Tools, scene: Scene, line: str) -> None:
+def test_a_wrong_command_line_is_rejected_with_kafkas_message(tools: Tools, scene: Scene, line: str) -> None:
     ours, theirs = compare(tools, scene, "consumer_groups", line)
     assert (ours.status, ours.out) == (theirs.status, theirs.out) == (1, "")
     assert ours.err.splitlines()[0] == theirs.err.splitlines()[0]
@@ -174,7 +174,7 @@ def test_listings_have_the_same_order_and_columns(tools: Tools, scene: Scene, to
     assert any(ours == theirs for ours, theirs in pairs)
 
 
-def test_a_file_that_one_exports_the_other_reads(tools: Tools, scene: Scene, tmp_path: Path) -> None:
+def test_our_tool_reads_offsets_exported_by_kafkas_tool(tools: Tools, scene: Scene, tmp_path: Path) -> None:
     exported = apache(tools.bootstrap, "consumer_groups", export := [
         "--reset-offsets", "--group", scene.names["idle"], "--all-topics", "--to-current", "--dry-run", "--export",
     ])  # fmt: skip

@@ -20,14 +20,14 @@ def test_settings_may_be_numbers_and_booleans() -> None:
         admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
         known = admin.list_topics(timeout=PATIENCE_S).topics
         assert len(known["orders"].partitions) == 3
-        assert admin.list_topics("nobody", timeout=PATIENCE_S).topics["nobody"].error is not None
+        assert admin.list_topics("missing", timeout=PATIENCE_S).topics["missing"].error is not None
 
 
-def test_a_misspelt_setting_is_told(tmp_path: Path) -> None:
+def test_a_misspelt_setting_is_reported(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"unknown setting num\.partition is ignored; did you mean num\.partitions"):
         TestBroker(tmp_path, {"num.partition": 3})
 
 
-def test_a_wrong_value_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_wrong_value_is_rejected_before_the_broker_starts(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"Invalid value none for configuration num\.partitions"):
         TestBroker(tmp_path, {"num.partitions": "none"})

@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.moldau_only, needs_java]
 HISTORIES: Final = 20
 ROUNDS: Final = 7
 DAY_MS: Final = 86_400_000
-"""Both forget a producer after this time (`producer.id.expiration.ms`)."""
+"""Both cleaners forget a producer after this time (`producer.id.expiration.ms`)."""
 MEMORY: Final = Path("/dev/shm")
 DIRECTORY: Final = f"data/{PARTITION.topic}-{PARTITION.partition}"
 ALIKE: Final = {
@@ -66,7 +66,7 @@ def broker_answers() -> None:
 @pytest.fixture(scope="module")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCleaner]:
     with ApacheCleaner(
-        tmp_path_factory.mktemp("apache") / "complaints",
+        tmp_path_factory.mktemp("apache") / "errors",
         delete_retention_ms=CONFIG.delete_retention_ms,
         segment_bytes=CONFIG.segment_bytes,
         index_interval_bytes=CONFIG.index_interval_bytes,
@@ -146,13 +146,13 @@ class TwoLogs:
         reached = self.apache.clean(self.theirs, log.end_offset, history.now_ms, dirty, up_to)
         assert reached == cleaned.cleaned_up_to == up_to
         inputs = Round(up_to, history.now_ms, {entry.producer_id: entry for entry in log.producers.active()})
-        self.comparison.compare(self.ours_by_apache(), self.theirs_by_us(), inputs)
+        self.comparison.compare(self.check_ours_with_apache(), self.check_theirs_with_our_log(), inputs)
         if not self.comparison.begins_alike:
             self.apart_below = up_to
         elif history.rng.random() < 0.5:
             self.adopt_theirs()
 
-    def ours_by_apache(self) -> Content:
+    def check_ours_with_apache(self) -> Content:
         history = self.history
         content = content_of(history.files, DIRECTORY)
         write_out(history.files, DIRECTORY, self.copy)
@@ -160,13 +160,13 @@ class TwoLogs:
         assert aborted == content.aborted
         return content
 
-    def theirs_by_us(self) -> Content:
+    def check_theirs_with_our_log(self) -> Content:
         files = MemoryFiles()
         load_store(files)[0].close()
         files.mkdir(DIRECTORY)
         read_in(files, DIRECTORY, self.theirs)
         content = content_of(files, DIRECTORY)
-        log, ours = opened(files)[1], self.history.log
+        log, ours = open_log(files)[1], self.history.log
         check_lookups(files, log, content)
         assert log.end_offset == ours.end_offset
         assert log.epochs.entries == ours.epochs.entries
@@ -182,11 +182,11 @@ class TwoLogs:
         history, cleaned_up_to = self.history, self.history.log.cleaned_up_to
         history.store.close()
         read_in(history.files, DIRECTORY, self.theirs)
-        history.store, history.log = opened(history.files)
+        history.store, history.log = open_log(history.files)
         history.log.cleaned_up_to = cleaned_up_to
 
 
-def opened(files: MemoryFiles) -> tuple[LogStore, Log]:
+def open_log(files: MemoryFiles) -> tuple[LogStore, Log]:
     """Open a log that was closed in order by either side, and check that nothing had to be repaired."""
     store, report = load_store(files, CONFIG)
     assert report.was_clean
@@ -223,7 +223,7 @@ def check_lookups(files: MemoryFiles, log: Log, content: Content) -> None:
     assert [files.read(name) for name in names] == indexes
 
 
-def tally_of(apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> Counter[str]:
+def run_histories(apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> Counter[str]:
     tally: Counter[str] = Counter()
     for number in range(HISTORIES):
         seed = f"{'alike' if begins_alike else 'apart'}-{number}"
@@ -240,14 +240,14 @@ def tally_of(apache: ApacheCleaner, base: Path, *, begins_alike: bool) -> Counte
     return tally
 
 
-def test_both_cleaners_leave_the_same_of_one_log(apache: ApacheCleaner, base: Path) -> None:
+def test_both_cleaners_clean_the_same_log_identically(apache: ApacheCleaner, base: Path) -> None:
     """Every round begins with the same log for both: what one of them left of the round before."""
-    tally = tally_of(apache, base, begins_alike=True)
+    tally = run_histories(apache, base, begins_alike=True)
     assert tally.keys() == ALIKE | {"markers without records", END_OF_SEGMENT, RECENT, ONLY_BATCH_WITH_EPOCH}
 
 
 def test_logs_cleaned_separately_over_many_rounds_are_equal(apache: ApacheCleaner, base: Path) -> None:
-    tally = tally_of(apache, base, begins_alike=False)
+    tally = run_histories(apache, base, begins_alike=False)
     assert tally.keys() == ALIKE | {
         END_OF_SEGMENT,
         RECENT,

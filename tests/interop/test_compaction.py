@@ -52,24 +52,24 @@ def test_tombstones_outlive_the_deleted_records_and_are_then_removed(bootstrap: 
     writer.write({"a": "1", "b": "1"})
     writer.write({"a": None})
     writer.write({"c": "1"})
-    wait_until(lambda: ("a", "1") not in [each[1:] for each in read_all(bootstrap, name)], "the old value is gone")
+    wait_until(lambda: ("a", "1") not in [each[1:] for each in read_all(bootstrap, name)], "the old value is removed")
     number = 0
 
-    def is_gone() -> bool:
+    def is_removed() -> bool:
         # Each round needs dirty records; the tombstone is removed in a round after its retention.
         nonlocal number
         number += 1
         writer.write({f"more {number}": "1"})
         return "a" not in table(read_all(bootstrap, name))
 
-    wait_until(is_gone, "the tombstone is gone")
+    wait_until(is_removed, "the tombstone is removed")
     assert table(read_all(bootstrap, name))["b"] == "1"
 
 
-def test_if_the_record_with_the_highest_timestamp_is_compacted_away_none_is_returned(
+def test_max_timestamp_finds_nothing_after_its_record_was_compacted(
     bootstrap: str, create_topic: CreateTopic, wire: Wire
 ) -> None:
-    """Its batch is kept, empty, because it is the last of its producer; older records are not looked for."""
+    """Its batch is kept without records, because it is the last of its producer; older records are not searched."""
     name = create_topic(config=EAGER | {"segment.bytes": str(1 << 20)})
     youngest_ms = now_ms()
     Writer(bootstrap, name, youngest_ms, enable_idempotence=True).write({"a": "old"})
@@ -79,14 +79,14 @@ def test_if_the_record_with_the_highest_timestamp_is_compacted_away_none_is_retu
     other = Writer(bootstrap, name, youngest_ms - 1_000_000)
     for record in ({"a": "new"}, *({key: value} for key, value in filling.items())):
         other.write(record)
-    wait_until(lambda: read_all(bootstrap, name)[0].offset == 1, "the old value is gone")
+    wait_until(lambda: read_all(bootstrap, name)[0].offset == 1, "the old value is removed")
     shown = list_offset(wire, name, MAX_TIMESTAMP)
     assert (shown.error_code, shown.offset, shown.timestamp) == (0, -1, -1)
     assert list_offset(wire, name, youngest_ms).offset == -1
     assert list_offset(wire, name, youngest_ms - 1_000_000).offset == 1
 
 
-def test_a_record_without_a_key_is_refused_and_leaves_no_trace(
+def test_a_record_without_a_key_is_refused_and_not_appended(
     bootstrap: str, create_topic: CreateTopic, wire: Wire
 ) -> None:
     name = create_topic(config={"cleanup.policy": "compact"})

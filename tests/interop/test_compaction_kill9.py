@@ -46,7 +46,9 @@ class Broker:
         stdout_file = self.data_dir.parent / "stdout.txt"
         with self.output.open("ab") as output, stdout_file.open("wb") as announced:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=announced, stderr=output)
-        wait_until(lambda: b"is ready: " in stdout_file.read_bytes() or self._process.poll() is not None, "it is ready")
+        wait_until(
+            lambda: b"is ready: " in stdout_file.read_bytes() or self._process.poll() is not None, "the broker is ready"
+        )
         assert self._process.poll() is None, self.output.read_text()
         self.bootstrap = stdout_file.read_text().split("is ready: ")[1].split()[0]
         return self
@@ -137,7 +139,7 @@ def test_a_broker_killed_while_it_cleans_loses_nothing_and_cleans_after_its_rest
     fill(broker)
     worker = broker.cleaning()
     broker.kill()
-    wait_until(lambda: not is_alive(worker), "the worker is gone")
+    wait_until(lambda: not is_alive(worker), "the worker has ended")
     broker.start("1000000000")
     assert table(read_all(broker.bootstrap, TOPIC)) == expected()
     assert_cleaned(broker)
@@ -163,18 +165,18 @@ def test_a_broker_stopped_while_it_cleans_stops_at_once_and_cleanly(broker: Brok
     worker = broker.cleaning()
     uncleaned = broker.size
     assert broker.stop() == 0
-    assert broker.size == uncleaned, "it did not wait for the end of the cleaning"
+    assert broker.size == uncleaned, "the stop did not wait for the end of the cleaning"
     assert not is_alive(worker)
     broker.start("1000000000")
     assert_cleaned(broker)
 
 
-def test_a_topic_deleted_while_it_is_cleaned_is_gone_and_may_be_recreated(broker: Broker) -> None:
+def test_a_topic_deleted_while_it_is_cleaned_can_be_recreated(broker: Broker) -> None:
     fill(broker)
     broker.cleaning()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([TOPIC])[TOPIC].result(PATIENCE_S)
-    wait_until(lambda: "no longer cleaned" in broker.output.read_text(), "the cleaner has given up")
+    wait_until(lambda: "no longer cleaned" in broker.output.read_text(), "the cleaner has abandoned the log")
     set_rate(admin, "1000000000")
     fill(broker)
     assert_cleaned(broker)

@@ -50,8 +50,8 @@ def log_bytes(data_dir: Path) -> int:
     return sum(path.stat().st_size for path in (data_dir / "__consumer_offsets-0").glob("*.log"))
 
 
-def test_groups_are_the_same_after_their_topic_was_cleaned_and_loaded_again(tmp_path: Path) -> None:
-    groups = ["steady", "moving", "gone"]
+def test_committed_offsets_are_the_same_after_compaction_and_reload(tmp_path: Path) -> None:
+    groups = ["steady", "moving", "deleted"]
     with broker(tmp_path, **PROPERTIES) as running:
         bootstrap = running.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -59,12 +59,12 @@ def test_groups_are_the_same_after_their_topic_was_cleaned_and_loaded_again(tmp_
         for group in groups:
             commit(bootstrap, group, 7)
         cut_into_segments(admin)
-        admin.delete_consumer_groups(["gone"])["gone"].result(PATIENCE_S)
+        admin.delete_consumer_groups(["deleted"])["deleted"].result(PATIENCE_S)
         for offset in range(ROUNDS):
             commit(bootstrap, "moving", offset)
         wait_until(lambda: cleaned_up_to(tmp_path) >= ROUNDS, "__consumer_offsets is cleaned")
         before = {group: committed(admin, group) for group in groups}
-    assert before == {"steady": 7, "moving": ROUNDS - 1, "gone": OFFSET_INVALID}
+    assert before == {"steady": 7, "moving": ROUNDS - 1, "deleted": OFFSET_INVALID}
     assert log_bytes(tmp_path) < 2000
     with broker(tmp_path, **PROPERTIES) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})

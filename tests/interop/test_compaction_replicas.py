@@ -17,7 +17,7 @@ pytestmark = pytest.mark.moldau_only
 TOPIC = "table"
 
 
-def test_followers_clean_their_own_logs_and_may_lead_with_them(tmp_path: Path) -> None:
+def test_followers_clean_their_own_logs_and_can_become_leader(tmp_path: Path) -> None:
     with cluster(nodes=3, data_dir=tmp_path, log_cleaner_backoff_ms=100) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
         config = EAGER | {"min.insync.replicas": "2"}
@@ -27,14 +27,16 @@ def test_followers_clean_their_own_logs_and_may_lead_with_them(tmp_path: Path) -
         for version in range(8):
             writer.write({f"key {number}": f"{version}".ljust(500) for number in range(20)})
         writer.write({"last": "one"})
-        for replica in tmp_path.glob(f"*/{TOPIC}-0"):
+        replicas = list(tmp_path.glob(f"*/{TOPIC}-0"))
+        assert len(replicas) == 3
+        for replica in replicas:
             wait_until(lambda where=replica: size_of(where) < 15_000, f"{replica} is clean")  # type: ignore[misc]
         before = table(read_all(nodes.bootstrap_servers, TOPIC))
         assert before == {f"key {number}": "7".ljust(500) for number in range(20)} | {"last": "one"}
         leader = nodes.leader_of(TOPIC, 0)
         assert leader is not None
         nodes.kill(leader)
-        nodes.wait_for(lambda: nodes.leader_of(TOPIC, 0) not in (leader, None), what="another leads")
+        nodes.wait_for(lambda: nodes.leader_of(TOPIC, 0) not in (leader, None), what="another replica is the leader")
         writer.write({"after": "it"})
         assert table(read_all(nodes.bootstrap_servers, TOPIC)) == before | {"after": "it"}
         nodes.restart(leader)

@@ -1,4 +1,4 @@
-"""Quotas of connections and of partitions, set with Kafka's tools while the broker runs, and real sockets."""
+"""Connection limits and the controller mutation quota, set with kafka-configs on a running broker, and real sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.cli.kafka import configs
 from moldau.testing import TestBroker, broker
 
 pytestmark = pytest.mark.moldau_only
-EXCEEDED = 89
+THROTTLING_QUOTA_EXCEEDED = 89
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def connect(running: TestBroker, source: str = "127.0.0.1") -> socket.socket:
 
 
 @pytest.mark.skipif(not has_address(SOURCE), reason=f"this machine has no address {SOURCE}")
-def test_an_address_above_its_connection_creation_rate_is_closed_and_others_are_not(
+def test_connections_above_the_rate_of_an_address_are_closed_and_others_are_not(
     running: TestBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alter(running, f"--entity-type ips --entity-name {SOURCE}", "connection_creation_rate=1")
     sockets = [connect(running, SOURCE) for _ in range(30)]
     wait_until(lambda: running.limit_counters[counters.CONNECTIONS_REFUSED_IP_RATE] >= 15, "connections above the rate")
-    assert sockets[-1].recv(1) == b"", "closed"
+    assert sockets[-1].recv(1) == b"", "the last connection is closed"
     with Wire(running.bootstrap_servers) as other:
         assert other.ask(message("api_versions", 0)).error_code == 0
     for each in sockets:
@@ -74,7 +74,7 @@ def test_max_connections_can_be_changed_while_the_broker_runs(running: TestBroke
         assert running.limit_counters[counters.CONNECTIONS_REFUSED_PER_IP] > refused
 
 
-def test_the_quota_of_partitions_refuses_new_clients_and_pauses_old_ones(running: TestBroker) -> None:
+def test_the_mutation_quota_refuses_new_clients_and_throttles_old_ones(running: TestBroker) -> None:
     alter(running, "--entity-type users --entity-default", "controller_mutation_rate=1")
     with Wire(running.bootstrap_servers) as wire:
 
@@ -88,5 +88,7 @@ def test_the_quota_of_partitions_refuses_new_clients_and_pauses_old_ones(running
             return code, bool(throttle)
 
         assert throttled("first", 7) == (0, False), "a full bucket may be overdrawn once"
-        assert throttled("second", 7) == (EXCEEDED, True)
-    wait_until(lambda: running.limit_counters[counters.MUTATIONS_THROTTLED] == 1, "it is counted")
+        assert throttled("second", 7) == (THROTTLING_QUOTA_EXCEEDED, True)
+    wait_until(lambda: running.limit_counters[counters.MUTATIONS_THROTTLED] == 1, "the refusal is counted")
+    with Wire(running.bootstrap_servers) as wire:
+        assert throttled("third", 5) == (0, True), "version 5 has no error for it: the topic is created"

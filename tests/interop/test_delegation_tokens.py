@@ -1,5 +1,5 @@
-"""Delegation tokens in a cluster of three nodes with SASL and ACLs: by the tool, by our own channel, by kafka-python
-with `tokenauth=true` added to its first message (no Python client has it), and by Java's tools if they are there.
+"""Delegation tokens in a cluster of three nodes with SASL and ACLs: with the tool, our own channel, kafka-python
+with `tokenauth=true` added to its first message (no Python client has it), and Java's tools if they are installed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SETTINGS = {
 }
 
 
-class Office:
+class TokenCluster:
     """A cluster, and its users with their files."""
 
     def __init__(self, cluster: TestCluster, directory: Path, capsys: pytest.CaptureFixture[str] | None = None) -> None:
@@ -128,8 +128,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
 
 
 @pytest.fixture
-def office(cluster: TestCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Office:
-    return Office(cluster, tmp_path, capsys)
+def token_cluster(cluster: TestCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> TokenCluster:
+    return TokenCluster(cluster, tmp_path, capsys)
 
 
 def can_log_in(address: str, properties: dict[str, str]) -> bool:
@@ -143,42 +143,46 @@ def can_log_in(address: str, properties: dict[str, str]) -> bool:
     return True
 
 
-def logins(office: Office, token: Token, mechanism: str = "SCRAM-SHA-256") -> list[bool]:
-    """Return where one can log in with the token."""
-    nodes = office.cluster.nodes.values()
-    return [can_log_in(node.address, office.token_properties(token, mechanism)) for node in nodes]
+def logins(token_cluster: TokenCluster, token: Token, mechanism: str = "SCRAM-SHA-256") -> list[bool]:
+    """Return for each node whether a client can log in with the token."""
+    nodes = token_cluster.cluster.nodes.values()
+    return [can_log_in(node.address, token_cluster.token_properties(token, mechanism)) for node in nodes]
 
 
-def test_a_token_from_its_creation_to_its_end(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_is_created_described_renewed_and_expired(
+    token_cluster: TokenCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    token = office.create("ann", "--renewer-principal", "User:bob")
+    token = token_cluster.create("ann", "--renewer-principal", "User:bob")
     assert (token.owner, token.requester, token.renewers) == ("User:ann", "User:ann", "[User:bob]")
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-        wait_until(lambda mechanism=mechanism: all(logins(office, token, mechanism)), f"{mechanism} on all nodes")
+        wait_until(
+            lambda mechanism=mechanism: all(logins(token_cluster, token, mechanism)), f"{mechanism} on all nodes"
+        )
     wrong = Token(" ".join((token.id, "AAAA", *["x"] * 6)))
-    assert logins(office, wrong) == [False] * 3
+    assert logins(token_cluster, wrong) == [False] * 3
 
-    described = office.tool("bob", "--describe", "--owner-principal", "User:ann")
+    described = token_cluster.tool("bob", "--describe", "--owner-principal", "User:ann")
     assert described.out.startswith(
         "Calling describe token operation for owners: [User:ann]\nTotal number of tokens : 1\n"
     )
     assert Token(described.lines[-1]).hmac == token.hmac
-    assert "Total number of tokens : 0" in office.tool("eve", "--describe").out
+    assert "Total number of tokens : 0" in token_cluster.tool("eve", "--describe").out
 
-    renewed = office.tool("bob", "--renew", "--renew-time-period", "3600000", "--hmac", token.hmac)
+    renewed = token_cluster.tool("bob", "--renew", "--renew-time-period", "3600000", "--hmac", token.hmac)
     assert (renewed.status, renewed.err) == (0, "")
     assert re.fullmatch(r"Completed renew operation\. New expiry date : \d{4}-\d\d-\d\dT\d\d:\d\d", renewed.lines[-1])
-    refused = office.tool("eve", "--expire", "--expiry-time-period", "-1", "--hmac", token.hmac)
+    refused = token_cluster.tool("eve", "--expire", "--expiry-time-period", "-1", "--hmac", token.hmac)
     assert refused.status == 1
     expected = "DelegationTokenOwnerMismatchException: Specified Principal is not valid Owner/Renewer."
     assert expected in refused.err
-    bearer = office.tool("", "--create", "--max-life-time-period", "-1", config=office.token_file(token))
+    bearer = token_cluster.tool("", "--create", "--max-life-time-period", "-1", config=token_cluster.token_file(token))
     assert "UnsupportedByAuthenticationException" in bearer.err
 
-    expired = office.tool("ann", "--expire", "--expiry-time-period", "-1", "--hmac", token.hmac)
+    expired = token_cluster.tool("ann", "--expire", "--expiry-time-period", "-1", "--hmac", token.hmac)
     assert "Completed expire operation." in expired.out
-    wait_until(lambda: not any(logins(office, token)), "no login with the expired token")
-    gone = office.tool("ann", "--renew", "--renew-time-period", "-1", "--hmac", token.hmac)
+    wait_until(lambda: not any(logins(token_cluster, token)), "no login with the expired token")
+    gone = token_cluster.tool("ann", "--renew", "--renew-time-period", "-1", "--hmac", token.hmac)
     assert "DelegationTokenNotFoundException" in gone.err
     assert SECRET_KEY not in caplog.text
     assert token.hmac not in caplog.text
@@ -186,12 +190,17 @@ def test_a_token_from_its_creation_to_its_end(office: Office, caplog: pytest.Log
     assert repr(b64decode(token.hmac)) not in caplog.text
 
 
-def test_the_bearer_may_do_what_the_owner_may(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_has_the_permissions_of_its_owner(token_cluster: TokenCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """An independent client: kafka-python, with the extension of SCRAM added to its first message."""
-    with closing(Cluster(office.cluster.bootstrap_servers, _properties(office.file("admin")))) as admin:
+    with closing(Cluster(token_cluster.cluster.bootstrap_servers, _properties(token_cluster.file("admin")))) as admin:
         for topic in ("orders", "secrets"):
             assert admin.create_topic(topic, 1, 3)
-    config = ["--bootstrap-server", office.cluster.bootstrap_servers, "--command-config", office.file("admin")]
+    config = [
+        "--bootstrap-server",
+        token_cluster.cluster.bootstrap_servers,
+        "--command-config",
+        token_cluster.file("admin"),
+    ]
     words = [
         "--add",
         "--allow-principal",
@@ -204,9 +213,9 @@ def test_the_bearer_may_do_what_the_owner_may(office: Office, monkeypatch: pytes
         "orders",
     ]
     assert acls.main([*words, *config]) == 0
-    token = office.create("ann")
-    wait_until(lambda: all(logins(office, token)), "the token on all nodes")
-    wait_until(lambda: all(_acls(image, "User:ann") == 2 for image in office.images()), "the ACLs on all nodes")
+    token = token_cluster.create("ann")
+    wait_until(lambda: all(logins(token_cluster, token)), "the token on all nodes")
+    wait_until(lambda: all(_acls(image, "User:ann") == 2 for image in token_cluster.images()), "the ACLs on all nodes")
 
     def first_message(self: Any) -> bytes:
         bare: bytes = b"n=" + self.user + b",r=" + self.nonce + b",tokenauth=true"
@@ -215,7 +224,7 @@ def test_the_bearer_may_do_what_the_owner_may(office: Office, monkeypatch: pytes
 
     monkeypatch.setattr(kafka_python_scram.ScramClient, "first_message", first_message)
     settings = {
-        "bootstrap_servers": office.cluster.bootstrap_servers,
+        "bootstrap_servers": token_cluster.cluster.bootstrap_servers,
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "SCRAM-SHA-512",
         "sasl_plain_username": token.id,
@@ -236,28 +245,35 @@ def _acls(image: MetadataImage, principal: str) -> int:
     return sum(acl.principal == principal for acl in image.acls.values())
 
 
-def test_tokens_for_others_need_a_permission(office: Office) -> None:
+def test_a_token_for_another_user_needs_create_tokens(token_cluster: TokenCluster) -> None:
     words = ["--create", "--max-life-time-period", "-1", "--owner-principal", "User:bob"]
-    assert "DelegationTokenAuthorizationException" in office.tool("eve", *words).err
-    config = ["--bootstrap-server", office.cluster.bootstrap_servers, "--command-config", office.file("admin")]
+    assert "DelegationTokenAuthorizationException" in token_cluster.tool("eve", *words).err
+    config = [
+        "--bootstrap-server",
+        token_cluster.cluster.bootstrap_servers,
+        "--command-config",
+        token_cluster.file("admin"),
+    ]
     allow = ["--add", "--allow-principal", "User:eve", "--operation", "CreateTokens", "--user-principal", "User:bob"]
     assert acls.main([*allow, *config]) == 0
-    token = Token(wait_until(lambda: _created(office.tool("eve", *words)), "the permission of eve"))
+    token = Token(wait_until(lambda: _created(token_cluster.tool("eve", *words)), "the permission of eve"))
     assert (token.owner, token.requester) == ("User:bob", "User:eve")
-    assert "OwnerMismatch" in office.tool("eve", "--renew", "--renew-time-period", "-1", "--hmac", token.hmac).err
+    assert (
+        "OwnerMismatch" in token_cluster.tool("eve", "--renew", "--renew-time-period", "-1", "--hmac", token.hmac).err
+    )
 
 
 def _created(outcome: Outcome) -> str:
     return outcome.lines[-1] if outcome.status == 0 else ""
 
 
-def _short_session(office: Office) -> tuple[Token, Channel]:
+def _short_session(token_cluster: TokenCluster) -> tuple[Token, Channel]:
     """Return a token that ends soon, and a session with it. On a busy machine the first ones may end too soon."""
-    address = office.cluster.nodes[1].address
+    address = token_cluster.cluster.nodes[1].address
     host, _, port = address.rpartition(":")
     for lifetime_ms in (2_000, 8_000, 32_000, 128_000):
-        token = Token(office.tool("ann", "--create", "--max-life-time-period", str(lifetime_ms)).lines[-1])
-        login, too_late_s = office.token_properties(token), time.monotonic() + lifetime_ms / 1000
+        token = Token(token_cluster.tool("ann", "--create", "--max-life-time-period", str(lifetime_ms)).lines[-1])
+        login, too_late_s = token_cluster.token_properties(token), time.monotonic() + lifetime_ms / 1000
         while not can_log_in(address, login) and time.monotonic() < too_late_s:
             pass  # the node has not read the token yet
         try:
@@ -267,8 +283,8 @@ def _short_session(office: Office) -> tuple[Token, Channel]:
     raise AssertionError("no login within two minutes")
 
 
-def test_a_session_ends_with_its_token_and_the_controller_removes_it(office: Office) -> None:
-    token, channel = _short_session(office)
+def test_a_session_ends_with_its_token_and_the_controller_removes_it(token_cluster: TokenCluster) -> None:
+    token, channel = _short_session(token_cluster)
     with channel:
         channel._renew_at = None  # a client that does not authenticate again
 
@@ -279,13 +295,16 @@ def test_a_session_ends_with_its_token_and_the_controller_removes_it(office: Off
                 return False
             return True
 
-        wait_until(lambda: not is_served(), "the end of the session")
-    assert not any(logins(office, token))
-    wait_until(lambda: all(token.id not in image.delegation_tokens for image in office.images()), "the removal")
+        wait_until(lambda: not is_served(), "the session has ended")
+    assert not any(logins(token_cluster, token))
+    wait_until(
+        lambda: all(token.id not in image.delegation_tokens for image in token_cluster.images()),
+        "the token is removed from all nodes",
+    )
 
 
-def test_the_key_is_not_described(office: Office) -> None:
-    with closing(Cluster(office.cluster.bootstrap_servers, _properties(office.file("admin")))) as cluster:
+def test_the_secret_key_is_not_described(token_cluster: TokenCluster) -> None:
+    with closing(Cluster(token_cluster.cluster.bootstrap_servers, _properties(token_cluster.file("admin")))) as cluster:
         request = DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)], True, True)
         cluster.nodes()
         response = cluster.channel(1).ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
@@ -295,25 +314,27 @@ def test_the_key_is_not_described(office: Office) -> None:
     assert SECRET_KEY not in repr(response)
 
 
-def test_tokens_survive_the_controller(office: Office) -> None:
-    token = office.create("ann")
-    wait_until(lambda: all(logins(office, token)), "the token on all nodes")
-    leader = office.cluster.controller()
+def test_tokens_survive_a_controller_failover(token_cluster: TokenCluster) -> None:
+    token = token_cluster.create("ann")
+    wait_until(lambda: all(logins(token_cluster, token)), "the token on all nodes")
+    leader = token_cluster.cluster.controller()
     assert leader is not None
-    office.cluster.kill(leader)
-    wait_until(lambda: office.cluster.controller() not in (None, leader), "a new controller")
-    alive = [node.address for number, node in office.cluster.nodes.items() if number != leader]
-    assert all(can_log_in(each, office.token_properties(token)) for each in alive)
-    renewed = office.tool("ann", "--renew", "--renew-time-period", "-1", "--hmac", token.hmac)
+    token_cluster.cluster.kill(leader)
+    wait_until(lambda: token_cluster.cluster.controller() not in (None, leader), "a new controller")
+    alive = [node.address for number, node in token_cluster.cluster.nodes.items() if number != leader]
+    assert all(can_log_in(each, token_cluster.token_properties(token)) for each in alive)
+    renewed = token_cluster.tool("ann", "--renew", "--renew-time-period", "-1", "--hmac", token.hmac)
     assert renewed.status == 0, renewed.err
-    another = office.create("bob")
-    office.cluster.restart(leader)
-    wait_until(lambda: all(logins(office, token)) and all(logins(office, another)), "both tokens on all nodes")
-    assert office.tool("ann", "--expire", "--expiry-time-period", "-1", "--hmac", token.hmac).status == 0
-    wait_until(lambda: not any(logins(office, token)), "no login with the expired token")
+    another = token_cluster.create("bob")
+    token_cluster.cluster.restart(leader)
+    wait_until(
+        lambda: all(logins(token_cluster, token)) and all(logins(token_cluster, another)), "both tokens on all nodes"
+    )
+    assert token_cluster.tool("ann", "--expire", "--expiry-time-period", "-1", "--hmac", token.hmac).status == 0
+    wait_until(lambda: not any(logins(token_cluster, token)), "no login with the expired token")
 
 
-def test_nobody_gets_a_token_without_authentication(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_without_authentication_gets_no_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broker = TestBroker(tmp_path / "data", {"delegation.token.secret.key": SECRET_KEY}).start()
     try:
         config = tmp_path / "none.properties"
@@ -332,24 +353,24 @@ def _properties(file: str) -> dict[str, str]:
 
 @pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
 @pytest.mark.skipif(not shutil.which("java"), reason="no java on the PATH")
-def test_the_tools_and_clients_of_java(office: Office) -> None:
+def test_java_tools_and_clients_use_our_tokens(token_cluster: TokenCluster) -> None:
     def java(name: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = ["java", "-Xmx256M", "-cp", f"{KAFKA_LIBS}/*", f"org.apache.kafka.tools.{name}", *words]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def tokens(*words: str) -> subprocess.CompletedProcess[str]:
-        config = ["--bootstrap-server", office.followers, "--command-config", office.file("admin")]
+        config = ["--bootstrap-server", token_cluster.followers, "--command-config", token_cluster.file("admin")]
         return java("DelegationTokenCommand", *words, *config)
 
     created = tokens("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
     assert created.returncode == 0, created.stderr
     token = Token(created.stdout.splitlines()[-1])
-    wait_until(lambda: all(logins(office, token)), "the token on all nodes")
-    ours = office.tool("admin", "--describe", "--owner-principal", "User:admin")
+    wait_until(lambda: all(logins(token_cluster, token)), "the token on all nodes")
+    ours = token_cluster.tool("admin", "--describe", "--owner-principal", "User:admin")
     assert ours.out == tokens("--describe", "--owner-principal", "User:admin").stdout
 
-    topic = ["--topic", "java", "--bootstrap-server", office.cluster.bootstrap_servers]
-    config = office.token_file(token)
+    topic = ["--topic", "java", "--bootstrap-server", token_cluster.cluster.bootstrap_servers]
+    config = token_cluster.token_file(token)
     sent = java("ConsoleProducer", *topic, "--command-config", config, stdin="by a token\n")
     assert sent.returncode == 0, sent.stderr
     flags = ["--from-beginning", "--max-messages", "1", "--command-config", config]
@@ -357,6 +378,6 @@ def test_the_tools_and_clients_of_java(office: Office) -> None:
     assert read.stdout == "by a token\n", read.stderr
     expired = tokens("--expire", "--expiry-time-period", "-1", "--hmac", token.hmac)
     assert expired.returncode == 0, expired.stderr
-    wait_until(lambda: not any(logins(office, token)), "no login with the expired token")
+    wait_until(lambda: not any(logins(token_cluster, token)), "no login with the expired token")
     refused = java("ConsoleProducer", *topic, "--command-config", config, stdin="too late\n")
     assert "SaslAuthenticationException" in refused.stderr

@@ -82,14 +82,14 @@ def segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def dumped(capfd: pytest.CaptureFixture[str], *words: str, status: int = 0) -> tuple[list[str], str]:
+def dump(capfd: pytest.CaptureFixture[str], *words: str, status: int = 0) -> tuple[list[str], str]:
     assert main(list(words)) == status
     out, err = capfd.readouterr()
     return out.splitlines(), err
 
 
-def test_batches(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lines, _ = dumped(capfd, "--files", LOG)
+def test_batches_are_printed(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines, _ = dump(capfd, "--files", LOG)
     assert lines[:2] == [f"Dumping {LOG}", "Log starting offset: 10"]
     crc = int.from_bytes(segment_batches()[0][17:21], "big")
     size = len(segment_batches()[0])
@@ -101,8 +101,8 @@ def test_batches(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 2 + 8
 
 
-def test_records(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lines, err = dumped(capfd, "--files", LOG, "--print-data-log")
+def test_records_are_printed(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines, err = dump(capfd, "--files", LOG, "--print-data-log")
     records = [line for line in lines if line.startswith("|")]
     assert records[:3] == [
         f"| offset: 10 CreateTime: {BASE_MS} keySize: -1 valueSize: 5 sequence: -1 headerKeys: [] payload: first",
@@ -115,8 +115,8 @@ def test_records(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert err == f"Non-consecutive offsets in {segment / LOG}\n  18 is followed by 20\n"
 
 
-def test_side_files(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lines, err = dumped(capfd, "--files", f"{INDEX},{TIMES},{TXNS},{SNAPSHOT},notes.txt")
+def test_indexes_and_snapshots_are_printed(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines, err = dump(capfd, "--files", f"{INDEX},{TIMES},{TXNS},{SNAPSHOT},notes.txt")
     size = len(segment_batches()[0])
     assert lines[:3] == [f"Dumping {INDEX}", "offset: 13 position: 0", f"offset: 14 position: {size}"]
     assert f"timestamp: {BASE_MS + 14} offset: 14" in lines
@@ -131,28 +131,28 @@ def test_side_files(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert err == "Ignoring unknown file notes.txt\n"
 
 
-def test_damage_is_told(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_reported(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
     content = bytearray((segment / LOG).read_bytes())
     content[70] ^= 1
     (segment / LOG).write_bytes(content + b"torn tail")
-    lines, _ = dumped(capfd, "--files", LOG)
+    lines, _ = dump(capfd, "--files", LOG)
     assert [line.endswith("isvalid: true") for line in lines[2:5]] == [False, True, True]
     assert lines[-1] == f"Found 9 invalid bytes at the end of {LOG}"
     (segment / INDEX).write_bytes((12).to_bytes(4, "big") + bytes(4))
-    _, err = dumped(capfd, "--files", INDEX, "--verify-index-only")
+    _, err = dump(capfd, "--files", INDEX, "--verify-index-only")
     assert err == f"Mismatches in :{segment / INDEX}\n  Index offset: 22, log offset: 13\n"
 
 
-def test_decoders_that_come_later_are_refused_in_words(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    _, err = dumped(capfd, "--files", LOG, "--share-group-state-decoder", status=1)
+def test_unsupported_decoders_are_refused_with_one_line(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, err = dump(capfd, "--files", LOG, "--share-group-state-decoder", status=1)
     assert err.startswith("--share-group-state-decoder is not supported yet")
     assert err.count("\n") == 1
 
 
-def test_files_that_are_missing(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    _, err = dumped(capfd, "--files", "00000000000000000099.log", status=1)
+def test_missing_files_are_reported(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, err = dump(capfd, "--files", "00000000000000000099.log", status=1)
     assert err.startswith("00000000000000000099.log: No such file or directory")
-    _, err = dumped(capfd, "--print-data-log", status=1)
+    _, err = dump(capfd, "--print-data-log", status=1)
     assert err.startswith('Missing required argument "[files]"')
 
 
@@ -165,13 +165,13 @@ def test_files_that_are_missing(segment: Path, capfd: pytest.CaptureFixture[str]
         ["--verify-index-only"],
     ],
 )  # fmt: skip
-def test_apache_kafka_prints_the_same(segment: Path, capfd: pytest.CaptureFixture[str], flags: list[str]) -> None:
+def test_output_equals_apache_kafkas(segment: Path, capfd: pytest.CaptureFixture[str], flags: list[str]) -> None:
     words = ["--files", f"{LOG},{INDEX},{TIMES},{TXNS},{SNAPSHOT}", *flags]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     tool = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*tool, "org.apache.kafka.tools.DumpLogSegments", *words]
-    judge = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    lines, err = dumped(capfd, *words, status=judge.returncode)
-    assert lines == judge.stdout.splitlines()
+    kafkas = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    lines, err = dump(capfd, *words, status=kafkas.returncode)
+    assert lines == kafkas.stdout.splitlines()
     # Kafka 4.3.1 reports the first record of every segment but the oldest as a gap after -1. We do not.
-    assert err.splitlines() == [line for line in judge.stderr.splitlines() if line != "  -1 is followed by 10"]
+    assert err.splitlines() == [line for line in kafkas.stderr.splitlines() if line != "  -1 is followed by 10"]

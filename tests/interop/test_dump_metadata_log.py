@@ -87,7 +87,7 @@ def write(directory: Path, values: list[bytes | None]) -> str:
     return f"{LOG},{SNAPSHOT}"
 
 
-def dumped(capfd: pytest.CaptureFixture[str], files: str, *flags: str) -> list[str]:
+def dump(capfd: pytest.CaptureFixture[str], files: str, *flags: str) -> list[str]:
     assert main(["--cluster-metadata-decoder", "--files", files, *flags]) == 0
     out, err = capfd.readouterr()
     assert err == ""
@@ -115,20 +115,20 @@ def framed(record: Any, version: int) -> bytes:
     return bytes(out)
 
 
-def test_records_are_told_as_json_with_their_type_and_version(
+def test_records_are_printed_as_json_with_type_and_version(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = encode_record(ConfigRecord(2, "orders", "retention.ms", None))
     quota = framed(ClientQuotaRecord([], "producer_byte_rate", 10_485_760.0), 0)
     write(tmp_path, [config, quota])
-    assert payloads(dumped(capfd, LOG)) == [
+    assert payloads(dump(capfd, LOG)) == [
         '{"type":"CONFIG_RECORD","version":0,"data":'
         '{"resourceType":2,"resourceName":"orders","name":"retention.ms","value":null}}',
         '{"type":"CLIENT_QUOTA_RECORD","version":0,"data":'
         '{"entity":[],"key":"producer_byte_rate","value":1.048576E7,"remove":false}}',
     ]
-    assert dumped(capfd, SNAPSHOT)[1] == "Snapshot end offset: 7, epoch: 3"
+    assert dump(capfd, SNAPSHOT)[1] == "Snapshot end offset: 7, epoch: 3"
 
 
 def test_keys_of_users_are_hidden(
@@ -136,16 +136,18 @@ def test_keys_of_users_are_hidden(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, [encode_record(UserScramCredentialRecord("ann", 1, b"salt", b"stored", b"server", 4096))])
-    assert payloads(dumped(capfd, LOG)) == [
+    assert payloads(dump(capfd, LOG)) == [
         '{"type":"USER_SCRAM_CREDENTIAL_RECORD","version":0,"data":{"name":"ann","mechanism":1,"salt":"c2FsdA==",'
         '"storedKey":"[hidden]","serverKey":"[hidden]","iterations":4096}}'
     ]
 
 
-def test_who_votes_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_voters_and_other_control_records_are_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, [b""])
-    lines = dumped(capfd, LOG)
+    lines = dump(capfd, LOG)
     assert [line.partition("headerKeys: [] ")[2] for line in lines if line.startswith("|")][:4] == [
         f'SnapshotHeader {{"version":0,"lastContainedLogTimestamp":{NOW_MS}}}',
         'KRaftVersion {"version":0,"kRaftVersion":1}',
@@ -157,27 +159,27 @@ def test_who_votes_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str], mo
     ]
 
 
-def test_what_cannot_be_read_is_told_and_skipped(
+def test_unreadable_records_are_reported_and_skipped(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, [value for value, _ in UNREADABLE])
-    assert payloads(dumped(capfd, LOG)) == [
+    assert payloads(dump(capfd, LOG)) == [
         f"Error at {5 + offset}, skipping. {why}" for offset, (_, why) in enumerate(UNREADABLE)
     ]
 
 
 @needs_kafka
 @pytest.mark.parametrize("flags", [[], ["--skip-record-metadata"]])
-def test_apache_kafka_tells_every_type_and_version_the_same(
+def test_apache_kafka_prints_every_type_and_version_the_same(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     files = write(tmp_path, [*every_record(), *(value for value, _ in UNREADABLE)])
-    assert _differing(dumped(capfd, files, *flags), _by_apache(tmp_path, files, *flags)) == []
+    assert _differing(dump(capfd, files, *flags), _by_apache(tmp_path, files, *flags)) == []
 
 
-class TestOurOwn:
+class TestLogOfABroker:
     @pytest.fixture
     def files(self, tmp_path: Path) -> list[Path]:
         """Return the metadata logs and snapshots of a node that created and deleted topics, in order."""
@@ -186,37 +188,37 @@ class TestOurOwn:
             closing(Cluster(running.bootstrap_servers, {})) as cluster,
         ):
             for number in range(5):
-                assert cluster.create_topic(f"told-{number}", 3)
-            request = DeleteTopicsRequest([DeleteTopicState("told-0")], timeout_ms=15_000)
-            (gone,) = cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses
-            assert gone.error_code == 0
+                assert cluster.create_topic(f"topic-{number}", 3)
+            request = DeleteTopicsRequest([DeleteTopicState("topic-0")], timeout_ms=15_000)
+            (deleted,) = cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses
+            assert deleted.error_code == 0
         directory = tmp_path / "__cluster_metadata-0"
         return [*sorted(directory.glob("*.log")), *sorted(directory.glob("*.checkpoint"))]
 
-    def test_log_and_snapshot(self, files: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
+    def test_log_and_snapshot_are_decoded(self, files: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
         assert {file.suffix for file in files} == {".log", ".checkpoint"}
-        lines = dumped(capfd, ",".join(map(str, files)))
+        lines = dump(capfd, ",".join(map(str, files)))
         dumped_records = [json.loads(each) for each in payloads(lines)]
         expected = {"REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "REMOVE_TOPIC_RECORD"}
         assert expected <= {each["type"] for each in dumped_records}
-        kept = [json.loads(each) for each in payloads(dumped(capfd, str(files[-1])))]
+        kept = [json.loads(each) for each in payloads(dump(capfd, str(files[-1])))]
         names = {each["data"]["name"] for each in kept if each["type"] == "TOPIC_RECORD"}
         assert names
-        assert names <= {f"told-{number}" for number in range(5)}
+        assert names <= {f"topic-{number}" for number in range(5)}
 
     @needs_kafka
-    def test_apache_kafka_tells_them_the_same(self, files: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
+    def test_apache_kafka_prints_them_the_same(self, files: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
         named = ",".join(map(str, files))
-        assert _differing(dumped(capfd, named), _by_apache(files[0].parent, named)) == []
+        assert _differing(dump(capfd, named), _by_apache(files[0].parent, named)) == []
 
 
 def _by_apache(directory: Path, files: str, *flags: str) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     tool = ["java", "-Xmx256M", "-Dstdout.encoding=UTF-8", quiet, "-cp", f"{KAFKA_LIBS}/*"]
     command = [*tool, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", files, *flags]
-    judge = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, cwd=directory)
+    kafkas = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, cwd=directory)
     # We hide what the server knows of a password.
-    return re.sub(r'"(storedKey|serverKey)":"[^"]*"', r'"\1":"[hidden]"', judge.stdout).splitlines()
+    return re.sub(r'"(storedKey|serverKey)":"[^"]*"', r'"\1":"[hidden]"', kafkas.stdout).splitlines()
 
 
 def _differing(ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
@@ -225,7 +227,7 @@ def _differing(ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
     return [(one[:500], other[:500]) for one, other in pairs if one != other]
 
 
-def test_no_record_has_two_forms() -> None:
+def test_each_record_type_is_defined_once() -> None:
     ours, theirs = set(RECORD_TYPES), {cls.TYPE for cls in KAFKA_ONLY_RECORDS}
     assert not ours & theirs
     assert all(issubclass(cls, MetadataRecord) for cls in KAFKA_ONLY_RECORDS)

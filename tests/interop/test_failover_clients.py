@@ -1,4 +1,4 @@
-"""Clients follow leaders: partitions, coordinators and controllers lose their node, and no client gets an error.
+"""Clients follow leaders: the node of a leader, a coordinator or the controller is killed; no client reports an error.
 
 Three nodes in this process; a producer and a group of each library run while the leader of a partition, the coordinator
 of the group and the controller are killed one after the other and come back. Producers retry; an error that they still
@@ -65,21 +65,21 @@ needs_java = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[TestCluster]:
+def three_nodes() -> Iterator[TestCluster]:
     with cluster(offsets_topic_num_partitions=4) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def bootstrap(three: TestCluster) -> str:
+def bootstrap(three_nodes: TestCluster) -> str:
     """The first node's address."""
-    return three.bootstrap_servers.split(",")[0]
+    return three_nodes.bootstrap_servers.split(",")[0]
 
 
 @pytest.fixture
-def topic(three: TestCluster, admin: AdminClient) -> str:
+def topic(three_nodes: TestCluster, admin: AdminClient) -> str:
     name = f"failover-{uuid.uuid4().hex[:8]}"
-    create_replicated(three, admin, name, PARTITIONS)
+    create_replicated(three_nodes, admin, name, PARTITIONS)
     return name
 
 
@@ -108,20 +108,20 @@ def await_progress(sender: Sender, reader: Reader, what: str) -> None:
     """Wait until records sent from now on are acknowledged in every partition and read."""
     start = len(sender.acked)
 
-    def fresh() -> set[int]:
+    def acked_partitions() -> set[int]:
         assert not sender.errors, sender.errors
         if reader.fault is not None:
             raise reader.fault
         return {partition for partition, _ in sender.acked[start:]}
 
-    wait_until(lambda: len(fresh()) == PARTITIONS, f"all partitions are written {what}")
+    wait_until(lambda: len(acked_partitions()) == PARTITIONS, f"all partitions are written {what}")
     wanted = {number for _, number in sender.acked[start : start + PARTITIONS]}
-    wait_until(lambda: wanted <= {int(read.value) for read in list(reader.found)}, f"what was written is read {what}")
+    wait_until(lambda: wanted <= {int(read.value) for read in list(reader.found)}, f"the new records are read {what}")
 
 
-def stored(three: TestCluster, topic: str) -> dict[int, list[int]]:
+def stored(three_nodes: TestCluster, topic: str) -> dict[int, list[int]]:
     """Return all values of every partition."""
-    consumer = confluent_consumer(three.bootstrap_servers)
+    consumer = confluent_consumer(three_nodes.bootstrap_servers)
     found: dict[int, list[int]] = {}
     try:
         for partition in range(PARTITIONS):
@@ -134,15 +134,17 @@ def stored(three: TestCluster, topic: str) -> dict[int, list[int]]:
     return found
 
 
-def check(three: TestCluster, topic: str, sender: Sender, reader: Reader) -> None:
+def check(three_nodes: TestCluster, topic: str, sender: Sender, reader: Reader) -> None:
     assert not sender.errors
-    kept = stored(three, topic)
+    kept = stored(three_nodes, topic)
     acked: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     for partition, number in sender.acked:
         acked[partition].append(number)
-    assert kept == {partition: sorted(numbers) for partition, numbers in acked.items()}, "once each, and in order"
+    assert kept == {partition: sorted(numbers) for partition, numbers in acked.items()}, (
+        "each record is stored once and in order"
+    )
     read = {(each.partition, int(each.value)) for each in reader.found}
-    assert read == set(sender.acked), "the group has read them all"
+    assert read == set(sender.acked), "the group has read all acknowledged records"
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -156,21 +158,24 @@ def check(three: TestCluster, topic: str, sender: Sender, reader: Reader) -> Non
         pytest.param("java", "java", marks=needs_java),
     ],
 )
-def test_a_producer_and_a_group_follow_the_leaders(
-    three: TestCluster, bootstrap: str, admin: AdminClient, topic: str, producing: str, consuming: str, role: str
+def test_clients_continue_without_errors_after_a_node_is_killed(
+    three_nodes: TestCluster, bootstrap: str, admin: AdminClient, topic: str, producing: str, consuming: str, role: str
 ) -> None:
     group = f"of-{topic}"
     with (
-        SENDERS[producing](three.bootstrap_servers, topic, PARTITIONS) as sender,
-        READERS[consuming](three.bootstrap_servers, group, [topic]) as reader,
+        SENDERS[producing](three_nodes.bootstrap_servers, topic, PARTITIONS) as sender,
+        READERS[consuming](three_nodes.bootstrap_servers, group, [topic]) as reader,
     ):
         await_progress(sender, reader, "at first")
         lost = ROLES[role](bootstrap, topic, group)
-        three.kill(lost)
+        three_nodes.kill(lost)
         await_progress(sender, reader, f"without node {lost}, the {role}")
-        three.restart(lost)
+        three_nodes.restart(lost)
         await_in_sync(admin, topic, PARTITIONS)
         await_progress(sender, reader, f"with node {lost} again")
         sender.close()
-        wait_until(lambda: len({each[1:3] for each in list(reader.found)}) >= len(sender.acked), "all is read")
-    check(three, topic, sender, reader)
+        wait_until(
+            lambda: len({each[1:3] for each in list(reader.found)}) >= len(sender.acked),
+            "all acknowledged records are read",
+        )
+    check(three_nodes, topic, sender, reader)

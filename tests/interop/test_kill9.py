@@ -66,10 +66,10 @@ class Node:
         process = self.launch()
 
         def is_ready() -> bool:
-            assert process.poll() is None, f"it ended at once: {self.output.read_text()}"
+            assert process.poll() is None, f"the broker ended at once: {self.output.read_text()}"
             return self.answers()
 
-        wait_until(is_ready, lambda: f"it answers: {self.output.read_text()}")
+        wait_until(is_ready, lambda: f"the broker answers: {self.output.read_text()}")
         return self
 
     def answers(self) -> bool:
@@ -106,10 +106,7 @@ def create_topic(wire: Wire, name: str) -> None:
     made = {"name": name, "num_partitions": 1, "replication_factor": 1}
     (shown,) = wire.ask(message("create_topics", 5, topics=[made], timeout=10_000, validate_only=False)).topics
     assert shown.error_code in (0, 36)
-    for _ in range(3000):
-        if fetch(wire, name, 0).error_code == 0:
-            return
-    raise AssertionError(f"{name} never served")
+    wait_until(lambda: fetch(wire, name, 0).error_code == 0, f"{name} is served")
 
 
 def stored_values(wire: Wire, name: str) -> list[bytes]:
@@ -132,7 +129,7 @@ def value(text: str) -> bytes:
     return f"<{text}>".encode()
 
 
-def write_until_the_end(bootstrap: str, prefix: str, acked: list[tuple[int, str]]) -> None:
+def write_until_disconnected(bootstrap: str, prefix: str, acked: list[tuple[int, str]]) -> None:
     """Write with acks=1, five in flight, until the connection breaks; note each response at once."""
     sent: list[str] = []
     with Wire(bootstrap) as wire:
@@ -157,7 +154,7 @@ def test_acknowledged_records_survive_kill_9(node: Node) -> None:
         with Wire(node.bootstrap) as wire:
             create_topic(wire, TOPIC)
         goal = len(acked) + chance.randint(50, 1500)
-        writer = threading.Thread(target=write_until_the_end, args=(node.bootstrap, f"round-{number}", acked))
+        writer = threading.Thread(target=write_until_disconnected, args=(node.bootstrap, f"round-{number}", acked))
         writer.start()
         while len(acked) < goal and writer.is_alive():
             time.sleep(0.001)
@@ -167,15 +164,15 @@ def test_acknowledged_records_survive_kill_9(node: Node) -> None:
     node.start()
     with Wire(node.bootstrap) as wire:
         stored = [text.decode() for text in stored_values(wire, TOPIC)]
-    assert len(set(stored)) == len(stored), "a record is there twice"
+    assert len(set(stored)) == len(stored), "a record is stored twice"
     assert [(offset, stored[offset]) for offset, _ in acked] == acked
     for number in range(ROUNDS):
         mine = [int(text.rsplit("-", 1)[1]) for text in stored if text.startswith(f"round-{number}-")]
-        assert mine == list(range(len(mine))), "a hole or a swap among the records of one connection"
+        assert mine == list(range(len(mine))), "a record of one connection is missing or out of order"
 
 
 def test_an_idempotent_producer_survives_kill_9(node: Node) -> None:
-    """The producer is not told of the kills: it retries, and every record is there once and in order."""
+    """The producer reports no error: it retries, and every record is stored once and in order."""
     chance = random.Random(SEED + 1)
     node.start()
     with Wire(node.bootstrap) as wire:
@@ -258,13 +255,13 @@ def test_a_torn_tail_is_truncated_and_the_rest_kept(node: Node) -> None:
         assert produce(wire, TOPIC, batch([value("10")])).base_offset == 10
 
 
-def test_sigterm_loses_nothing_and_leaves_the_marker(node: Node) -> None:
+def test_sigterm_loses_nothing_and_leaves_the_clean_shutdown_file(node: Node) -> None:
     marker = node.data_dir / ".kafka_cleanshutdown"
     node.start()
     acked: list[tuple[int, str]] = []
     with Wire(node.bootstrap) as wire:
         create_topic(wire, TOPIC)
-    writer = threading.Thread(target=write_until_the_end, args=(node.bootstrap, "term", acked))
+    writer = threading.Thread(target=write_until_disconnected, args=(node.bootstrap, "term", acked))
     writer.start()
     while len(acked) < 200 and writer.is_alive():
         time.sleep(0.001)
@@ -274,7 +271,7 @@ def test_sigterm_loses_nothing_and_leaves_the_marker(node: Node) -> None:
     assert len(acked) >= 200
     assert marker.exists()
     node.start()
-    assert not marker.exists(), "the marker speaks of the last stop, so a running broker has none"
+    assert not marker.exists(), "a running broker removes the clean-shutdown file"
     with Wire(node.bootstrap) as wire:
         stored = [text.decode() for text in stored_values(wire, TOPIC)]
     assert [(offset, stored[offset]) for offset, _ in acked] == acked
@@ -298,34 +295,34 @@ def refused_start(data_dir: Path, where: Path) -> str:
     refused = Node(data_dir)
     refused.output = where / "refused.out"
     status = refused.launch().wait(PATIENCE_S)
-    said = refused.output.read_text().strip()
+    printed = refused.output.read_text().strip()
     assert status != 0
-    assert said.count("\n") == 0, said
-    assert "Traceback" not in said
-    assert str(data_dir) in said
-    return said
+    assert printed.count("\n") == 0, printed
+    assert "Traceback" not in printed
+    assert str(data_dir) in printed
+    return printed
 
 
-def test_a_second_broker_on_the_same_directory(node: Node, tmp_path: Path) -> None:
+def test_a_second_broker_on_the_same_directory_is_refused(node: Node, tmp_path: Path) -> None:
     node.start()
     refused_start(node.data_dir, tmp_path)
     assert node.answers()
 
 
-def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+def test_a_file_as_data_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a directory")
     refused_start(tmp_path / "data", tmp_path)
 
 
-def test_a_port_in_use(node: Node, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(node: Node, tmp_path: Path) -> None:
     node.start()
     other = Node(tmp_path / "other", node.port)
     other.output = tmp_path / "port.out"
     status = other.launch().wait(PATIENCE_S)
-    said = other.output.read_text().strip()
+    printed = other.output.read_text().strip()
     assert status != 0
-    assert str(node.port) in said
-    assert said.count("\n") == 0, said
+    assert str(node.port) in printed
+    assert printed.count("\n") == 0, printed
 
 
 def mount_tmpfs(where: Path, options: str) -> None:
@@ -351,9 +348,9 @@ def read_only_dir(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(where)], check=True)
 
 
-def test_a_read_only_directory(read_only_dir: Path, tmp_path: Path) -> None:
-    said = refused_start(read_only_dir, tmp_path)
-    assert "ermission" in said or "ead-only" in said
+def test_a_read_only_directory_is_reported(read_only_dir: Path, tmp_path: Path) -> None:
+    printed = refused_start(read_only_dir, tmp_path)
+    assert "ermission" in printed or "ead-only" in printed
 
 
 # ---- a full disk
@@ -367,7 +364,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 
-def test_a_full_disk(small_disk: Path) -> None:
+def test_a_full_disk_refuses_writes_and_loses_nothing(small_disk: Path) -> None:
     """A ballast file leaves little space; writing fills it; removing the ballast frees space again."""
     ballast = small_disk / "ballast"
     node = Node(small_disk / "data")
@@ -380,7 +377,7 @@ def test_a_full_disk(small_disk: Path) -> None:
             acked = fill(wire)
             assert node.process is not None
             assert node.process.poll() is None, node.output.read_text()
-            assert end_offset(wire, TOPIC) == acked, "reading goes on while the disk is full"
+            assert end_offset(wire, TOPIC) == acked, "records can be read while the disk is full"
             ballast.unlink()
             assert len(stored_values(wire, TOPIC)) == acked
         node.kill()

@@ -40,14 +40,14 @@ MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule re
 HANDLERS = "org.apache.kafka.common.security.oauthbearer."
 
 
-class Place(NamedTuple):
-    """A broker, the identity provider that it trusts, and how clients find it."""
+class OAuthBroker(NamedTuple):
+    """A broker, the identity provider that it trusts, and how clients connect to it."""
 
     broker: TestBroker
     provider: Provider
     directory: Path
     trusted: str | None = None
-    """The file with the certificate that clients trust, if it uses TLS."""
+    """The file with the certificate that clients trust, if the broker uses TLS."""
 
     @property
     def bootstrap(self) -> str:
@@ -71,7 +71,7 @@ def one_listener(url: str, **more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def oauth_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthBroker]:
     """The broker reads the keys by HTTP, and has ACLs."""
     directory = tmp_path_factory.mktemp("oauth")
     with provider(Issuer()) as running:
@@ -84,7 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             "super.users": "User:admin;User:ANONYMOUS",
         }
         broker = TestBroker(directory / "data", settings).start()
-        found = Place(broker, running, directory)
+        found = OAuthBroker(broker, running, directory)
         create(found, "open")
         for words in (["--producer"], ["--operation", "Read"]):
             allow(found, "ann", *words, "--topic", "open")
@@ -94,7 +94,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module")
-def tls_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def oauth_tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthBroker]:
     """The broker reads the keys from a file; its key is a slow one, which is left to a thread."""
     directory = tmp_path_factory.mktemp("oauth-tls")
     issuer, vault, file = Issuer(ECKey.generate_key("P-384"), "ES384"), Vault(directory), directory / "keys.json"
@@ -102,17 +102,17 @@ def tls_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     settings = {**one_listener(""), **vault.server(), "listeners": "SASL_SSL://127.0.0.1:0"}
     settings["listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"] = file.as_uri()
     broker = TestBroker(directory / "data", settings).start()
-    found = Place(broker, Provider(issuer), directory, vault.trusted)
+    found = OAuthBroker(broker, Provider(issuer), directory, vault.trusted)
     create(found, "open")
     yield found
     broker.stop()
 
 
-def confluent(place: Place, token: str) -> dict[str, Any]:
-    tls = {} if place.trusted is None else {"ssl.ca.location": place.trusted}
+def confluent(oauth_broker: OAuthBroker, token: str) -> dict[str, Any]:
+    tls = {} if oauth_broker.trusted is None else {"ssl.ca.location": oauth_broker.trusted}
     return {
-        "bootstrap.servers": place.bootstrap,
-        "security.protocol": place.protocol,
+        "bootstrap.servers": oauth_broker.bootstrap,
+        "security.protocol": oauth_broker.protocol,
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": lambda _: (token, time.time() + 600),
         "log_level": 0,
@@ -120,39 +120,39 @@ def confluent(place: Place, token: str) -> dict[str, Any]:
     }
 
 
-def create(place: Place, name: str) -> None:
-    admin = AdminClient(confluent(place, place.provider.issuer.token("admin")))
+def create(oauth_broker: OAuthBroker, name: str) -> None:
+    admin = AdminClient(confluent(oauth_broker, oauth_broker.provider.issuer.token("admin")))
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(PATIENCE_S)
 
 
-def java_file(place: Place, **more: str) -> str:
+def client_file(oauth_broker: OAuthBroker, **more: str) -> str:
     """Write the properties of a tool that gets tokens from the identity provider, as the admin."""
-    place.provider.clients["admin"] = "admin-secret"
+    oauth_broker.provider.clients["admin"] = "admin-secret"
     properties = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.jaas.config": f"{MODULE};",
         "sasl.login.callback.handler.class": f"{HANDLERS}OAuthBearerLoginCallbackHandler",
-        "sasl.oauthbearer.token.endpoint.url": f"{place.provider.url}/token",
+        "sasl.oauthbearer.token.endpoint.url": f"{oauth_broker.provider.url}/token",
         "sasl.oauthbearer.client.credentials.client.id": "admin",
         "sasl.oauthbearer.client.credentials.client.secret": "admin-secret",
         **{key.replace("_", "."): value for key, value in more.items()},
     }
-    file = place.directory / "client.properties"
+    file = oauth_broker.directory / "client.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     return str(file)
 
 
-def allow(place: Place, user: str, *words: str) -> None:
-    config = ["--bootstrap-server", place.bootstrap, "--command-config", java_file(place)]
+def allow(oauth_broker: OAuthBroker, user: str, *words: str) -> None:
+    config = ["--bootstrap-server", oauth_broker.bootstrap, "--command-config", client_file(oauth_broker)]
     assert acls.main([*config, "--add", "--allow-principal", f"User:{user}", *words]) == 0
 
 
 # --- three libraries ----------------------------------------------------------------------------------------------
 
 
-def by_confluent(place: Place, token: str) -> bytes:
-    settings = confluent(place, token)
+def round_trip_confluent(oauth_broker: OAuthBroker, token: str) -> bytes:
+    settings = confluent(oauth_broker, token)
     produce_or_raise(settings, "open", b"by confluent")
     consumer = Consumer({**settings, "group.id": "unused"})
     try:
@@ -176,11 +176,11 @@ class KafkaPythonToken(AbstractTokenProvider):
         return {"traceId": "42"}
 
 
-def by_kafka_python(place: Place, token: str) -> bytes:
+def round_trip_kafka_python(oauth_broker: OAuthBroker, token: str) -> bytes:
     settings = {
-        "bootstrap_servers": place.bootstrap,
-        "security_protocol": place.protocol,
-        "ssl_cafile": place.trusted,
+        "bootstrap_servers": oauth_broker.bootstrap,
+        "security_protocol": oauth_broker.protocol,
+        "ssl_cafile": oauth_broker.trusted,
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": KafkaPythonToken(token),
     }
@@ -206,11 +206,11 @@ class AiokafkaToken(AioTokenProvider):
         return self._token
 
 
-def by_aiokafka(place: Place, token: str) -> bytes:
+def round_trip_aiokafka(oauth_broker: OAuthBroker, token: str) -> bytes:
     settings = {
-        "bootstrap_servers": place.bootstrap,
-        "security_protocol": place.protocol,
-        "ssl_context": create_ssl_context(cafile=place.trusted) if place.trusted else None,
+        "bootstrap_servers": oauth_broker.bootstrap,
+        "security_protocol": oauth_broker.protocol,
+        "ssl_context": create_ssl_context(cafile=oauth_broker.trusted) if oauth_broker.trusted else None,
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": AiokafkaToken(token),
     }
@@ -235,46 +235,46 @@ def by_aiokafka(place: Place, token: str) -> bytes:
     return asyncio.run(talk())
 
 
-LIBRARIES: dict[str, Callable[[Place, str], bytes]] = {
-    "confluent": by_confluent,
-    "kafka-python": by_kafka_python,
-    "aiokafka": by_aiokafka,
+LIBRARIES: dict[str, Callable[[OAuthBroker, str], bytes]] = {
+    "confluent": round_trip_confluent,
+    "kafka-python": round_trip_kafka_python,
+    "aiokafka": round_trip_aiokafka,
 }
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_every_library_produces_and_consumes(place: Place, library: str) -> None:
-    assert LIBRARIES[library](place, place.provider.issuer.token("ann")).startswith(b"by ")
+def test_every_library_produces_and_consumes(oauth_broker: OAuthBroker, library: str) -> None:
+    assert LIBRARIES[library](oauth_broker, oauth_broker.provider.issuer.token("ann")).startswith(b"by ")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_every_library_with_tls_and_keys_in_a_file(tls_place: Place, library: str) -> None:
-    assert LIBRARIES[library](tls_place, tls_place.provider.issuer.token("ann")).startswith(b"by ")
+def test_every_library_logs_in_over_tls_with_keys_from_a_file(oauth_tls_broker: OAuthBroker, library: str) -> None:
+    assert LIBRARIES[library](oauth_tls_broker, oauth_tls_broker.provider.issuer.token("ann")).startswith(b"by ")
 
 
 def broker_lines(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("moldau"))
 
 
-def refused_by_confluent(place: Place, token: str) -> None:
+def check_refused_confluent(oauth_broker: OAuthBroker, token: str) -> None:
     errors: list[str] = []
-    admin = AdminClient({**confluent(place, token), "error_cb": lambda error: errors.append(error.name())})
+    admin = AdminClient({**confluent(oauth_broker, token), "error_cb": lambda error: errors.append(error.name())})
     wait_until(lambda: admin.poll(0.1) or "_AUTHENTICATION" in errors, f"_AUTHENTICATION among {errors}")
 
 
-def refused_by_aiokafka(place: Place, token: str) -> None:
-    """It ignores the error and sends a request, which ends the connection."""
+def check_refused_aiokafka(oauth_broker: OAuthBroker, token: str) -> None:
+    """aiokafka ignores the error and sends a request, which closes the connection."""
     with pytest.raises(PermissionError):
-        by_aiokafka(place, token)
+        round_trip_aiokafka(oauth_broker, token)
 
 
-@pytest.mark.parametrize("refused", [refused_by_confluent, refused_by_aiokafka])
-def test_an_expired_token_is_refused_and_the_log_says_why(
-    place: Place, refused: Callable[[Place, str], None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("refused", [check_refused_confluent, check_refused_aiokafka])
+def test_an_expired_token_is_refused_and_the_reason_is_logged(
+    oauth_broker: OAuthBroker, refused: Callable[[OAuthBroker, str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    token = place.provider.issuer.token("ann", -100)
-    refused(place, token)
-    wait_until(lambda: "the token has expired" in broker_lines(caplog), "the log says why")
+    token = oauth_broker.provider.issuer.token("ann", -100)
+    refused(oauth_broker, token)
+    wait_until(lambda: "the token has expired" in broker_lines(caplog), "the reason is logged")
     assert token not in broker_lines(caplog)
 
 
@@ -297,14 +297,14 @@ def first(token: str) -> bytes:
     return b"n,,\x01auth=Bearer %s\x01\x01" % token.encode()
 
 
-class Line:
+class RawConnection:
     """A connection on which a test sends bytes."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> RawConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -343,7 +343,7 @@ class Line:
         return code, text, answer, struct.unpack_from(">q", body, position + 4 + size)[0]
 
 
-def refused_tokens(issuer: Issuer) -> dict[str, tuple[str, str]]:
+def invalid_tokens(issuer: Issuer) -> dict[str, tuple[str, str]]:
     _, payload, signature = issuer.token("ann").split(".")
     return {
         "expired": (issuer.token("ann", -60), "the token has expired 60 s ago"),
@@ -351,35 +351,37 @@ def refused_tokens(issuer: Issuer) -> dict[str, tuple[str, str]]:
         "another audience": (issuer.token("ann", aud="payroll"), "the audience of the token is"),
         "another issuer": (issuer.token("ann", iss="https://evil"), "the issuer of the token is"),
         "no user": (issuer.token("ann", sub=None), "the token has no user"),
-        "no end": (issuer.token("ann", exp=None), "the token lacks the claim exp"),
+        "no expiry": (issuer.token("ann", exp=None), "the token lacks the claim exp"),
         "not signed": (f"{part({'alg': 'none'})}.{payload}.", "the token is not signed"),
         "a shared secret": (f"{part({'alg': 'HS256', 'kid': 'first'})}.{payload}.{signature}", "a shared secret"),
         "another key": (Issuer().token("ann"), "the signature of the token is not valid"),
         "another algorithm": (f"{part({'alg': 'RS256', 'kid': 'first'})}.{payload}.AAAA", "is not for its algorithm"),
         "an unknown key": (issuer.token("ann", header={"kid": "x"}), "the key of the token"),
-        "giant": (issuer.token("ann", padding="x" * 100_000), "bytes; at most 65536"),
+        "too long": (issuer.token("ann", padding="x" * 100_000), "bytes; at most 65536"),
         "not a token": ("abc", "is not a signed JWT"),
     }
 
 
-@pytest.mark.parametrize("name", refused_tokens(Issuer()))
-def test_refused_tokens(place: Place, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    token, sentence = refused_tokens(place.provider.issuer)[name]
-    with Line(place.bootstrap) as line:
-        assert line.log_in(token) == (0, "", b'{"status":"invalid_token"}', 0)
-        assert line.send(b"\x01") == (58, '{"status":"invalid_token"}', b"", 0)
-        assert line.ask(b"") == b""
-    wait_until(lambda: sentence in broker_lines(caplog), f"the log says {sentence}")
+@pytest.mark.parametrize("name", invalid_tokens(Issuer()))
+def test_an_invalid_token_is_refused_and_the_reason_is_logged(
+    oauth_broker: OAuthBroker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    token, sentence = invalid_tokens(oauth_broker.provider.issuer)[name]
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        assert connection.log_in(token) == (0, "", b'{"status":"invalid_token"}', 0)
+        assert connection.send(b"\x01") == (58, '{"status":"invalid_token"}', b"", 0)
+        assert connection.ask(b"") == b""
+    wait_until(lambda: sentence in broker_lines(caplog), f"the log has {sentence}")
     assert token not in broker_lines(caplog)
     assert len(broker_lines(caplog)) < 1000
 
 
-def test_a_client_that_leaves_instead_of_acknowledging_is_logged_too(
-    place: Place, caplog: pytest.LogCaptureFixture
+def test_a_refusal_is_logged_even_if_the_client_disconnects(
+    oauth_broker: OAuthBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Line(place.bootstrap) as line:
-        line.log_in(place.provider.issuer.token("ann", aud="left"))
-    wait_until(lambda: 'the audience of the token is ["left"]' in broker_lines(caplog), "the log says why")
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        connection.log_in(oauth_broker.provider.issuer.token("ann", aud="left"))
+    wait_until(lambda: 'the audience of the token is ["left"]' in broker_lines(caplog), "the reason is logged")
 
 
 @pytest.mark.parametrize(
@@ -392,42 +394,44 @@ def test_a_client_that_leaves_instead_of_acknowledging_is_logged_too(
         b"y,,\x01auth=Bearer t\x01\x01",
         b"x" * 400_000,
     ],
-    ids=["nothing", "an acknowledgement", "PLAIN", "not ASCII", "channel binding", "endless"],
+    ids=["empty", "an acknowledgement", "PLAIN", "not ASCII", "channel binding", "too long"],
 )
-def test_malformed_messages_end_the_connection_and_nothing_else(place: Place, message: bytes) -> None:
-    with Line(place.bootstrap) as line:
-        assert line.ask(HANDSHAKE)[:2] == b"\0\0"
-        code, text, _, _ = line.send(message)
+def test_malformed_messages_close_only_their_connection(oauth_broker: OAuthBroker, message: bytes) -> None:
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        assert connection.ask(HANDSHAKE)[:2] == b"\0\0"
+        code, text, _, _ = connection.send(message)
         assert (code, text) == (
             58,
             "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER",
         )
-        assert line.ask(b"") == b""
-    with Line(place.bootstrap) as line:
-        assert line.log_in(place.provider.issuer.token("ann"))[0] == 0
+        assert connection.ask(b"") == b""
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        assert connection.log_in(oauth_broker.provider.issuer.token("ann"))[0] == 0
 
 
-def test_a_session_ends_with_the_token_and_a_new_token_continues_it(place: Place) -> None:
-    issuer, metadata = place.provider.issuer, request(3, 1, struct.pack(">i", 0))
-    with Line(place.bootstrap) as line:
-        code, _, _, lifetime_ms = line.log_in(issuer.token("ann", 60))
+def test_a_session_ends_with_its_token_and_continues_with_a_new_one(
+    oauth_broker: OAuthBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.security.sasl.exchange.REAUTHENTICATION_INTERVAL_MS_MIN", 0)
+    issuer, metadata = oauth_broker.provider.issuer, request(3, 1, struct.pack(">i", 0))
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        code, _, _, lifetime_ms = connection.log_in(issuer.token("ann", 60))
         assert code == 0
         assert 0 < lifetime_ms <= 60_000
-        assert line.ask(metadata)
-        time.sleep(1)  # a connection may authenticate again once a second
-        code, _, _, lifetime_ms = line.log_in(issuer.token("ann", 100))
+        assert connection.ask(metadata)
+        code, _, _, lifetime_ms = connection.log_in(issuer.token("ann", 100))
         assert (code, lifetime_ms > 90_000) == (0, True)
-        assert line.ask(metadata)
-    with Line(place.bootstrap) as line:
-        line.log_in(issuer.token("ann", 0.5))
-        wait_until(lambda: line.ask(metadata) == b"", "the session has ended")
-    with Line(place.bootstrap) as line:
-        line.log_in(issuer.token("ann", 100))
-        code, text, _, _ = line.log_in(issuer.token("bob", 100))
+        assert connection.ask(metadata)
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        connection.log_in(issuer.token("ann", 0.5))
+        wait_until(lambda: connection.ask(metadata) == b"", "the session has ended")
+    with RawConnection(oauth_broker.bootstrap) as connection:
+        connection.log_in(issuer.token("ann", 100))
+        code, text, _, _ = connection.log_in(issuer.token("bob", 100))
         assert (code, text) == (58, "Cannot change principals during re-authentication from User.ann: User.bob")
 
 
-def test_a_client_goes_on_with_new_tokens(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_librdkafka_continues_with_new_tokens(oauth_broker: OAuthBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka asks for the next token in time, and authenticates again on the same connection."""
     monkeypatch.setattr("moldau.security.sasl.exchange.REAUTHENTICATION_INTERVAL_MS_MIN", 0)  # the client may be late
     token_s = 8  # librdkafka authenticates again when a tenth of it is left
@@ -436,10 +440,10 @@ def test_a_client_goes_on_with_new_tokens(place: Place, monkeypatch: pytest.Monk
     def new_token(_: str) -> tuple[str, float]:
         tokens_end.append(time.time() + token_s)
         # librdkafka requests the next token soon, so that no session is short.
-        return place.provider.issuer.token("ann", token_s), time.time() + 1.5
+        return oauth_broker.provider.issuer.token("ann", token_s), time.time() + 1.5
 
     errors: list[Any] = []
-    settings = {**confluent(place, ""), "oauth_cb": new_token, "error_cb": errors.append}
+    settings = {**confluent(oauth_broker, ""), "oauth_cb": new_token, "error_cb": errors.append}
     producer = Producer({**settings, "acks": "all"})
     delivered: list[Any] = []
 
@@ -457,8 +461,8 @@ def test_a_client_goes_on_with_new_tokens(place: Place, monkeypatch: pytest.Monk
 
 
 def logs_in(bootstrap: str, token: str) -> bool:
-    with Line(bootstrap) as line:
-        return line.log_in(token)[2] == b""
+    with RawConnection(bootstrap) as connection:
+        return connection.log_in(token)[2] == b""
 
 
 def test_keys_change_without_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -473,9 +477,11 @@ def test_keys_change_without_a_restart(tmp_path: Path, caplog: pytest.LogCapture
             issuer.rotate("second")
             issuer.add_key("third", RSAKey.generate_key(2048), "RS256")
             wait_until(lambda: logs_in(bootstrap, issuer.token()), "the new keys are read")
-            wait_until(lambda: not logs_in(bootstrap, old), "the key that was taken away is not used any more")
+            wait_until(lambda: not logs_in(bootstrap, old), "the removed key is no longer used")
             running.status = 503
-            wait_until(lambda: "the last 2 keys stay in use" in broker_lines(caplog), "the log says that keys are kept")
+            wait_until(
+                lambda: "the last 2 keys stay in use" in broker_lines(caplog), "a line says that the old keys are kept"
+            )
             assert logs_in(bootstrap, issuer.token())
             running.status = 200
             issuer.rotate("fourth")
@@ -495,7 +501,7 @@ def test_an_unknown_key_is_looked_up_at_once(tmp_path: Path) -> None:
             broker.stop()
 
 
-def test_strangers_cannot_make_the_broker_ask_for_keys_all_the_time(tmp_path: Path) -> None:
+def test_invented_key_ids_do_not_cause_many_jwks_requests(tmp_path: Path) -> None:
     issuer = Issuer()
     with provider(issuer) as running:
         broker = TestBroker(tmp_path / "data", one_listener(f"{running.url}/jwks")).start()
@@ -507,7 +513,7 @@ def test_strangers_cannot_make_the_broker_ask_for_keys_all_the_time(tmp_path: Pa
             broker.stop()
 
 
-def test_a_changed_file_of_keys_is_read(tmp_path: Path) -> None:
+def test_a_changed_key_file_is_read_again(tmp_path: Path) -> None:
     issuer = Issuer()
     file = tmp_path / "keys.json"
     file.write_bytes(issuer.key_set())
@@ -519,7 +525,7 @@ def test_a_changed_file_of_keys_is_read(tmp_path: Path) -> None:
         assert logs_in(broker.bootstrap_servers, issuer.token())
         issuer.rotate("second")
         file.write_bytes(issuer.key_set())
-        wait_until(lambda: logs_in(broker.bootstrap_servers, issuer.token()), "the new key")
+        wait_until(lambda: logs_in(broker.bootstrap_servers, issuer.token()), "the new key is read")
     finally:
         broker.stop()
 
@@ -543,89 +549,100 @@ def test_without_keys_a_broker_does_not_start(tmp_path: Path, url: str, sentence
 # --- our own clients, ACLs ----------------------------------------------------------------------------------------
 
 
-def test_acls_are_for_the_user_of_the_token(place: Place) -> None:
-    create(place, "secret")
+def test_acls_apply_to_the_user_of_the_token(oauth_broker: OAuthBroker) -> None:
+    create(oauth_broker, "secret")
 
     def produced(user: str) -> str:
         outcomes: list[str] = []
-        producer = Producer(confluent(place, place.provider.issuer.token(user)))
+        producer = Producer(confluent(oauth_broker, oauth_broker.provider.issuer.token(user)))
         producer.produce("secret", b"x", on_delivery=lambda error, _: outcomes.append(error.name() if error else ""))
         producer.flush(PATIENCE_S)
         return outcomes[0]
 
     assert produced("ann") == "TOPIC_AUTHORIZATION_FAILED"
-    allow(place, "ann", "--producer", "--topic", "secret")
+    allow(oauth_broker, "ann", "--producer", "--topic", "secret")
     wait_until(lambda: produced("ann") == "", "ann may produce")
     assert produced("bob") == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_a_tool_with_client_credentials(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.provider.token_requests.clear()
-    config = ["--bootstrap-server", place.bootstrap, "--command-config", java_file(place, sasl_oauthbearer_scope="a b")]
+def test_kafka_topics_logs_in_with_client_credentials(
+    oauth_broker: OAuthBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    oauth_broker.provider.token_requests.clear()
+    config = [
+        "--bootstrap-server",
+        oauth_broker.bootstrap,
+        "--command-config",
+        client_file(oauth_broker, sasl_oauthbearer_scope="a b"),
+    ]
     assert topics.main([*config, "--create", "--topic", "by-tool"]) == 0
     assert topics.main([*config, "--list"]) == 0
     assert "by-tool" in capsys.readouterr().out
-    assert set(place.provider.token_requests) == {"grant_type=client_credentials&scope=a%20b"}
+    assert set(oauth_broker.provider.token_requests) == {"grant_type=client_credentials&scope=a%20b"}
 
 
-def test_a_tool_with_the_older_options_of_the_jaas_line(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.provider.clients["admin"] = "admin-secret"
-    file = place.directory / "older.properties"
+def test_kafka_topics_accepts_older_jaas_options(oauth_broker: OAuthBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    oauth_broker.provider.clients["admin"] = "admin-secret"
+    file = oauth_broker.directory / "older.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
-        f"sasl.oauthbearer.token.endpoint.url={place.provider.url}/token\n"
+        f"sasl.oauthbearer.token.endpoint.url={oauth_broker.provider.url}/token\n"
         f'sasl.jaas.config={MODULE} clientId="admin" clientSecret="admin-secret" extension_traceId="7";\n'
     )
-    config = ["--bootstrap-server", place.bootstrap, "--command-config", str(file)]
+    config = ["--bootstrap-server", oauth_broker.bootstrap, "--command-config", str(file)]
     assert topics.main([*config, "--list"]) == 0
     assert "open" in capsys.readouterr().out
 
 
-def test_the_consoles_with_a_token_in_a_file(
-    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_console_clients_log_in_with_a_token_file(
+    oauth_broker: OAuthBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import io
     import sys
 
-    create(place, "console")
-    (place.directory / "token").write_text(place.provider.issuer.token("admin") + "\n")
-    file = place.directory / "file.properties"
+    create(oauth_broker, "console")
+    (oauth_broker.directory / "token").write_text(oauth_broker.provider.issuer.token("admin") + "\n")
+    file = oauth_broker.directory / "file.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
-        f"sasl.oauthbearer.token.endpoint.url={(place.directory / 'token').as_uri()}\n"
+        f"sasl.oauthbearer.token.endpoint.url={(oauth_broker.directory / 'token').as_uri()}\n"
     )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
-    config = ["--bootstrap-server", place.bootstrap, "--topic", "console", "--command-config", str(file)]
+    config = ["--bootstrap-server", oauth_broker.bootstrap, "--topic", "console", "--command-config", str(file)]
     assert console_producer.main(config) == 0
     assert console_consumer.main([*config, "--from-beginning", "--max-messages", "2"]) == 0
     assert capsys.readouterr().out.split() == ["one", "two"]
 
 
-def test_the_moldau_command(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    (place.directory / "token").write_text(place.provider.issuer.token("admin"))
+def test_the_moldau_command_logs_in_with_a_token_file(
+    oauth_broker: OAuthBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (oauth_broker.directory / "token").write_text(oauth_broker.provider.issuer.token("admin"))
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.token.endpoint.url": (place.directory / "token").as_uri(),
+        "sasl.oauthbearer.token.endpoint.url": (oauth_broker.directory / "token").as_uri(),
     }
     flags = [word for key, value in options.items() for word in ("-X", f"{key}={value}")]
     for command in (["topic", "list"], ["acl", "list"]):  # librdkafka, and our own channel
         with pytest.raises(SystemExit) as ended:
-            moldau([*command, "-b", place.bootstrap, *flags])
+            moldau([*command, "-b", oauth_broker.bootstrap, *flags])
         assert ended.value.code in (0, None)
         assert "open" in capsys.readouterr().out
 
 
-def test_a_wrong_secret_is_told_in_one_line(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = java_file(place, sasl_oauthbearer_client_credentials_client_secret="wr0ng-planted")
+def test_a_wrong_client_secret_is_reported_and_not_shown(
+    oauth_broker: OAuthBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = client_file(oauth_broker, sasl_oauthbearer_client_credentials_client_secret="wr0ng-planted")
     for tool in (acls, topics):  # our own channel, and librdkafka
-        assert tool.main(["--bootstrap-server", place.bootstrap, "--command-config", wrong, "--list"]) == 1
+        assert tool.main(["--bootstrap-server", oauth_broker.bootstrap, "--command-config", wrong, "--list"]) == 1
         printed = capsys.readouterr()
         assert "the server answered 401" in printed.out + printed.err
         assert "wr0ng-planted" not in printed.out + printed.err
 
 
-def test_a_cluster_that_logs_in_with_tokens(tmp_path: Path) -> None:
+def test_cluster_nodes_log_in_with_tokens_and_renew_them(tmp_path: Path) -> None:
     """Nodes get their tokens from the provider, and authenticate again before these expire."""
     issuer = Issuer()
     with provider(issuer) as running:
@@ -670,10 +687,10 @@ def test_a_cluster_that_logs_in_with_tokens(tmp_path: Path) -> None:
             cluster.stop_all()
 
 
-def test_nothing_secret_is_described(place: Place) -> None:
+def test_secrets_are_not_described(oauth_broker: OAuthBroker) -> None:
     from confluent_kafka.admin import ConfigResource
 
-    admin = AdminClient(confluent(place, place.provider.issuer.token("admin")))
+    admin = AdminClient(confluent(oauth_broker, oauth_broker.provider.issuer.token("admin")))
     (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")]).values()
     found = described.result(PATIENCE_S)
     assert found["sasl.oauthbearer.expected.audience"].value == AUDIENCE

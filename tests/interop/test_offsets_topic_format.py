@@ -141,12 +141,12 @@ def raw_records() -> Iterator[tuple[bytes, bytes | None]]:
         yield in_version(OffsetCommitKey("g", "t", 0), OffsetCommitValue(1, 2, "m", 3, 4), version)
         yield in_version(GroupMetadataKey("g"), next(classic_values()), version)
     yield in_version(LegacyOffsetCommitKey("g", "t", 0), OffsetCommitValue(1, 2, "m", 3), 0)
-    yield b"\x7f\xff", b"of a kind that is not known yet"
+    yield b"\x7f\xff", b"a record of an unknown type"
     yield b"\xff\xff", None
 
 
 @pytest.mark.parametrize("flags", [[], ["--skip-record-metadata"]], ids=["with metadata", "without metadata"])
-def test_both_tools_print_records_of_every_kind_alike(
+def test_both_tools_print_every_record_type_alike(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], flags: list[str]
 ) -> None:
     directory = tmp_path / f"{OFFSETS_TOPIC}-0"
@@ -160,8 +160,8 @@ def test_both_tools_print_records_of_every_kind_alike(
         assert any(f'key: {{"type":"{kind}","data":' in line for line in lines), kind
 
 
-def test_both_tools_pass_over_what_they_cannot_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The words after the offset differ between the tools."""
+def test_both_tools_skip_unreadable_records(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Both tools print the offset; the rest of the message differs."""
     key, value = encode_record(CoordinatorRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue()))
     assert value is not None
     damaged = [(key[:-1], None), (key, value[:3]), (key, b"\0\x63" + value[2:]), (key, b""), (b"\0", value)]
@@ -170,11 +170,11 @@ def test_both_tools_pass_over_what_they_cannot_read(tmp_path: Path, capfd: pytes
     words = ["--files", str(tmp_path / LOG), "--offsets-decoder"]
     assert dump_log(words) == 0
     for lines in (capfd.readouterr().out.splitlines(), apache("DumpLogSegments", *words).splitlines()):
-        told = [line for line in lines if line.startswith("|")]
-        for offset, line in enumerate(told[:-1]):
+        printed_records = [line for line in lines if line.startswith("|")]
+        for offset, line in enumerate(printed_records[:-1]):
             assert f" key: Error at offset {offset}, skipping. " in line
             assert "payload:" not in line
-        assert '"type":"1"' in told[-1]
+        assert '"type":"1"' in printed_records[-1]
 
 
 # --- what a broker writes -----------------------------------------------------------------------------------------
@@ -224,26 +224,28 @@ def formatted(running: TestBroker, formatter: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_formatters_of_the_console_consumer_read_a_group_of_ours(running: TestBroker) -> None:
+def test_kafkas_message_formatters_read_our_offsets_topic(running: TestBroker) -> None:
     read_and_commit(running, "formatted", "classic")
     key = {"type": 1, "data": {"group": "formatted", "topic": "orders", "partition": 0}}
-    (offset,) = [told["value"] for told in formatted(running, "OffsetsMessageFormatter") if told["key"] == key]
+    (offset,) = [each["value"] for each in formatted(running, "OffsetsMessageFormatter") if each["key"] == key]
     assert offset["version"] == 4
     assert offset["data"]["offset"] == 1
     assert offset["data"]["metadata"].rstrip("\0") == "note", "confluent-kafka ends it with a NUL"
-    told = formatted(running, "GroupMetadataMessageFormatter")
-    groups = [one["value"]["data"] for one in told if one["key"] == {"type": 2, "data": {"group": "formatted"}}]
+    printed_records = formatted(running, "GroupMetadataMessageFormatter")
+    groups = [
+        one["value"]["data"] for one in printed_records if one["key"] == {"type": 2, "data": {"group": "formatted"}}
+    ]
     assert [group["protocolType"] for group in groups] == ["consumer"] * len(groups)
-    assert [len(group["members"]) for group in groups][-1] == 0, "it left"
+    assert [len(group["members"]) for group in groups][-1] == 0, "the member has left the group"
     assert any(group["protocol"] == "range" and group["members"][0]["clientId"] == "rdkafka" for group in groups)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_both_tools_print_the_log_of_a_broker_alike(
+def test_both_tools_print_a_brokers_offsets_topic_alike(
     running: TestBroker, capfd: pytest.CaptureFixture[str], protocol: str
 ) -> None:
     read_and_commit(running, f"dumped-{protocol}", protocol)
     lines = both_dump(capfd, running.data_dir / f"{OFFSETS_TOPIC}-0" / LOG)
-    told = [line for line in lines if f"dumped-{protocol}" in line]
-    kinds = {line.split('{"type":"')[1].split('"')[0] for line in told}
+    printed_records = [line for line in lines if f"dumped-{protocol}" in line]
+    kinds = {line.split('{"type":"')[1].split('"')[0] for line in printed_records}
     assert kinds >= ({"1", "2"} if protocol == "classic" else {"1", "3", "5", "6", "7", "8"})

@@ -1,4 +1,4 @@
-"""No secret is shown: planted passwords are looked for in logs, errors, command lines, answers and dumps."""
+"""No secret is shown: planted passwords are searched in logs, errors, command lines, responses and dumps."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         process = subprocess.Popen([*command, "--log-level", "debug"], stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         assert process.stdout is not None
-        told = re.search(r"ready: (\S+)", process.stdout.readline())
-        assert told, log.read_text()
-        yield Server(process, told[1], directory, log)
+        announced = re.search(r"ready: (\S+)", process.stdout.readline())
+        assert announced, log.read_text()
+        yield Server(process, announced[1], directory, log)
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
@@ -105,7 +105,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @dataclass
 class Seen:
-    """All that a user of the tools has seen."""
+    """Everything that the tools printed and logged."""
 
     capsys: pytest.CaptureFixture[str]
     caplog: pytest.LogCaptureFixture
@@ -133,9 +133,9 @@ def command_line_of(pid: int) -> str:
     return cmdline.read_text() if cmdline.exists() else ""
 
 
-def test_the_server_says_nothing_of_its_secrets(server: Server, seen: Seen) -> None:
+def test_the_server_log_and_command_line_show_no_secret(server: Server, seen: Seen) -> None:
     log = server.log.read_text()
-    assert "ssl.keystore.pasword" in log, "a misspelt setting is named"
+    assert "ssl.keystore.pasword" in log, "the misspelt setting is reported"
     seen.check(log, command_line_of(server.process.pid))
 
 
@@ -156,7 +156,7 @@ def add_secrets(server: Server, seen: Seen) -> tuple[str, ...]:
     return at
 
 
-def test_tools_and_answers(server: Server, seen: Seen) -> None:
+def test_tool_output_and_described_configs_show_no_secret(server: Server, seen: Seen) -> None:
     at = add_secrets(server, seen)
     assert seen.run(configs.main, *at, "--describe", *USER) == 0
     assert seen.run(configs.main, *at, "--describe", *BROKER) == 0
@@ -191,7 +191,7 @@ def _librdkafka(server: Server, **changed: str) -> dict[str, Any]:
     }
 
 
-def test_dumped_logs(server: Server, seen: Seen) -> None:
+def test_dumped_metadata_logs_show_no_secret(server: Server, seen: Seen) -> None:
     add_secrets(server, seen)
     for file in (server.directory / "data").glob("__cluster_metadata-0/*.log"):
         assert seen.run(dump_log.main, "--cluster-metadata-decoder", "--files", str(file)) == 0
@@ -204,7 +204,7 @@ def test_dumped_logs(server: Server, seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_failed_logins(server: Server, seen: Seen, mechanism: str) -> None:
+def test_failed_logins_show_no_secret(server: Server, seen: Seen, mechanism: str) -> None:
     wrong = f'{PLAIN_MODULE} required username="{mechanism}" password="{PLANTED}-wrong";'
     refused = server.file(sasl_mechanism=mechanism, sasl_jaas_config=wrong)
     assert seen.run(acls.main, "--bootstrap-server", server.bootstrap, "--command-config", refused, "--list") != 0
@@ -218,13 +218,13 @@ def test_failed_logins(server: Server, seen: Seen, mechanism: str) -> None:
     seen.check(str(raised.value), *errors, str(log))
 
 
-class _Nonsense:
-    """A login whose token is what it should not be."""
+class _MalformedLogin:
+    """A login whose first token is malformed."""
 
     def __init__(self, mechanism: str, token: bytes) -> None:
         self.mechanism, self._token = mechanism, token
 
-    def begin(self, nonce: str) -> _Nonsense:
+    def begin(self, nonce: str) -> _MalformedLogin:
         return self
 
     def first(self) -> bytes:
@@ -244,9 +244,9 @@ TOKENS = [
 @pytest.mark.parametrize(("mechanism", "token"), TOKENS)
 def test_no_byte_of_a_refused_token_is_shown(server: Server, seen: Seen, mechanism: str, token: bytes) -> None:
     host, port = server.bootstrap.split(":")
-    nonsense: Any = _Nonsense(mechanism, token)
+    malformed_login: Any = _MalformedLogin(mechanism, token)
     with pytest.raises((KafkaError, ConnectionError)) as raised:
-        Channel(host, int(port), Security(security(server.client).tls, nonsense))
+        Channel(host, int(port), Security(security(server.client).tls, malformed_login))
     seen.check(str(raised.value), server.log.read_text())
 
 
@@ -285,7 +285,9 @@ BAD_SETTINGS = [
 
 
 @pytest.mark.parametrize("bad", BAD_SETTINGS, ids=range(len(BAD_SETTINGS)))
-def test_bad_settings_of_a_server(server: Server, seen: Seen, tmp_path: Path, bad: dict[str, str]) -> None:
+def test_errors_of_bad_server_settings_show_no_secret(
+    server: Server, seen: Seen, tmp_path: Path, bad: dict[str, str]
+) -> None:
     lines = (server.directory / "server.properties").read_text().splitlines()
     good = dict(line.split("=", 1) for line in lines if not line.startswith("ssl.keystore.pasword"))
     with pytest.raises(Exception) as raised, warnings.catch_warnings(record=True) as warned:
@@ -304,14 +306,14 @@ BAD_CLIENTS = [
 
 
 @pytest.mark.parametrize("bad", BAD_CLIENTS, ids=range(len(BAD_CLIENTS)))
-def test_bad_settings_of_a_client(server: Server, seen: Seen, bad: dict[str, str]) -> None:
+def test_errors_of_bad_client_settings_show_no_secret(server: Server, seen: Seen, bad: dict[str, str]) -> None:
     file = server.file(**bad)
     assert seen.run(topics.main, "--bootstrap-server", server.bootstrap, "--command-config", file, "--list") != 0
     assert seen.run(acls.main, "--bootstrap-server", server.bootstrap, "--command-config", file, "--list") != 0
     seen.check()
 
 
-def test_a_format_with_users(seen: Seen, tmp_path: Path) -> None:
+def test_errors_of_kafka_storage_format_show_no_secret(seen: Seen, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"node.id=1\nlog.dirs={tmp_path}/data\nprocess.roles=broker,controller\n")
     for user in (
@@ -324,7 +326,7 @@ def test_a_format_with_users(seen: Seen, tmp_path: Path) -> None:
     seen.check()
 
 
-def test_a_topic_setting_that_is_a_secret_by_mistake(server: Server, seen: Seen) -> None:
+def test_a_secret_given_as_a_topic_config_is_not_shown(server: Server, seen: Seen) -> None:
     admin = AdminClient(_librdkafka(server))
     with pytest.raises(Exception) as raised:
         admin.create_topics([NewTopic("u", 1, 1, config={"sasl.password": f"{PLANTED}-x"})])["u"].result(PATIENCE_S)

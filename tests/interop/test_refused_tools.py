@@ -1,5 +1,5 @@
-"""Tools run by a user without the rights: they print one sentence and end with status 1, instead of waiting for ever.
-And what `moldau user add` says where everybody may do everything."""
+"""Tools run by a user without permissions: they print one line and end with status 1, instead of waiting forever.
+Also the warning of `moldau user add` on a broker without an authorizer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config(secured: TestBroker, user: str) -> tuple[str, str]:
     return "--command-config", str(secured.command_config(user))
 
 
-def test_a_console_consumer_without_rights_ends(secured: TestBroker, tools: Tools) -> None:
+def test_a_console_consumer_without_permission_ends_with_an_error(secured: TestBroker, tools: Tools) -> None:
     ann, eve = config(secured, "ann"), config(secured, "eve")
     refused = tools("console_consumer", "--topic", "homework", "--group", "g", *ann)
     assert refused.status == 1
@@ -59,20 +59,20 @@ def test_a_console_consumer_without_rights_ends(secured: TestBroker, tools: Tool
         assert "Not authorized to access topics: [homework]; this user needs READ on the topic homework" in refused.err
 
 
-def test_who_reads_a_partition_needs_no_group(secured: TestBroker, tools: Tools) -> None:
+def test_reading_a_partition_needs_no_group_permission(secured: TestBroker, tools: Tools) -> None:
     read = tools("console_consumer", "--topic", "homework", *PARTITION, *ONE, *config(secured, "ann"))
     assert (read.status, read.out) == (0, "hello\n")
 
 
-def test_a_member_who_may_not_read_the_topic_learns_so(secured: TestBroker, tools: Tools) -> None:
+def test_a_member_without_read_on_the_topic_is_refused(secured: TestBroker, tools: Tools) -> None:
     secured.allow("eve", "read", group="eves")
     refused = tools("console_consumer", "--topic", "homework", "--group", "eves", *config(secured, "eve"))
     assert refused.status == 1
     assert "Not authorized to access topics: [homework]" in refused.err
 
 
-def test_a_console_producer_without_rights_ends(secured: TestBroker) -> None:
-    """It runs in a process of its own: librdkafka writes to the process's standard error by itself."""
+def test_a_console_producer_without_permission_ends_with_an_error(secured: TestBroker) -> None:
+    """The producer runs in its own process, because librdkafka writes to standard error by itself."""
     words = ("--topic", "homework", "--bootstrap-server", secured.bootstrap_servers, *config(secured, "eve"))
     with program("kafka-console-producer.sh", *words) as producer:
         _, err = producer.communicate("x\n", timeout=PATIENCE_S)
@@ -81,7 +81,7 @@ def test_a_console_producer_without_rights_ends(secured: TestBroker) -> None:
     assert err.count("\n") == 1
 
 
-def test_a_perf_test_without_rights_ends(secured: TestBroker, tools: Tools) -> None:
+def test_a_perf_test_without_permission_ends_with_an_error(secured: TestBroker, tools: Tools) -> None:
     words = ("--topic", "homework", "--num-records", "1")
     refused = tools("consumer_perf", *words, *config(secured, "eve"))
     assert refused.status == 1
@@ -93,7 +93,9 @@ def test_a_perf_test_without_rights_ends(secured: TestBroker, tools: Tools) -> N
 
 
 @pytest.mark.parametrize("tool", ["console_consumer", "console_producer", "topics"])
-def test_a_wrong_login_ends(secured: TestBroker, tools: Tools, tool: str, tmp_path: Path) -> None:
+def test_a_wrong_password_or_protocol_ends_with_an_error(
+    secured: TestBroker, tools: Tools, tool: str, tmp_path: Path
+) -> None:
     wrong = tmp_path / "wrong.properties"
     wrong.write_text(secured.command_config("ann").read_text().replace(secured.password("ann"), "planted-secret"))
     words = ("--list",) if tool == "topics" else ("--topic", "homework")
@@ -115,15 +117,15 @@ def moldau(kafka: TestBroker, *words: str, status: int = 0) -> Result:
     return result
 
 
-def test_a_misspelt_user_is_a_hint(secured: TestBroker) -> None:
+def test_moldau_acl_suggests_the_right_user_name(secured: TestBroker) -> None:
     allowed = moldau(secured, "acl", "allow", "anm", "read", "--topic", "exam", *config(secured, "admin"))
     assert "did you mean ann?" in allowed.stderr
     assert "User:anm" in allowed.stdout
-    asked = moldau(secured, "acl", "test", "anm", "read", "--topic", "exam", *config(secured, "admin"))
-    assert "did you mean ann?" in asked.stderr
+    tested = moldau(secured, "acl", "test", "anm", "read", "--topic", "exam", *config(secured, "admin"))
+    assert "did you mean ann?" in tested.stderr
 
 
-def test_where_nobody_is_refused_a_new_user_is_told_so() -> None:
+def test_user_add_warns_if_there_is_no_authorizer() -> None:
     with broker() as kafka:
         added = moldau(kafka, "user", "add", "ann")
         assert added.stdout.startswith("added ann; password: ")

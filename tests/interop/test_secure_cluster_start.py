@@ -1,4 +1,4 @@
-"""`moldau cluster start --secure`: three nodes, of which one dies; and nobody is let in by their own listeners."""
+"""`moldau cluster start --secure`: three nodes, one of which is killed; no listener accepts unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_the_password_is_in_one_file_only(cluster: RunningCluster) -> None:
     found = re.search(r'password="([^"]+)"', properties(cluster)["sasl.jaas.config"])
     assert found
     password = found[1]
-    assert password not in "\n".join(cluster.printed)  # the output is no terminal
+    assert password not in "\n".join(cluster.printed)  # the output is not a terminal
     files = [path for path in cluster.data_dir.rglob("*") if path.is_file()]
     assert [path.name for path in files if password.encode() in path.read_bytes()] == ["client.properties"]
     assert cluster.data_dir.stat().st_mode & 0o777 == 0o700
 
 
-def test_no_listener_lets_a_stranger_in(cluster: RunningCluster) -> None:
+def test_no_listener_accepts_an_unauthenticated_client(cluster: RunningCluster) -> None:
     trusted = {key: value for key, value in properties(cluster).items() if key.startswith("ssl.")}
     without_certificate = security({**trusted, "security.protocol": "SSL"})
     node = description(cluster).nodes[0]
@@ -70,7 +70,7 @@ def test_no_listener_lets_a_stranger_in(cluster: RunningCluster) -> None:
             Channel("127.0.0.1", port, without_certificate)
 
 
-def test_it_survives_the_death_of_a_node(cluster: RunningCluster) -> None:
+def test_a_secured_cluster_survives_a_killed_node(cluster: RunningCluster) -> None:
     admin = AdminClient(config(cluster))
     admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(PATIENCE_S)
     producer = Producer({**config(cluster), "acks": "all"})
@@ -79,7 +79,7 @@ def test_it_survives_the_death_of_a_node(cluster: RunningCluster) -> None:
         producer.produce("orders", b"%d" % number, on_delivery=lambda error, _: outcomes.append(error))
     assert cluster.states()[2]["state"] == "up"
     quorum = {"leader", "follower"}
-    wait_until(lambda: {row["quorum"] for row in cluster.states().values()} == quorum, "a node leads")
+    wait_until(lambda: {row["quorum"] for row in cluster.states().values()} == quorum, "the quorum has a leader")
     cluster.run("kill", "2")
     for number in range(60):
         producer.produce("orders", b"%d" % number, on_delivery=lambda error, _: outcomes.append(error))
@@ -97,7 +97,7 @@ def _in_sync(admin: AdminClient) -> int:
     return sum(len(partition.isrs) for partition in partitions.values())
 
 
-def test_it_stops_in_order(cluster: RunningCluster) -> None:
+def test_a_secured_cluster_stops_cleanly(cluster: RunningCluster) -> None:
     assert "stopped" in cluster.run("stop").stdout
     assert cluster.wait_for_end() == 0
     refused = moldau("start", "-d", str(cluster.data_dir))

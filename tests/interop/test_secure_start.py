@@ -1,4 +1,4 @@
-"""`moldau start --secure`: a password that is shown once, clients that get in with it, and others that do not."""
+"""`moldau start --secure`: the password is shown once; clients with it are accepted, and others are refused."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_password_is_on_the_terminal_and_in_one_file(secured: SecuredBroker,
     assert password not in listed
 
 
-def test_confluent_kafka_writes_what_kafka_python_reads(secured: SecuredBroker, password: str) -> None:
+def test_confluent_kafka_and_kafka_python_read_each_others_records(secured: SecuredBroker, password: str) -> None:
     producer = Producer(config(secured))
     producer.produce("orders", b"one")
     assert producer.flush(PATIENCE_S) == 0
@@ -112,7 +112,7 @@ def _poll(consumer: Consumer, values: list[bytes]) -> None:
         values.append(message.value())
 
 
-def test_nobody_else_gets_in(secured: SecuredBroker) -> None:
+def test_clients_without_the_password_are_refused(secured: SecuredBroker) -> None:
     trusted = {key: value for key, value in secured.properties.items() if not key.startswith("sasl")}
     with pytest.raises(OSError, match=r"closed the connection|reset"):
         channel(secured, None)
@@ -128,7 +128,7 @@ def test_nobody_else_gets_in(secured: SecuredBroker) -> None:
         assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_kafkas_tools_take_the_file(
+def test_our_kafka_tools_accept_the_client_file(
     secured: SecuredBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = Tools(secured.address, capsys, monkeypatch)
@@ -144,7 +144,7 @@ def test_kafkas_tools_take_the_file(
 
 
 @pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars")
-def test_apaches_own_tools_take_the_file(secured: SecuredBroker) -> None:
+def test_apache_kafkas_tools_accept_the_client_file(secured: SecuredBroker) -> None:
     command = [
         "java",
         "-cp",
@@ -159,7 +159,7 @@ def test_apaches_own_tools_take_the_file(secured: SecuredBroker) -> None:
     assert ran.stdout == "Created topic by-java.\n", ran.stderr
 
 
-def test_a_teacher_adds_a_user_who_may_do_one_thing(secured: SecuredBroker, tmp_path: Path) -> None:
+def test_a_new_user_may_do_only_what_its_acl_allows(secured: SecuredBroker, tmp_path: Path) -> None:
     admin = AdminClient(config(secured))
     for topic in ("homework", "exam"):
         admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
@@ -175,9 +175,9 @@ def test_a_teacher_adds_a_user_who_may_do_one_thing(secured: SecuredBroker, tmp_
     assert producer.flush(PATIENCE_S) == 0
     assert outcomes["homework"] == "None"
     assert "TOPIC_AUTHORIZATION_FAILED" in outcomes["exam"]
-    ann_s_file = ("--command-config", str(tmp_path / "ann.properties"))
-    (listed,) = json.loads(moldau(secured, "topic", "list", "--format", "json", *ann_s_file).stdout)
-    assert (listed["name"], listed["size"]) == ("homework", None)  # sizes are for who may describe the cluster
+    command_config_of_ann = ("--command-config", str(tmp_path / "ann.properties"))
+    (listed,) = json.loads(moldau(secured, "topic", "list", "--format", "json", *command_config_of_ann).stdout)
+    assert (listed["name"], listed["size"]) == ("homework", None)  # sizes need DESCRIBE on the cluster
     sizes = {
         each["name"]: each["size"] for each in json.loads(moldau(secured, "topic", "list", "--format", "json").stdout)
     }
@@ -199,21 +199,21 @@ def test_users_are_listed_changed_and_removed(secured: SecuredBroker) -> None:
     assert "no user bob" in moldau(secured, "user", "password", "bob", status=1).stderr
 
 
-def test_a_user_who_may_nothing_learns_so_in_one_line(secured: SecuredBroker, tmp_path: Path) -> None:
+def test_a_user_without_permissions_gets_a_one_line_error(secured: SecuredBroker, tmp_path: Path) -> None:
     moldau(secured, "user", "add", "eve", "--save", str(tmp_path / "eve.properties"))
     refused = moldau(secured, "user", "list", "--command-config", str(tmp_path / "eve.properties"), status=1)
     assert refused.stderr.count("\n") == 1
     assert "ask for an ACL on the cluster" in refused.stderr
 
 
-def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
+def test_later_starts_reuse_the_passwords_and_certificates(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with SecuredBroker(data_dir, *LISTEN) as first:
         properties = first.await_ready().properties
         first.stop()
     secret = re.search(r'password="([^"]+)"', properties["sasl.jaas.config"])
     assert secret
-    assert secret[1] not in first.printed + first.log_file.read_text()  # this output is no terminal
+    assert secret[1] not in first.printed + first.log_file.read_text()  # this output is not a terminal
 
     words = ("--secure-name", "kafka.example.com")
     with SecuredBroker(data_dir, *LISTEN, *words, on_terminal=True) as second:
@@ -247,7 +247,7 @@ def test_later_starts_use_what_is_there(tmp_path: Path) -> None:
     assert "was secured by `moldau start --secure`" in refused.stderr
 
 
-def test_data_without_security_is_not_secured_by_a_flag(tmp_path: Path) -> None:
+def test_secure_refuses_a_directory_with_unsecured_data(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     words = [sys.executable, "-m", "moldau", "start", "--secure", "-d", str(tmp_path), *LISTEN]
     refused = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Everything at once: three nodes with SASL and TLS among them, ACLs, and users who may do different things."""
+"""SASL, TLS and ACLs together: a cluster of three nodes, and users with different permissions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from moldau.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.moldau_only
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 NODES = f'{PLAIN_MODULE} required username="node" password="n0de" user_node="n0de" user_admin="r00t";'
 
 
@@ -56,7 +55,7 @@ def client(secured: tuple[TestCluster, Path], user: str, password: str, mechanis
     }
 
 
-def java_file(secured: tuple[TestCluster, Path]) -> str:
+def client_file(secured: tuple[TestCluster, Path]) -> str:
     _, directory = secured
     file = directory / "admin.properties"
     file.write_text(
@@ -67,9 +66,9 @@ def java_file(secured: tuple[TestCluster, Path]) -> str:
     return str(file)
 
 
-def test_users_do_what_they_may_and_nothing_else(secured: tuple[TestCluster, Path]) -> None:
+def test_users_can_do_only_what_their_acls_allow(secured: tuple[TestCluster, Path]) -> None:
     cluster, _ = secured
-    config = ["--bootstrap-server", cluster.bootstrap_servers, "--command-config", java_file(secured)]
+    config = ["--bootstrap-server", cluster.bootstrap_servers, "--command-config", client_file(secured)]
     admin = AdminClient(client(secured, "admin", "r00t"))
     for topic in ("orders", "secrets"):
         admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(PATIENCE_S)
@@ -83,7 +82,7 @@ def test_users_do_what_they_may_and_nothing_else(secured: tuple[TestCluster, Pat
 
     ann = client(secured, "ann", "pw-of-ann", "SCRAM-SHA-256")
     errors: list[str] = []
-    wait_until(lambda: _may_produce(ann), "the permission of ann on every node")
+    wait_until(lambda: _may_produce(ann), "every node knows the ACLs of ann")
     producer = Producer({**ann, "acks": "all"})
     for number in range(100):
         producer.produce("orders", b"%d" % number)
@@ -117,7 +116,7 @@ def _may_produce(config: dict[str, Any]) -> bool:
     return outcomes == [None, None]
 
 
-def test_a_leader_dies_and_nobody_notices(secured: tuple[TestCluster, Path]) -> None:
+def test_a_producer_survives_a_killed_leader(secured: tuple[TestCluster, Path]) -> None:
     cluster, _ = secured
     admin = client(secured, "admin", "r00t")
     creator = AdminClient(admin)
@@ -153,8 +152,8 @@ def test_wrong_passwords_are_refused(secured: tuple[TestCluster, Path], user: st
         ("SSL", "Metadata before authentication; is the client's security.protocol right?"),
     ],
 )
-def test_a_client_with_another_protocol_is_refused_and_the_log_says_why(
+def test_a_client_with_another_protocol_is_refused_and_the_reason_is_logged(
     secured: tuple[TestCluster, Path], protocol: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = AdminClient({**client(secured, "admin", "r00t"), "security.protocol": protocol})
-    wait_until(lambda: refused.poll(0.1) or reason in caplog.text, f"the log says: {reason}")
+    wait_until(lambda: refused.poll(0.1) or reason in caplog.text, f"the log has: {reason}")

@@ -11,13 +11,12 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 from moldau import __version__
 from moldau.base.ids import uuid_from_text
@@ -48,7 +47,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def clear_kafka_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("KAFKA_") or name in ("CLUSTER_ID", "LOG_DIR")]:
         monkeypatch.delenv(name)
 
@@ -62,13 +61,13 @@ def run_storage(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, s
     return status, captured.out, captured.err
 
 
-def test_a_new_id(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_uuid_prints_an_id(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run_storage(capsys, "random-uuid")
     assert status == 0
     assert len(uuid_from_text(out.strip())) == 16
 
 
-def test_no_id_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_random_uuid_never_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter([uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=bytes(16))])
     monkeypatch.setattr(uuid, "uuid4", lambda: next(drawn))
     assert storage.random_uuid() == bytes(16)
@@ -100,7 +99,7 @@ def test_format_then_info(capsys: pytest.CaptureFixture[str], config: Path, tmp_
     )
 
 
-def test_a_directory_more(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
+def test_an_added_log_directory_is_formatted(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
     format = ("format", "-t", CLUSTER, "-c", str(config), "--ignore-formatted")
     run_storage(capsys, *format)
     config.write_text(f"node.id=3\nlog.dirs={tmp_path}/a,{tmp_path}/b,{tmp_path}/c\n")
@@ -118,7 +117,7 @@ def test_a_directory_more(capsys: pytest.CaptureFixture[str], config: Path, tmp_
     )
 
 
-def test_another_clusters_directory_is_not_touched(
+def test_the_directory_of_another_cluster_is_refused(
     capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
 ) -> None:
     run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config))
@@ -129,7 +128,7 @@ def test_another_clusters_directory_is_not_touched(
     )
 
 
-def test_the_first_controllers_directory_may_be_named(
+def test_initial_controllers_sets_the_directory_id(
     capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
 ) -> None:
     directory = "JEXY6aqzQY-32P5TStzaFg"
@@ -139,7 +138,7 @@ def test_the_first_controllers_directory_may_be_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["-t", "not an id"], "--cluster-id not an id: expected an id such as"),
         (["-t", CLUSTER, "--add-scram", "SCRAM-SHA-1=[name=a,password=b]"], "The add-scram mechanism SCRAM-SHA-1 is"),
@@ -151,12 +150,12 @@ def test_the_first_controllers_directory_may_be_named(
         (["-t", CLUSTER, "-f", "group.version=0"], "a new cluster begins with group.version=1"),
     ],
 )
-def test_what_cannot_be_formatted_is_one_line(
-    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path, words: list[str], complaint: str
+def test_wrong_format_arguments_are_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
     status, out, err = run_storage(capsys, "format", "-c", str(config), *words)
     assert (status, out, err.count("\n")) == (1, "", 1)
-    assert complaint in err
+    assert message in err
     assert not (tmp_path / "a").exists()
 
 
@@ -175,7 +174,7 @@ FIRST = "JEXY6aqzQY-32P5TStzaFg", "MvDxzVmcRsaTz33bUuRU6A"
         (3, ["--no-initial-controllers"], "metadata directory", None),
     ],
 )
-def test_the_first_voters_are_left_for_the_first_start(
+def test_format_writes_the_first_voters(
     capsys: pytest.CaptureFixture[str],
     config: Path,
     tmp_path: Path,
@@ -217,14 +216,16 @@ def voters_of(snapshot: Path) -> dict[int, bytes]:
     return {voter.key.id: voter.key.directory_id for voter in read_voters(voters_record)}
 
 
-def test_a_node_that_listens_to_no_controller_needs_no_voters(
+def test_a_node_without_a_controller_listener_needs_no_voters(
     capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
 ) -> None:
     assert run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config), "--standalone")[0] == 0
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["meta.properties"]
 
 
-def test_a_broker_alone_is_no_quorum(capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path) -> None:
+def test_standalone_is_refused_for_a_broker_only_node(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
     config.write_text(
         f"node.id=3\nlog.dirs={tmp_path}/a\nprocess.roles=broker\nlisteners=PLAINTEXT://127.0.0.1:0\n"
         "controller.quorum.bootstrap.servers=127.0.0.1:9093\n"
@@ -234,14 +235,14 @@ def test_a_broker_alone_is_no_quorum(capsys: pytest.CaptureFixture[str], config:
     assert run_storage(capsys, *format)[0] == 0
 
 
-def test_voters_and_a_dynamic_quorum_exclude_each_other(capsys: pytest.CaptureFixture[str], config: Path) -> None:
+def test_static_voters_and_standalone_exclude_each_other(capsys: pytest.CaptureFixture[str], config: Path) -> None:
     config.write_text(config.read_text() + "controller.quorum.voters=3@localhost:9093\n")
     status, _, err = run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config), "--standalone")
     assert (status, "You cannot specify controller.quorum.voters" in err) == (1, True)
 
 
 @pytest.mark.parametrize("words", [[], ["bogus"], ["format"], ["info"], ["feature-dependencies"]])
-def test_a_wrong_command_line_is_told_with_status_1(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_a_wrong_command_line_prints_usage_with_status_1(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         storage.main(words)
     assert ended.value.code == 1
@@ -250,12 +251,12 @@ def test_a_wrong_command_line_is_told_with_status_1(capsys: pytest.CaptureFixtur
     assert "kafka-storage: error: " in err
 
 
-def test_a_config_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_config_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run_storage(capsys, "info", "-c", "/no/such.properties")
     assert (status, err) == (1, "/no/such.properties: cannot be read: No such file or directory\n")
 
 
-def test_features_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_mapping_and_feature_dependencies(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run_storage(capsys, "version-mapping", "--release-version", "4.3")
     assert status == 0
     assert out.startswith("metadata.version=30 (4.3)\nkraft.version=1\ntransaction.version=2\n")
@@ -276,19 +277,19 @@ def test_features_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
 # --- command line, and how servers are found ---------------------------------------------------------------------
 
 
-def test_the_words_of_a_start() -> None:
+def test_server_start_parses_its_command_line() -> None:
     line = server_start.parse_line(["-daemon", "x.properties", "--override", "a=b", "--override=c=d=e"])
     assert line == server_start.StartLine("x.properties", (("a", "b"), ("c", "d=e")), daemon=True)
     assert server_start.parse_line([]) is None
 
 
 @pytest.mark.parametrize("words", [["x", "--override"], ["x", "--override", "a"], ["x", "y"], ["x", "--bogus"]])
-def test_words_that_mean_nothing(words: list[str]) -> None:
+def test_server_start_rejects_wrong_arguments(words: list[str]) -> None:
     with pytest.raises(SettingsError):
         server_start.parse_line(words)
 
 
-def test_a_start_without_a_file_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_start_without_a_file_prints_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert server_start.main([]) == 1
     assert capsys.readouterr().out.startswith("USAGE: kafka-server-start.sh [-daemon] server.properties")
 
@@ -318,12 +319,12 @@ def test_a_start_without_a_file_says_how_it_is_used(capsys: pytest.CaptureFixtur
         ([], None),
     ],
 )
-def test_which_processes_are_servers(argv: list[str], words: list[str] | None) -> None:
+def test_server_processes_are_recognised(argv: list[str], words: list[str] | None) -> None:
     server = as_server(Process(1, tuple(argv)))
     assert (list(server.words) if server else None) == words
 
 
-def test_a_servers_settings_are_read_from_where_it_reads_them(config: Path) -> None:
+def test_the_settings_of_a_running_server_are_found(config: Path) -> None:
     def node_id(*argv: str, environ: dict[str, str] | None = None) -> int:
         server = as_server(Process(1, ("python", *argv), str(config.parent), environ or {}))
         assert server is not None
@@ -341,12 +342,12 @@ def test_a_servers_settings_are_read_from_where_it_reads_them(config: Path) -> N
 
 
 @pytest.fixture
-def lonely_node_id() -> int:
-    """Return a node id that no other server on this machine has: stopping must find only this one."""
+def unique_node_id() -> int:
+    """Return a node id that no other server on this machine has: server_stop must find only this server."""
     return uuid.uuid4().int % 1_000_000_000 + 1_000_000_000
 
 
-class Running:
+class ServerProcess:
     def __init__(self, words: list[str], cwd: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", *words], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -368,42 +369,42 @@ class Running:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[list[Running]]:
-    running: list[Running] = []
+def started(tmp_path: Path) -> Iterator[list[ServerProcess]]:
+    running: list[ServerProcess] = []
     yield running
     for each in running:
         each.kill()
 
 
-def test_moldau_start_says_when_it_is_ready_and_server_stop_ends_it(
-    started: list[Running], tmp_path: Path, lonely_node_id: int, capsys: pytest.CaptureFixture[str]
+def test_moldau_start_announces_readiness_and_server_stop_stops_it(
+    started: list[ServerProcess], tmp_path: Path, unique_node_id: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["moldau", "start", "--listen", "127.0.0.1:0", "-d", "data", "-o", f"node.id={lonely_node_id}"]
+    words = ["moldau", "start", "--listen", "127.0.0.1:0", "-d", "data", "-o", f"node.id={unique_node_id}"]
     words += ["-o", "num.partition=3"]
-    started.append(server := Running(words, tmp_path))
+    started.append(server := ServerProcess(words, tmp_path))
     ready = (
-        rf"Moldau {re.escape(__version__)} is ready: 127\.0\.0\.1:(\d+) \(node {lonely_node_id}, data in data\)\. .*\n"
+        rf"Moldau {re.escape(__version__)} is ready: 127\.0\.0\.1:(\d+) \(node {unique_node_id}, data in data\)\. .*\n"
     )
     found = re.fullmatch(ready, server.first_line())
     assert found is not None
     with socket.create_connection(("127.0.0.1", int(found[1])), timeout=PATIENCE_S):
         pass
-    assert f"node.id={lonely_node_id}" in (tmp_path / "data" / "meta.properties").read_text()
-    assert server_stop.main([f"--node-id={lonely_node_id}"]) == 0
+    assert f"node.id={unique_node_id}" in (tmp_path / "data" / "meta.properties").read_text()
+    assert server_stop.main([f"--node-id={unique_node_id}"]) == 0
     status, err = server.end()
     assert (status, "Traceback" in err) == (0, False)
     warning = "Warning: --override: unknown setting num.partition is ignored; did you mean num.partitions?\n"
     assert err.count(warning) == 1
-    assert server_stop.main([f"--node-id={lonely_node_id}"]) == 1
+    assert server_stop.main([f"--node-id={unique_node_id}"]) == 1
     assert capsys.readouterr().out == "No kafka server to stop\n"
 
 
-def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: int, config: Path) -> None:
-    words = ["-daemon", str(config), "--override", f"node.id={lonely_node_id}"]
+def test_a_daemon_writes_its_output_to_a_file(tmp_path: Path, unique_node_id: int, config: Path) -> None:
+    words = ["-daemon", str(config), "--override", f"node.id={unique_node_id}"]
     start = [sys.executable, "-m", "moldau.cli.kafka.server_start", *words]
     assert subprocess.run(start, cwd=tmp_path, timeout=PATIENCE_S, check=True, capture_output=True).stdout == b""
     running = filter(None, map(as_server, PROCESSES.all()))
-    (server,) = [each for each in running if f"node.id={lonely_node_id}" in each.words]
+    (server,) = [each for each in running if f"node.id={unique_node_id}" in each.words]
     pid = server.process.pid
     start_time = PROCESSES.start_time(pid)
     try:
@@ -413,11 +414,8 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
             assert any(b"is ready" in line for line in tail.stdout)
             tail.kill()
     finally:
-        assert server_stop.main(["--node-id", str(lonely_node_id)]) == 0
-    deadline = time.monotonic() + PATIENCE_S
-    while PROCESSES.start_time(pid) == start_time:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        assert server_stop.main(["--node-id", str(unique_node_id)]) == 0
+    wait_until(lambda: PROCESSES.start_time(pid) != start_time, "the daemon has ended")
 
 
 @pytest.mark.parametrize(
@@ -431,23 +429,23 @@ def test_a_daemon_leaves_its_output_in_a_file(tmp_path: Path, lonely_node_id: in
         ("log.dirs=/proc/no", "/proc/no"),
     ],
 )
-def test_what_keeps_a_server_from_starting_is_one_line(
-    started: list[Running], tmp_path: Path, config: Path, override: str, expected: str
+def test_a_failed_start_prints_one_line(
+    started: list[ServerProcess], tmp_path: Path, config: Path, override: str, expected: str
 ) -> None:
     for words in (
         ["moldau.cli.kafka.server_start", str(config), "--override", override],
         ["moldau", "start", "-c", str(config), "-o", override],
     ):
-        started.append(server := Running(words, tmp_path))
+        started.append(server := ServerProcess(words, tmp_path))
         status, err = server.end()
         assert (status, err.count("\n")) == (1, 1)
         assert expected in err
 
 
-def test_an_address_that_is_taken_is_named(started: list[Running], tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported_with_its_process(started: list[ServerProcess], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        started.append(server := Running(["moldau", "start", "--listen", address], tmp_path))
+        started.append(server := ServerProcess(["moldau", "start", "--listen", address], tmp_path))
         status, err = server.end()
         assert status == 1
         holder = rf"by process {os.getpid()} \(.+\)" if Path("/proc/net/tcp").exists() else ""
@@ -458,7 +456,7 @@ def test_an_address_that_is_taken_is_named(started: list[Running], tmp_path: Pat
         )
 
 
-def test_a_daemon_with_a_wrong_setting_says_so_before_it_leaves(
+def test_a_daemon_with_a_wrong_setting_fails_before_it_detaches(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -467,7 +465,7 @@ def test_a_daemon_with_a_wrong_setting_says_so_before_it_leaves(
     assert not (tmp_path / "logs").exists()
 
 
-def test_the_example_file_is_taken_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_config_loads_without_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     from moldau.settings import load
 
     settings = load(str(REPOSITORY / "config" / "server.properties"))

@@ -1,4 +1,4 @@
-"""`moldau start --cores`: several processes that are one broker for clients, killed, restarted, stopped and grown."""
+"""`moldau start --cores`: several processes act as one broker. Nodes are killed, restarted, stopped and added."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker_answers() -> None:
 
 
 def free_port(count: int = 4) -> int:
-    """Return a port that is free like those above it that the nodes use."""
+    """Return a free port; the ports above it that the nodes use are free too."""
     while True:
         port = random.randrange(20_000, 31_000)
         if all(is_free(port + above + number) for above in (0, 1000, 2000) for number in range(count)):
@@ -120,7 +120,7 @@ def metadata_of(port: int) -> MetadataResponse:
         return channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
 
 
-def test_two_nodes_are_one_broker(data_dir: Path) -> None:
+def test_two_nodes_act_as_one_broker(data_dir: Path) -> None:
     port = free_port()
     broker = RunningBroker(data_dir, port, 2)
     try:
@@ -143,6 +143,7 @@ def test_two_nodes_are_one_broker(data_dir: Path) -> None:
         assert broker.consume("orders", 80, "readers") == numbered(80, 80)  # the group's offsets are there too
 
         processes = pids(data_dir)
+        assert len(processes) == 2
         assert broker.terminate() == 0
         assert not any(map(lives, processes))
         assert was_left_cleanly(data_dir, 1)
@@ -159,6 +160,7 @@ def _check_a_third_node_is_added(data_dir: Path, port: int) -> None:
         assert broker.consume("orders", 160, "others") == numbered(0, 160)
         assert broker.create("parcels", 6) == {1: 2, 2: 2, 3: 2}
         processes = pids(data_dir)
+        assert len(processes) == 3
         broker.process.kill()
         wait_until(lambda: not any(map(lives, processes)), "the nodes stop when their supervisor is killed")
         assert all(was_left_cleanly(data_dir, node_id) for node_id in (1, 2, 3))
@@ -167,7 +169,7 @@ def _check_a_third_node_is_added(data_dir: Path, port: int) -> None:
     assert all(line.startswith("{") for line in broker.printed)
 
 
-def test_a_secured_broker(data_dir: Path) -> None:
+def test_a_secured_broker_of_two_nodes(data_dir: Path) -> None:
     broker = RunningBroker(data_dir, free_port(), 2, "--secure")
     try:
         broker.line_with("moldau user add ann")
@@ -186,7 +188,7 @@ def whole_metadata(port: int) -> MetadataResponse | None:
     return metadata if len(metadata.brokers) == 4 and metadata.topics else None
 
 
-def test_joined_machines_never_share_replicas_and_survive_the_loss_of_one(tmp_path: Path) -> None:
+def test_replicas_are_spread_over_machines_and_survive_the_loss_of_one(tmp_path: Path) -> None:
     """A machine with two nodes and two with one: three racks, three controllers."""
     first = free_port(30)
     ports = [first, first + 10, first + 20]
@@ -209,6 +211,7 @@ def test_joined_machines_never_share_replicas_and_survive_the_loss_of_one(tmp_pa
             assert len({racks[replica] for replica in partition.replica_nodes}) == 3
         brokers[0].produce("orders", numbered(0, 8))
         machine = pids(brokers[0].data_dir)
+        assert len(machine) == 2
         brokers[0].process.kill()
         for pid in machine:
             os.kill(pid, signal.SIGKILL)

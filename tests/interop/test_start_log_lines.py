@@ -38,8 +38,8 @@ def properties(tmp_path: Path) -> Path:
     return file
 
 
-def lines_until_ready(words: list[str], environ: dict[str, str]) -> list[str]:
-    """Return the stderr output of a server, from its start to the end of its stop."""
+def stderr_lines(words: list[str], environ: dict[str, str]) -> list[str]:
+    """Start a server, stop it when it is ready, and return the lines of its standard error."""
     server = subprocess.Popen(
         [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
     )
@@ -51,29 +51,29 @@ def lines_until_ready(words: list[str], environ: dict[str, str]) -> list[str]:
     return stderr_text.splitlines()
 
 
-def test_a_server_writes_json_alone(properties: Path) -> None:
+def test_a_server_logs_only_json(properties: Path) -> None:
     words = ["moldau", "start", "-c", str(properties), "--log-format", "json"]
-    log_lines = [json.loads(line) for line in lines_until_ready(words, environment())]
+    log_lines = [json.loads(line) for line in stderr_lines(words, environment())]
     assert {each["node"] for each in log_lines} == {3}
     assert any("no.such.setting" in each["message"] and each["level"] == "warning" for each in log_lines)
     assert any("active controller" in each["message"] and each["level"] == "info" for each in log_lines)
 
 
-def test_kafka_server_start_takes_variables(properties: Path) -> None:
+def test_kafka_server_start_reads_log_variables(properties: Path) -> None:
     environ = environment(MOLDAU_LOG_FORMAT="json", MOLDAU_LOG_LEVEL="warning")
-    log_lines = [json.loads(line) for line in lines_until_ready([server_start.__name__, str(properties)], environ)]
-    said = [each["message"] for each in log_lines if not re.search(MACHINE_IS_SLOW, each["message"])]
+    log_lines = [json.loads(line) for line in stderr_lines([server_start.__name__, str(properties)], environ)]
+    messages = [each["message"] for each in log_lines if not re.search(MACHINE_IS_SLOW, each["message"])]
     assert {each["level"] for each in log_lines} == {"warning"}
-    assert len(said) == 1, said
+    assert len(messages) == 1, messages
 
 
-def test_a_start_that_fails_is_json_too(properties: Path) -> None:
+def test_a_failed_start_is_logged_as_json(properties: Path) -> None:
     words = ["moldau", "start", "-c", str(properties), "-o", "num.partitions=none", "--log-format", "json"]
     ran = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment())
     assert ran.returncode == 1
     warning, error = map(json.loads, ran.stderr.splitlines())
     assert (warning["level"], error["level"]) == ("warning", "error")
-    assert "unknown setting" in warning["message"]  # of the file; it may be the reason
+    assert "unknown setting" in warning["message"]  # the unknown setting in the file; it may be the reason of the error
     assert "num.partitions" in error["message"]
 
 
@@ -87,7 +87,9 @@ def test_a_start_that_fails_is_json_too(properties: Path) -> None:
         ([server_start.__name__, "-daemon", "absent.properties"], {"MOLDAU_LOG_LEVEL": "x"}, "MOLDAU_LOG_LEVEL 'x'"),
     ],
 )
-def test_a_wrong_choice_stops_the_start(words: list[str], environ: dict[str, str], line: str, tmp_path: Path) -> None:
+def test_a_wrong_log_level_or_format_stops_the_start(
+    words: list[str], environ: dict[str, str], line: str, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", *words]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment(**environ), cwd=tmp_path)
     assert ran.returncode == 1

@@ -1,4 +1,4 @@
-"""A node that recovers its logs, which may take minutes, ends when it is asked to."""
+"""A node that is recovering its logs, which may take minutes, ends on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ raise SystemExit(run(settings, announce=lambda *_: print("ready", flush=True)))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_is_heard_while_logs_are_recovered(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_signal_ends_a_node_that_recovers_logs(tmp_path: Path, stop_signal: signal.Signals) -> None:
     node = subprocess.Popen(
         [sys.executable, "-c", RECOVERING, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=os.environ.copy()
     )
     try:
         assert node.stdout is not None
         assert node.stdout.readline() == "recovering\n"
-        node.send_signal(number)
+        node.send_signal(stop_signal)
         assert node.wait(120) == 0
         assert not (tmp_path / ".kafka_cleanshutdown").exists()
     finally:

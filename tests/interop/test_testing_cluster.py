@@ -107,7 +107,7 @@ def test_the_cluster_has_three_brokers_and_one_controller(moldau_cluster: TestCl
     assert len({node.data_dir for node in moldau_cluster.nodes.values()}) == 3
 
 
-def test_settings_are_kafkas_and_mistakes_are_errors(tmp_path: Path) -> None:
+def test_kafka_settings_are_accepted_and_mistakes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"num\.partitions"):
         TestCluster(tmp_path, properties={"num.partitions": "none"})
     with pytest.warns(UserWarning, match=r"did you mean num\.partitions"):
@@ -126,7 +126,7 @@ def test_acknowledged_records_survive_the_death_of_a_node(kafka: TestCluster, vi
     assert not kafka.nodes[killed].is_running
     assert not was_left_cleanly(kafka, killed)
     kafka.wait_for(lambda: kafka.controller() not in (None, killed), what="another controller")
-    kafka.wait_for(lambda: killed not in kafka.isr_of(topic, 0), what="an in-sync set without the dead")
+    kafka.wait_for(lambda: killed not in kafka.isr_of(topic, 0), what="an ISR without the killed node")
     assert kafka.leader_of(topic, 0) not in (None, killed)
     write(kafka, topic, b"meanwhile")
     kafka.restart(killed)
@@ -145,26 +145,26 @@ def test_a_node_that_stops_hands_over_its_leaderships_first(kafka: TestCluster) 
     assert values_of(kafka, topic, 1) == [b"after"]
 
 
-def test_a_suspended_node_is_replaced_as_leader_and_comes_back(kafka: TestCluster) -> None:
+def test_a_suspended_node_is_replaced_as_leader_and_rejoins_the_isr(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
-    frozen = kafka.leader_of(topic, 0)
-    assert frozen is not None
-    kafka.pause(frozen)
-    assert kafka.wait_for_leader(topic, 0, other_than=frozen) != frozen
+    suspended = kafka.leader_of(topic, 0)
+    assert suspended is not None
+    kafka.pause(suspended)
+    assert kafka.wait_for_leader(topic, 0, other_than=suspended) != suspended
     write(kafka, topic, b"without it")
-    kafka.resume(frozen)
+    kafka.resume(suspended)
     kafka.wait_for_isr(topic, 0, [1, 2, 3])
     assert values_of(kafka, topic, 1) == [b"without it"]
 
 
-def test_a_node_killed_while_suspended_does_nothing_more(kafka: TestCluster) -> None:
+def test_a_suspended_node_can_be_killed(kafka: TestCluster) -> None:
     topic = new_topic(kafka)
-    frozen = kafka.leader_of(topic, 0)
-    assert frozen is not None
-    kafka.pause(frozen)
-    kafka.kill(frozen)
-    assert not kafka.nodes[frozen].is_running
-    assert kafka.wait_for_leader(topic, 0, other_than=frozen) != frozen
+    suspended = kafka.leader_of(topic, 0)
+    assert suspended is not None
+    kafka.pause(suspended)
+    kafka.kill(suspended)
+    assert not kafka.nodes[suspended].is_running
+    assert kafka.wait_for_leader(topic, 0, other_than=suspended) != suspended
 
 
 def test_a_disconnected_node_loses_its_leaderships_and_the_others_continue(kafka: TestCluster) -> None:
@@ -188,7 +188,7 @@ def test_a_slow_network_makes_acknowledgements_slow(kafka: TestCluster) -> None:
     write(kafka, topic, b"first")
     for node_id in kafka.nodes:
         kafka.delay(node_id, set(kafka.nodes) - {node_id}, 120)
-    assert write(kafka, topic, b"second") > 0.1, "less than the line alone takes"
+    assert write(kafka, topic, b"second") > 0.1, "faster than the delay of the network"
 
 
 def test_a_stopped_cluster_starts_again_with_all_its_data(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_node_without_a_quorum_waits_for_it_and_can_be_stopped_or_killed(kafka
     assert values_of(kafka, topic, 1) == [b"before"]
 
 
-def test_impossible_calls_are_errors(kafka: TestCluster) -> None:
+def test_calls_on_a_killed_node_and_timeouts_are_errors(kafka: TestCluster) -> None:
     kafka.kill(2)
     with pytest.raises(ValueError, match="node 2 is not running"):
         kafka.kill(2)
@@ -249,16 +249,18 @@ def test_clients_write_and_read_despite_the_death_of_the_leader(
     bootstrap = kafka.bootstrap_servers
     reader = FLAVOURS[reading].open(bootstrap, f"group of {topic}", [topic])
     with reader, WRITERS[writing](bootstrap, topic) as writer:
-        until(lambda: len(reader.found) > 30, "it reads", [reader])
+        until(lambda: len(reader.found) > 30, "the reader gets records", [reader])
         leader = kafka.leader_of(topic, 0)
         assert leader is not None
         kafka.kill(leader)
         kafka.wait_for_leader(topic, 0, other_than=leader)
         seen = writer.acknowledged
-        until(lambda: writer.acknowledged > seen + 30, "it writes on", [reader])
+        until(lambda: writer.acknowledged > seen + 30, "the writer continues with the new leader", [reader])
         kafka.restart(leader)
         kafka.wait_for_isr(topic, 0, [1, 2, 3])
         writer.close()
         expected = [str(number).encode() for number in range(writer.written)]
-        until(lambda: {read.value for read in reader.found} >= set(expected), "it has read everything", [reader])
+        until(
+            lambda: {read.value for read in reader.found} >= set(expected), "the reader has read all records", [reader]
+        )
     assert values_of(kafka, topic, len(expected)) == expected

@@ -23,8 +23,8 @@ def broker_answers() -> None:
     """These tests do not use the shared broker of this directory."""
 
 
-def use(kafka: TestBroker | TestCluster) -> None:
-    """Let ann write a topic that bob reads, and nobody anything else."""
+def check_users_and_acls(kafka: TestBroker | TestCluster) -> None:
+    """Check that ann can write and bob can read one topic, and that ann cannot write another."""
     admin = AdminClient({**kafka.client_config(), "log_level": "0"})
     for topic in ("orders", "secrets"):
         admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
@@ -49,16 +49,16 @@ def use(kafka: TestBroker | TestCluster) -> None:
     reader.close()
 
 
-def test_a_broker(moldau_secure_broker: TestBroker) -> None:
-    use(moldau_secure_broker)
+def test_users_and_acls_of_a_secured_broker(moldau_secure_broker: TestBroker) -> None:
+    check_users_and_acls(moldau_secure_broker)
     words = ["--list", "--bootstrap-server", moldau_secure_broker.bootstrap_servers]
     assert topics.main([*words, "--command-config", str(moldau_secure_broker.command_config("ann"))]) == 0
     assert moldau_secure_broker.authority_file.exists()
 
 
-def test_a_cluster() -> None:
+def test_users_and_acls_of_a_secured_cluster() -> None:
     with cluster(secure=True) as kafka:
-        use(kafka)
+        check_users_and_acls(kafka)
         leader = kafka.wait_for_leader("orders", 0)
         kafka.kill(leader)
         kafka.wait_for_leader("orders", 0, other_than=leader)
@@ -67,7 +67,7 @@ def test_a_cluster() -> None:
         assert producer.flush(PATIENCE_S) == 0
 
 
-def test_a_directory_is_used_again(tmp_path: Path) -> None:
+def test_a_secured_directory_is_reused(tmp_path: Path) -> None:
     with broker(tmp_path, secure=True) as kafka:
         admin = AdminClient(kafka.client_config())
         admin.create_topics([NewTopic("kept", 1)])["kept"].result(PATIENCE_S)
@@ -82,25 +82,25 @@ def test_without_security_clients_need_only_the_address() -> None:
             kafka.add_user("ann")
 
 
-def test_the_password_of_the_admin_is_known(moldau_secure_broker: TestBroker) -> None:
+def test_the_admin_password_is_returned(moldau_secure_broker: TestBroker) -> None:
     config = moldau_secure_broker.client_config()
     assert moldau_secure_broker.password("admin") == config["sasl.password"]
 
 
-def test_a_misspelt_operation_is_named(moldau_secure_broker: TestBroker) -> None:
+def test_a_misspelt_operation_is_reported(moldau_secure_broker: TestBroker) -> None:
     with pytest.raises(ValueError, match="'wirte' is not an operation; expected some of all, read, write"):
         moldau_secure_broker.allow("ann", "wirte", topic="orders")
 
 
-def test_an_unknown_user_is_named(moldau_secure_broker: TestBroker) -> None:
+def test_an_unknown_user_is_reported(moldau_secure_broker: TestBroker) -> None:
     with pytest.raises(ValueError, match="no user 'eve' was added here"):
         moldau_secure_broker.client_config("eve")
-    stranger = AdminClient({"bootstrap.servers": moldau_secure_broker.bootstrap_servers, "log_level": 0})
+    unauthenticated = AdminClient({"bootstrap.servers": moldau_secure_broker.bootstrap_servers, "log_level": 0})
     with pytest.raises(KafkaException):
-        stranger.list_topics(timeout=1)
+        unauthenticated.list_topics(timeout=1)
 
 
-def test_produce_says_who_may_not_write_and_what_would_allow_it(moldau_secure_broker: TestBroker) -> None:
+def test_produce_reports_the_missing_permission(moldau_secure_broker: TestBroker) -> None:
     """librdkafka raises a fatal error out of `flush`, because the user does not even get a producer id."""
     admin = AdminClient(moldau_secure_broker.client_config())
     admin.create_topics([NewTopic("homework", 1)])["homework"].result(PATIENCE_S)
@@ -116,7 +116,7 @@ def test_produce_says_who_may_not_write_and_what_would_allow_it(moldau_secure_br
     assert b"Traceback" not in ran.stderr
 
 
-def test_consume_without_a_group_needs_no_right_on_one(moldau_secure_broker: TestBroker) -> None:
+def test_consume_without_a_group_needs_no_group_permission(moldau_secure_broker: TestBroker) -> None:
     admin = Producer(moldau_secure_broker.client_config())
     admin.produce("lessons", b"one")
     assert admin.flush(PATIENCE_S) == 0
@@ -146,7 +146,7 @@ def test_consume_without_a_group_needs_no_right_on_one(moldau_secure_broker: Tes
         ({"security.protocol": "SASL_PLAINTEXT"}, "does not answer as a Kafka broker"),
     ],
 )
-def test_a_command_says_why_a_broker_refuses_it(
+def test_a_command_reports_why_the_broker_refuses_it(
     moldau_secure_broker: TestBroker, changes: dict[str, str | None], reason: str
 ) -> None:
     settings = {**moldau_secure_broker.client_config(), **changes}

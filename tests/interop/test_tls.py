@@ -1,4 +1,4 @@
-"""TLS with real clients: confluent-kafka, kafka-python and aiokafka on one broker, and a cluster with TLS inside."""
+"""TLS with real clients: confluent-kafka, kafka-python and aiokafka on one broker, and TLS between cluster nodes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Keys:
         return {"security.protocol": "SSL", **trust, **files}
 
 
-def confluent_round(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
+def confluent_round_trip(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
     producer = Producer(keys.confluent(bootstrap, linger_ms=0, message_max_bytes=2_000_000))
     for value in VALUES:
         producer.produce(topic, value, partition=0)
@@ -86,7 +86,7 @@ def read_confluent(consumer: Consumer, count: int) -> list[bytes]:
     return values
 
 
-def kafka_python_round(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
+def kafka_python_round_trip(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
     common: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
         "security_protocol": "SSL",
@@ -110,7 +110,7 @@ def kafka_python_round(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
         consumer.close()
 
 
-def aiokafka_round(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
+def aiokafka_round_trip(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
     async def talk() -> list[bytes]:
         common: dict[str, Any] = {
             "bootstrap_servers": bootstrap,
@@ -129,8 +129,12 @@ def aiokafka_round(bootstrap: str, topic: str, keys: Keys) -> list[bytes]:
     return asyncio.run(asyncio.wait_for(talk(), PATIENCE_S))
 
 
-ROUNDS = {"confluent": confluent_round, "kafka-python": kafka_python_round, "aiokafka": aiokafka_round}
-Round = Callable[[str, str, Keys], list[bytes]]
+ROUND_TRIPS = {
+    "confluent": confluent_round_trip,
+    "kafka-python": kafka_python_round_trip,
+    "aiokafka": aiokafka_round_trip,
+}
+RoundTrip = Callable[[str, str, Keys], list[bytes]]
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +150,7 @@ def tls_broker(vault: Vault) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def mutual_broker(vault: Vault) -> Iterator[str]:
-    """Clients need a certificate; only alice may do anything."""
+    """A broker that requires client certificates; only alice has permissions."""
     properties = {
         "listeners": "SSL://127.0.0.1:0",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -157,17 +161,17 @@ def mutual_broker(vault: Vault) -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-@pytest.mark.parametrize("client", ROUNDS)
-def test_records_go_and_come_back(tls_broker: str, vault: Vault, client: str) -> None:
-    assert ROUNDS[client](tls_broker, f"tls-{client}", Keys(vault, None)) == VALUES
+@pytest.mark.parametrize("client", ROUND_TRIPS)
+def test_records_are_produced_and_consumed_over_tls(tls_broker: str, vault: Vault, client: str) -> None:
+    assert ROUND_TRIPS[client](tls_broker, f"tls-{client}", Keys(vault, None)) == VALUES
 
 
-@pytest.mark.parametrize("client", ROUNDS)
+@pytest.mark.parametrize("client", ROUND_TRIPS)
 def test_a_client_with_a_certificate_is_the_mapped_user(mutual_broker: str, vault: Vault, client: str) -> None:
-    assert ROUNDS[client](mutual_broker, f"mutual-{client}", Keys(vault, "alice")) == VALUES
+    assert ROUND_TRIPS[client](mutual_broker, f"mutual-{client}", Keys(vault, "alice")) == VALUES
 
 
-def test_another_user_is_somebody_else(mutual_broker: str, vault: Vault) -> None:
+def test_a_client_with_another_certificate_is_not_authorized(mutual_broker: str, vault: Vault) -> None:
     topic = "not-for-bob"
     admin = AdminClient(Keys(vault, "alice").confluent(mutual_broker))
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
@@ -180,24 +184,24 @@ def test_another_user_is_somebody_else(mutual_broker: str, vault: Vault) -> None
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_our_own_channel_uses_the_properties_of_java(mutual_broker: str, vault: Vault) -> None:
+def test_our_channel_accepts_java_properties(mutual_broker: str, vault: Vault) -> None:
     host, _, port = mutual_broker.rpartition(":")
     with Channel(host, int(port), security(Keys(vault, "alice").java())) as channel:
         answered = channel.ask(ApiKey.METADATA, MetadataRequest(topics=[]), MetadataResponse)
     assert [node.port for node in answered.brokers] == [int(port)]
 
 
-def refusal(config: dict[str, Any]) -> None:
-    """Check that a client gets no metadata."""
+def check_refused(config: dict[str, Any]) -> None:
+    """Check that a client gets no metadata, and reports an error."""
     errors: list[KafkaError] = []
     client = AdminClient({**config, "error_cb": errors.append, "reconnect.backoff.ms": 1000})
     with pytest.raises(KafkaException):
         client.list_topics(timeout=2)
-    wait_until(lambda: (client.poll(0.1), errors)[1], "the client says why")
+    wait_until(lambda: (client.poll(0.1), errors)[1], "the client reports an error")
 
 
 @pytest.mark.parametrize("case", ["wrong-authority", "no-certificate", "plaintext", "expired"])
-def test_a_wrong_client_gets_nothing_and_leaves_lines_of_warning(
+def test_an_unacceptable_client_is_refused_with_a_warning(
     mutual_broker: str, vault: Vault, tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = Keys(vault, None).confluent(mutual_broker)
@@ -210,17 +214,19 @@ def test_a_wrong_client_gets_nothing_and_leaves_lines_of_warning(
         line = "certificate has expired"
     elif case == "plaintext":
         config, line = {"bootstrap.servers": mutual_broker, "log_level": 0}, "it does not use TLS; this listener does"
-    refusal(config)
+    check_refused(config)
     server_lines = [record for record in caplog.records if record.name == "moldau.server"]
-    assert server_lines
     assert {record.levelno for record in server_lines} == {logging.WARNING}
-    assert all(line in record.getMessage() for record in server_lines)
+    messages = [record.getMessage() for record in server_lines]
+    assert any(line in each for each in messages), messages
+    # A client that is closed during another attempt ends the handshake itself.
+    assert [each for each in messages if line not in each and "it ended the TLS handshake" not in each] == []
     AdminClient(Keys(vault, "alice").confluent(mutual_broker)).list_topics(timeout=PATIENCE_S)
 
 
-def test_a_tls_client_on_a_plaintext_port_gets_nothing(vault: Vault) -> None:
+def test_a_tls_client_on_a_plaintext_port_is_refused(vault: Vault) -> None:
     with broker() as running:
-        refusal(Keys(vault, None).confluent(running.bootstrap_servers))
+        check_refused(Keys(vault, None).confluent(running.bootstrap_servers))
         AdminClient({"bootstrap.servers": running.bootstrap_servers}).list_topics(timeout=PATIENCE_S)
 
 
@@ -240,13 +246,13 @@ def test_certificates_are_renewed_while_clients_run(
             assert producer.flush(PATIENCE_S) == 0
 
         produce(10)
-        first = serial(running.bootstrap_servers, keys)
+        first = certificate_serial(running.bootstrap_servers, keys)
         vault.spoil("node")
-        wait_until(lambda: "the old certificates stay in use" in caplog.text, "a line about the bad file")
-        assert serial(running.bootstrap_servers, keys) == first
+        wait_until(lambda: "the old certificates stay in use" in caplog.text, "the bad file is logged")
+        assert certificate_serial(running.bootstrap_servers, keys) == first
         produce(10)
         vault.issue("node")
-        wait_until(lambda: serial(running.bootstrap_servers, keys) != first, "the renewed certificate")
+        wait_until(lambda: certificate_serial(running.bootstrap_servers, keys) != first, "the renewed certificate")
         produce(10)
         consumer = Consumer(keys.confluent(running.bootstrap_servers, group_id="unused"))
         consumer.assign([TopicPartition("renewed", 0, OFFSET_BEGINNING)])
@@ -255,8 +261,8 @@ def test_certificates_are_renewed_while_clients_run(
     assert errors == []
 
 
-def serial(bootstrap: str, keys: Keys) -> str:
-    """Return the number of the certificate that the broker shows."""
+def certificate_serial(bootstrap: str, keys: Keys) -> str:
+    """Return the serial number of the broker's certificate."""
     host, _, port = bootstrap.rpartition(":")
     plain = socket.create_connection((host, int(port)))
     with keys.context.wrap_socket(plain, server_hostname=host) as tls:
@@ -266,7 +272,7 @@ def serial(bootstrap: str, keys: Keys) -> str:
 
 
 def test_a_cluster_uses_tls_among_its_nodes(vault: Vault) -> None:
-    """Brokers and controllers show each other their certificates; a killed leader is replaced."""
+    """Brokers and controllers authenticate each other by certificates; a killed leader is replaced."""
     properties = {
         "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
         **vault.server(client_auth="required"),

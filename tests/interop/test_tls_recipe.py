@@ -1,4 +1,4 @@
-"""The recipes of docs/tls.md for certificates of one's own, run as they are written (only the port is another)."""
+"""The recipes of docs/tls.md under "Certificates of your own", run as they are written except for the port."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_their_directory(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def chdir_to_certificates(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(certificates)
 
 
@@ -62,7 +62,7 @@ def broker(data_dir: Path, text: str) -> Iterator[TestBroker]:
 
 
 class Shell:
-    """The commands of the recipe, with the port of a running broker."""
+    """Runs the commands of the recipe against the port of a running broker."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._fixtures = capsys, monkeypatch
@@ -83,13 +83,13 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return Shell(capsys, monkeypatch)
 
 
-def test_a_node_with_a_certificate_of_ones_own(shell: Shell, tmp_path: Path) -> None:
+def test_the_recipe_for_a_node_certificate(shell: Shell, tmp_path: Path) -> None:
     assert START == "moldau start --config server.properties\n"
     with broker(tmp_path, SERVER) as kafka:
         assert shell.create_topic(kafka, CLIENT_TRUST).out == "orders\n"
 
 
-def test_a_client_with_a_certificate(shell: Shell, certificates: Path, tmp_path: Path) -> None:
+def test_the_recipe_for_a_client_certificate(shell: Shell, certificates: Path, tmp_path: Path) -> None:
     run(CLIENT, certificates)
     only_ann = f"{AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}\n{SUPER_USERS}=User:ann\n"
     with broker(tmp_path, SERVER + SERVER_MUTUAL + only_ann) as kafka:
@@ -98,7 +98,7 @@ def test_a_client_with_a_certificate(shell: Shell, certificates: Path, tmp_path:
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
-def test_a_store_of_keytool(shell: Shell, certificates: Path, tmp_path: Path) -> None:
+def test_the_recipe_for_a_keytool_store(shell: Shell, certificates: Path, tmp_path: Path) -> None:
     run(KEYTOOL, certificates)
     listeners = "".join(line + "\n" for line in SERVER.splitlines() if "listeners" in line)
     with broker(tmp_path, listeners + SERVER_KEYTOOL) as kafka:

@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Host names and addresses: which ones are this machine, and which name it advertises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_loopback_is_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "broker..local", "a" * 64])
-def test_others_are_not(host: str) -> None:
+def test_other_hosts_are_not_this_machine(host: str) -> None:
     assert not is_own_host(host)
 
 

@@ -1,4 +1,4 @@
-"""The functions of each system that send a file, with real sockets; and the errors of a peer that is gone."""
+"""The functions of each system that send a file, with real sockets; and the errors of a closed peer."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_a_full_socket_raises_blocking_io_error(connection: Connection, send_fil
 
 def test_a_closed_peer_is_detected(connection: Connection, send_file: SendFile) -> None:
     connection.theirs.close()
-    with pytest.raises(OSError) as gone:
+    with pytest.raises(OSError) as failed:
         send_file(connection.ours.fileno(), connection.file, 0, 10)
-    assert is_peer_gone(gone.value)
+    assert is_peer_gone(failed.value)
 
 
 def test_a_count_of_zero_sends_nothing(connection: Connection) -> None:
@@ -74,12 +74,12 @@ def test_a_count_of_zero_sends_nothing(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOTCONN, errno.EPROTOTYPE, errno.EPIPE, errno.ECONNRESET])
-def test_errors_of_a_peer_that_is_gone(number: int) -> None:
+def test_errors_of_a_closed_peer_are_recognised(number: int) -> None:
     assert is_peer_gone(OSError(number, os.strerror(number)))
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL, errno.EBADF])
-def test_other_errors(number: int) -> None:
+def test_other_errors_are_not_taken_for_a_closed_peer(number: int) -> None:
     assert not is_peer_gone(OSError(number, os.strerror(number)))
 
 

@@ -1,4 +1,4 @@
-"""Sharing one heap among threads: done with glibc, and no error elsewhere."""
+"""`share_heap`: threads share one heap with glibc; other C libraries are not changed, and cause no error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from moldau.platforms.heap import share_heap
 
 
-def test_glibc_takes_the_settings() -> None:
+def test_glibc_accepts_the_settings() -> None:
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("the C library is not glibc")
     code = "from moldau.platforms.heap import share_heap; print(share_heap())"
@@ -21,7 +21,7 @@ def test_glibc_takes_the_settings() -> None:
 
 
 @pytest.mark.parametrize("error", [TypeError, OSError])
-def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+def test_other_c_libraries_are_not_changed(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     def refuse(name: None) -> None:
         raise error
 

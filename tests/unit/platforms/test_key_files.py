@@ -1,4 +1,4 @@
-"""Key files: names for bytes in memory on every platform, and a version that changes with the file."""
+"""Key files: a path for bytes in memory on every platform, and a version that changes with the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moldau.platforms.key_files import DiskKeyFiles, named_of
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_bytes_have_a_name_for_a_moment(platform: str) -> None:
+def test_bytes_have_a_path_while_they_are_used(platform: str) -> None:
     with named_of(platform)(b"key") as path:
         with open(path, "rb") as file:
             assert file.read() == b"key"

@@ -125,12 +125,12 @@ with open("/dev/null") as file:
 
 
 @linux_only
-def test_the_table_of_open_files_grows_before_the_files_are_opened() -> None:
+def test_reserving_descriptors_grows_the_table_of_open_files() -> None:
     run = subprocess.run([sys.executable, "-c", RESERVING, "900"], capture_output=True, text=True, check=True)
     before, after, next_file = map(int, run.stdout.split())
     assert before < 900 <= after
     assert next_file < 20, "no file stays open"
 
 
-def test_a_table_that_the_limit_does_not_allow_is_no_error() -> None:
+def test_reserving_more_descriptors_than_the_limit_is_accepted() -> None:
     open_files.reserve_descriptors(1 << 40)

@@ -31,7 +31,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def test_version_2_uses_the_lowest_limit_of_all_parent_groups(proc: Path, cgroups: Path) -> None:
+def test_cgroup_2_uses_the_lowest_limit_of_all_parent_groups(proc: Path, cgroups: Path) -> None:
     write(proc / "self" / "cgroup", "0::/pod/box\n")
     write(cgroups / "pod" / "box" / "cpu.max", "max 100000\n")
     write(cgroups / "pod" / "cpu.max", "50000 100000\n")
@@ -41,14 +41,14 @@ def test_version_2_uses_the_lowest_limit_of_all_parent_groups(proc: Path, cgroup
     assert machine.memory_limit_bytes(proc, cgroups) == 1 << 30
 
 
-def test_version_2_inside_a_container(proc: Path, cgroups: Path) -> None:
+def test_cgroup_2_limits_inside_a_container(proc: Path, cgroups: Path) -> None:
     """The path is that of the host, and only the root group is visible."""
     write(proc / "self" / "cgroup", "0::/docker/0123\n")
     write(cgroups / "cpu.max", "150000 100000\n")
     assert machine.core_quota(proc, cgroups) == 1.5
 
 
-def test_version_1(proc: Path, cgroups: Path) -> None:
+def test_cgroup_1_limits(proc: Path, cgroups: Path) -> None:
     write(proc / "self" / "cgroup", "4:memory:/box\n2:cpu,cpuacct:/box\n0::/\n")
     write(cgroups / "cpu" / "box" / "cpu.cfs_quota_us", "25000\n")
     write(cgroups / "cpu" / "box" / "cpu.cfs_period_us", "100000\n")

@@ -1,4 +1,4 @@
-"""Limits of a process: each is set in a process of its own, which nobody else needs."""
+"""Limits of a process. Each is set in a child process, so that the test process stays unlimited."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ bytearray(1 << 20)
 
 @pytest.mark.parametrize("extra_bytes", [128 << 20, 2**63 - 1])
 def test_a_process_works_within_its_limit_of_memory(extra_bytes: int) -> None:
-    """The largest number that a setting takes means no limit in effect."""
+    """The largest number that the setting accepts has the effect of no limit."""
     subprocess.run([sys.executable, "-c", LIMIT_MEMORY, str(extra_bytes)], check=True)

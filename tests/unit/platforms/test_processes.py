@@ -1,4 +1,4 @@
-"""Real processes, read from /proc and from `ps`; and the output of macOS' `ps`."""
+"""The process list: real processes, read from /proc and from `ps`, and simulated output of macOS' `ps`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from patience import wait_until
 
 from moldau.cli.kafka import server_stop
 from moldau.cli.kafka.server_stop import as_server
@@ -27,7 +27,6 @@ from moldau.platforms.processes import (
     run_ps,
 )
 
-PATIENCE_S = 30.0
 WORD = "word-" + "x" * 300
 
 
@@ -47,13 +46,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_the_start_time_is_stable_until_the_process_ends(
     processes: Processes, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +55,7 @@ def test_the_start_time_is_stable_until_the_process_ends(
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert processes.start_time(child.pid) == start_time
     child.kill()
-    until(lambda: processes.start_time(child.pid) is None)  # a zombie counts as ended
+    wait_until(lambda: processes.start_time(child.pid) is None, "the process has ended")  # a zombie counts as ended
     child.wait()
     assert processes.start_time(child.pid) is None
 
@@ -71,18 +63,16 @@ def test_the_start_time_is_stable_until_the_process_ends(
 def test_a_paused_process_is_detected(processes: Processes, child: subprocess.Popen[bytes]) -> None:
     assert not processes.is_paused(child.pid)
     child.send_signal(signal.SIGSTOP)
-    until(lambda: processes.is_paused(child.pid))
+    wait_until(lambda: processes.is_paused(child.pid), "the process is paused")
     child.send_signal(signal.SIGCONT)
-    until(lambda: not processes.is_paused(child.pid))
+    wait_until(lambda: not processes.is_paused(child.pid), "the process runs again")
 
 
 def test_memory_is_in_bytes(processes: Processes) -> None:
     assert 10 << 20 < (processes.memory_bytes(os.getpid()) or 0) < 100 << 30
 
 
-def test_a_process_that_is_gone_has_no_memory_and_is_not_paused(
-    processes: Processes, child: subprocess.Popen[bytes]
-) -> None:
+def test_an_ended_process_has_no_memory_and_is_not_paused(processes: Processes, child: subprocess.Popen[bytes]) -> None:
     child.kill()
     child.wait()
     assert processes.memory_bytes(child.pid) is None
@@ -92,7 +82,10 @@ def test_a_process_that_is_gone_has_no_memory_and_is_not_paused(
 def test_every_process_is_listed_with_its_whole_command_line(
     processes: Processes, child: subprocess.Popen[bytes]
 ) -> None:
-    until(lambda: any(process.pid == child.pid and WORD in process.argv for process in processes.all()))
+    wait_until(
+        lambda: any(process.pid == child.pid and WORD in process.argv for process in processes.all()),
+        "the process is listed",
+    )
     assert os.getpid() in {process.pid for process in processes.all()}
 
 
@@ -118,7 +111,7 @@ class MacPs:
         return " ".join(values[word] for word in self.fields) + "\n"
 
 
-def test_a_process_of_macos() -> None:
+def test_the_ps_output_of_macos_is_parsed() -> None:
     processes = PsLines(MacPs())
     assert processes.start_time(501) == "Sat Oct  4 07:05:09 2025"
     assert processes.memory_bytes(501) == 34 << 20
@@ -151,7 +144,7 @@ def test_the_name_of_a_program_may_have_any_bytes(tmp_path: Path, monkeypatch: p
     assert ProcFiles().start_time(7) == "19"
 
 
-def test_without_proc_and_ps_one_line_says_so(
+def test_a_missing_proc_and_ps_are_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -24,18 +24,18 @@ print(os.nice(0), scheduling._ATTRIBUTES.unpack(found.raw)[5])
 """
 
 
-def run_and_read() -> tuple[int, int]:
+def niceness_and_slice() -> tuple[int, int]:
     output = subprocess.run([sys.executable, "-c", LOWER_AND_PRINT], check=True, capture_output=True, text=True).stdout
     niceness, slice_ns = output.split()
     return int(niceness), int(slice_ns)
 
 
 def test_the_niceness_is_raised() -> None:
-    assert run_and_read()[0] == min(os.nice(0) + 7, 19)
+    assert niceness_and_slice()[0] == min(os.nice(0) + 7, 19)
 
 
-def test_the_slice_is_the_longest() -> None:
+def test_the_time_slice_is_the_longest() -> None:
     version = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
     if platform.system() != "Linux" or platform.machine() != "x86_64" or version < (6, 12):
         pytest.skip("slices exist since Linux 6.12; the number of the system call that reads them is that of x86-64")
-    assert run_and_read()[1] == SLICE_NS
+    assert niceness_and_slice()[1] == SLICE_NS

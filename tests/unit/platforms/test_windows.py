@@ -13,7 +13,7 @@ import pytest
 from moldau.platforms.support import refusal_text
 
 PATIENCE_S = 300.0
-"""A command that is not refused would run until it is stopped."""
+"""A command that should be refused, and is not, would run until this timeout."""
 WITHOUT_POSIX = """
 import asyncio, contextlib, importlib, io, json, os, pkgutil, runpy, signal, socket, subprocess, sys, tempfile
 import click, confluent_kafka.admin, numpy, rich.console, rich.live

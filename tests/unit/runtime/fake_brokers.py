@@ -1,4 +1,4 @@
-"""A BrokerClient that responds when a test tells it to."""
+"""A BrokerClient whose responses are given by the test."""
 
 from __future__ import annotations
 

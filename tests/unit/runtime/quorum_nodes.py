@@ -47,17 +47,16 @@ def over_the_wire(message: Any, cls: Any, version: int) -> Any:
 
 
 class QuorumNode:
-    """One node; `crash` and `start` restart it on what its disk still has."""
+    """One node; after `crash`, `start` starts it again with what its disk has kept."""
 
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster = cluster
         self.id = node_id
         self.files = MemoryFiles()
         self.driver: QuorumDriver | None = None
-        self.happened: list[str] = []
+        self.events: list[str] = []
         self.flush_delay_ms = 1
-        self.store_fails = False
-        self.held: list[Callable[[], None]] | None = None
+        self.held_work: list[Callable[[], None]] | None = None
         """Work of threads that the test runs itself; None to run it at once."""
 
     def prepare(self, snapshot: bytes) -> None:
@@ -93,17 +92,17 @@ class QuorumNode:
     # --- the disk -----------------------------------------------------------------------------------------------
 
     def _run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
-        """Run the work at once, or when the test calls what is in `held`."""
+        """Run the work at once, or append it to `held_work` for the test to run."""
         done: Promise[StorageFault | None] = Promise()
 
         def run() -> None:
             work()
             done.complete(None)
 
-        if self.held is None:
+        if self.held_work is None:
             run()
         else:
-            self.held.append(run)
+            self.held_work.append(run)
         return done
 
     def request(self, log: Any) -> None:
@@ -117,16 +116,16 @@ class QuorumNode:
     # --- calls of the quorum ------------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
-        self.happened.append(f"leads {epoch}")
+        self.events.append(f"leads {epoch}")
 
     def no_longer_leading(self) -> None:
-        self.happened.append("resigned")
+        self.events.append("resigned")
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
-        self.happened.append(f"leader {leader_id} in {epoch}")
+        self.events.append(f"leader {leader_id} in {epoch}")
 
     def committed(self, high_watermark: int) -> None:
-        self.happened.append(f"committed {high_watermark}")
+        self.events.append(f"committed {high_watermark}")
 
     # --- committed values ---------------------------------------------------------------------------------------
 
@@ -192,7 +191,7 @@ class Cluster:
         addresses = {each: (f"node{each}", 9093) for each in self.voter_ids}
         self.static = VoterSet() if is_dynamic else static_voters(addresses, LISTENER)
         self.nodes = {each: QuorumNode(self, each) for each in range(1, voters + others + 1)}
-        self.silent: set[int] = set()
+        self.isolated: set[int] = set()
         """Nodes without a connection to any other."""
         self.asked: list[tuple[int, int, str]] = []
         self.open: set[tuple[int, Callable[[Any], None]]] = set()
@@ -207,7 +206,7 @@ class Cluster:
         self, from_id: int, to_id: int, api: ApiKey, request: Any, version: int, settle: Callable[[Any], None]
     ) -> None:
         self.asked.append((from_id, to_id, api.name))
-        if self.silent & {from_id, to_id}:
+        if self.isolated & {from_id, to_id}:
             return
         driver = self.nodes[to_id].driver
         if driver is None:
@@ -220,7 +219,7 @@ class Cluster:
 
         def send_back(response: Any) -> None:
             arrived = over_the_wire(response, response_class(api), version)
-            if not self.silent & {from_id, to_id}:
+            if not self.isolated & {from_id, to_id}:
                 self.timers.after_ms(1, lambda: settle(arrived))
 
         if isinstance(answered, Promise):
@@ -255,7 +254,7 @@ class Cluster:
         assert self.leader is not None
         return self.leader
 
-    def is_level(self, *node_ids: int) -> bool:
+    def is_caught_up(self, *node_ids: int) -> bool:
         """Whether these nodes, or all running ones, have committed everything that the leader has."""
         leader = self.leader
         nodes = [self.nodes[each] for each in node_ids] or [n for n in self.nodes.values() if n.driver is not None]

@@ -33,12 +33,12 @@ def test_without_a_boot_id_the_epoch_is_unknown(files: MemoryFiles) -> None:
     assert BootMarker(files, "data", "").broker_epoch() == -1
 
 
-def test_a_forgotten_marker_stays_forgotten(files: MemoryFiles) -> None:
-    life = BootMarker(files, "data", "boot-1")
-    life.note(7)
-    life.forget()
+def test_a_forgotten_marker_is_not_found_after_a_crash(files: MemoryFiles) -> None:
+    marker = BootMarker(files, "data", "boot-1")
+    marker.note(7)
+    marker.forget()
     assert BootMarker(files.crash(Random(1)), "data", "boot-1").broker_epoch() == -1
-    life.forget()
+    marker.forget()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"bootId":"boot-1","brokerEpoch":"x"}'])

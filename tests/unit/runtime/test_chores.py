@@ -1,4 +1,4 @@
-"""Periodic work of a node."""
+"""Periodic work of a node: the shortest interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large changes are passed on in chunks: in the end everything, in its latest state, with other work in between."""
+"""Large metadata changes are passed on in chunks, with other work in between; in the end the latest state of all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SlowFiles:
         self.is_broken = False
 
     def needs_files(self, image: MetadataImage, topic: str, index: int) -> bool:
-        assert image.topics[topic].partitions[index], "the image has it"
+        assert image.topics[topic].partitions[index], "the image has the partition"
         return (topic, index) in self.new
 
     def prepare(self, image: MetadataImage, partitions: Iterable[Partition]) -> Promise[None]:
@@ -58,7 +58,7 @@ class SlowFiles:
         self.discarded += 1
 
 
-class Desk:
+class LayoutHarness:
     def __init__(self) -> None:
         self.timers = FakeTimers()
         self.passed_on: list[tuple[int, list[Partition], list[str]]] = []
@@ -92,182 +92,182 @@ class Desk:
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
+def harness(monkeypatch: pytest.MonkeyPatch) -> LayoutHarness:
     monkeypatch.setattr(chunked_layout, "INTERNAL_ERRORS", InternalErrors())
-    return Desk()
+    return LayoutHarness()
 
 
 MANY = [f"t{number:04}" for number in range(AT_ONCE_MAX + PARTITIONS_A_TURN)]
 
 
-def test_a_small_change_is_passed_on_at_once(desk: Desk) -> None:
-    desk.chunks.on_image(image(["a", "b"]), Changes(changed(["a", "b"])))
-    assert desk.topics() == ["a", "b"]
-    assert desk.timers.run_soon() == 0
+def test_a_small_change_is_passed_on_at_once(harness: LayoutHarness) -> None:
+    harness.chunks.on_image(image(["a", "b"]), Changes(changed(["a", "b"])))
+    assert harness.topics() == ["a", "b"]
+    assert harness.timers.run_soon() == 0
 
 
-def test_a_large_change_is_passed_on_in_turns_each_topic_once(desk: Desk) -> None:
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    assert desk.topics() == []
-    desk.timers.run_one_soon()
-    assert len(desk.topics()) == PARTITIONS_A_TURN
-    desk.timers.run_soon()
-    assert desk.topics() == MANY
-    assert max(len(pairs) for _, pairs, _ in desk.passed_on) == PARTITIONS_A_TURN
+def test_a_large_change_is_passed_on_in_turns_each_topic_once(harness: LayoutHarness) -> None:
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    assert harness.topics() == []
+    harness.timers.run_one_soon()
+    assert len(harness.topics()) == PARTITIONS_A_TURN
+    harness.timers.run_soon()
+    assert harness.topics() == MANY
+    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == PARTITIONS_A_TURN
 
 
-def test_a_large_topic_is_split(desk: Desk) -> None:
+def test_a_large_topic_is_split(harness: LayoutHarness) -> None:
     count = 10 * PARTITIONS_A_TURN + 3
-    desk.chunks.on_image(image(["a", "b"], count), Changes(changed(["a", "b"], count)))
-    desk.timers.run_one_soon()
-    assert desk.partitions() == [("a", index) for index in range(PARTITIONS_A_TURN)]
-    desk.timers.run_soon()
-    assert desk.partitions() == [(name, index) for name in "ab" for index in range(count)]
-    assert max(len(pairs) for _, pairs, _ in desk.passed_on) == PARTITIONS_A_TURN
+    harness.chunks.on_image(image(["a", "b"], count), Changes(changed(["a", "b"], count)))
+    harness.timers.run_one_soon()
+    assert harness.partitions() == [("a", index) for index in range(PARTITIONS_A_TURN)]
+    harness.timers.run_soon()
+    assert harness.partitions() == [(name, index) for name in "ab" for index in range(count)]
+    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == PARTITIONS_A_TURN
 
 
-def test_later_changes_pass_the_latest_image_on(desk: Desk) -> None:
-    desk.chunks.on_image(image(MANY, mark=1), Changes(changed(MANY)))
+def test_later_changes_pass_on_the_latest_image(harness: LayoutHarness) -> None:
+    harness.chunks.on_image(image(MANY, mark=1), Changes(changed(MANY)))
     gone = image(MANY, mark=1).topics[MANY[-1]]
-    desk.chunks.on_image(image([*MANY[:-1], "new"], mark=2), Changes(changed(["new", MANY[-2]]), [gone]))
-    assert desk.passed_on[1] == (2, [("new", 0)], [MANY[-1]]), "the small change is not kept waiting"
-    desk.timers.run_soon()
-    assert sorted(desk.topics()) == sorted([*MANY[:-1], "new"])
-    assert all(offset == 2 for offset, _, _ in desk.passed_on[1:])
+    harness.chunks.on_image(image([*MANY[:-1], "new"], mark=2), Changes(changed(["new", MANY[-2]]), [gone]))
+    assert harness.passed_on[1] == (2, [("new", 0)], [MANY[-1]]), "the small change does not wait for the large one"
+    harness.timers.run_soon()
+    assert sorted(harness.topics()) == sorted([*MANY[:-1], "new"])
+    assert all(offset == 2 for offset, _, _ in harness.passed_on[1:])
 
 
-def test_partitions_of_a_deleted_topic_are_removed_in_turns(desk: Desk) -> None:
+def test_partitions_of_a_deleted_topic_are_removed_in_turns(harness: LayoutHarness) -> None:
     count = 4 * PARTITIONS_A_TURN + 1
     (gone,) = image(["a"], count).topics.values()
-    desk.chunks.on_image(image([]), Changes(removed=[gone]))
-    assert desk.removed_in_turns == [PARTITIONS_A_TURN]
-    desk.timers.run_soon()
-    assert desk.removed_in_turns == [*[PARTITIONS_A_TURN] * 4, 1]
+    harness.chunks.on_image(image([]), Changes(removed=[gone]))
+    assert harness.removed_in_turns == [PARTITIONS_A_TURN]
+    harness.timers.run_soon()
+    assert harness.removed_in_turns == [*[PARTITIONS_A_TURN] * 4, 1]
 
 
-def test_nothing_is_passed_on_after_a_stop(desk: Desk) -> None:
-    """A thread closes the logs then."""
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.timers.run_one_soon()
-    desk.chunks.stop()
-    desk.timers.run_soon()
-    desk.chunks.on_image(image(["late"]), Changes(changed(["late"])))
-    assert len(desk.topics()) == PARTITIONS_A_TURN
+def test_nothing_is_passed_on_after_a_stop(harness: LayoutHarness) -> None:
+    """After a stop, a thread closes the logs."""
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.timers.run_one_soon()
+    harness.chunks.stop()
+    harness.timers.run_soon()
+    harness.chunks.on_image(image(["late"]), Changes(changed(["late"])))
+    assert len(harness.topics()) == PARTITIONS_A_TURN
 
 
-def test_when_done_calls_each_callback_once(desk: Desk) -> None:
+def test_when_done_calls_each_callback_once(harness: LayoutHarness) -> None:
     calls: list[int] = []
-    desk.chunks.when_done(lambda: calls.append(0))
+    harness.chunks.when_done(lambda: calls.append(0))
     assert calls == [0]
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.chunks.when_done(lambda: calls.append(len(desk.topics())))
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.chunks.when_done(lambda: calls.append(len(harness.topics())))
     assert calls == [0]
-    desk.timers.run_soon()
+    harness.timers.run_soon()
     assert calls == [0, len(MANY)]
 
 
-def test_a_chunk_is_passed_on_when_its_files_are_there(desk: Desk) -> None:
-    desk.files.new = {(name, 0) for name in MANY}
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+def test_a_chunk_is_passed_on_when_its_files_are_created(harness: LayoutHarness) -> None:
+    harness.files.new = {(name, 0) for name in MANY}
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
     for count in range(0, len(MANY), PARTITIONS_A_TURN):
-        desk.timers.run_soon()
-        assert len(desk.topics()) == count
-        assert len(desk.files.being_created) == PARTITIONS_A_TURN
-        desk.files.finish()
-    assert desk.topics() == MANY
-    assert desk.timers.run_soon() == 0
-    assert desk.files.discarded == len(MANY) // PARTITIONS_A_TURN
+        harness.timers.run_soon()
+        assert len(harness.topics()) == count
+        assert len(harness.files.being_created) == PARTITIONS_A_TURN
+        harness.files.finish()
+    assert harness.topics() == MANY
+    assert harness.timers.run_soon() == 0
+    assert harness.files.discarded == len(MANY) // PARTITIONS_A_TURN
 
 
-def test_a_small_change_does_not_wait_for_the_files_of_a_large_one(desk: Desk) -> None:
-    desk.files.new = {(name, 0) for name in MANY}
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.timers.run_soon()
-    desk.chunks.on_image(image([*MANY, "new"]), Changes(changed(["new"])))
-    assert desk.topics() == ["new"]
+def test_a_small_change_does_not_wait_for_the_files_of_a_large_one(harness: LayoutHarness) -> None:
+    harness.files.new = {(name, 0) for name in MANY}
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.timers.run_soon()
+    harness.chunks.on_image(image([*MANY, "new"]), Changes(changed(["new"])))
+    assert harness.topics() == ["new"]
 
 
-def test_a_partition_whose_files_are_being_created_waits_for_them(desk: Desk) -> None:
-    desk.files.new = {(name, 0) for name in MANY}
-    desk.chunks.on_image(image(MANY, mark=1), Changes(changed(MANY)))
-    desk.timers.run_soon()
-    desk.chunks.on_image(image(MANY, mark=2), Changes(changed([MANY[0]])))
-    desk.timers.run_soon()
-    assert desk.topics() == []
-    desk.files.finish()
-    assert desk.passed_on[-1][0] == 2, "with the latest image"
-    assert desk.topics()[0] == MANY[0]
-    while desk.timers.run_soon():
-        assert (MANY[0], 0) not in desk.files.being_created, "it has its files"
-        desk.files.finish()
-    assert desk.topics() == MANY
+def test_a_partition_whose_files_are_being_created_waits_for_them(harness: LayoutHarness) -> None:
+    harness.files.new = {(name, 0) for name in MANY}
+    harness.chunks.on_image(image(MANY, mark=1), Changes(changed(MANY)))
+    harness.timers.run_soon()
+    harness.chunks.on_image(image(MANY, mark=2), Changes(changed([MANY[0]])))
+    harness.timers.run_soon()
+    assert harness.topics() == []
+    harness.files.finish()
+    assert harness.passed_on[-1][0] == 2, "the partition is passed on with the latest image"
+    assert harness.topics()[0] == MANY[0]
+    while harness.timers.run_soon():
+        assert (MANY[0], 0) not in harness.files.being_created, "its files exist already"
+        harness.files.finish()
+    assert harness.topics() == MANY
 
 
-def test_a_topic_that_is_deleted_while_its_files_are_created_is_not_passed_on(desk: Desk) -> None:
-    desk.files.new = {(name, 0) for name in MANY}
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.timers.run_soon()
+def test_a_topic_that_is_deleted_while_its_files_are_created_is_not_passed_on(harness: LayoutHarness) -> None:
+    harness.files.new = {(name, 0) for name in MANY}
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.timers.run_soon()
     gone = image(MANY).topics[MANY[0]]
     again = image(MANY, mark=3)
-    desk.chunks.on_image(again, Changes(changed([MANY[0]]), [gone]))
-    assert desk.topics() == [], "a new topic of this name waits until nobody uses its directory"
-    desk.files.finish()
-    assert MANY[0] not in desk.topics()
-    while desk.timers.run_soon():
-        if desk.files.being_created:
-            desk.files.finish()
-    assert sorted(desk.topics()) == MANY
+    harness.chunks.on_image(again, Changes(changed([MANY[0]]), [gone]))
+    assert harness.topics() == [], "a new topic of this name waits until its directory is no longer used"
+    harness.files.finish()
+    assert MANY[0] not in harness.topics()
+    while harness.timers.run_soon():
+        if harness.files.being_created:
+            harness.files.finish()
+    assert sorted(harness.topics()) == MANY
 
 
-def test_changes_that_need_no_files_do_not_wait_for_the_thread(desk: Desk) -> None:
+def test_changes_that_need_no_files_do_not_wait_for_the_thread(harness: LayoutHarness) -> None:
     big = [f"new{number:04}" for number in range(AT_ONCE_MAX + 1)]
-    desk.files.new = {(name, 0) for name in big}
-    desk.chunks.on_image(image(big), Changes(changed(big)))
-    desk.timers.run_soon()
+    harness.files.new = {(name, 0) for name in big}
+    harness.chunks.on_image(image(big), Changes(changed(big)))
+    harness.timers.run_soon()
     (gone,) = image(["gone"], 3 * PARTITIONS_A_TURN).topics.values()
-    desk.chunks.on_image(image([*big, *MANY]), Changes(changed(MANY), [gone]))
-    desk.timers.run_soon()
-    assert desk.topics() == MANY
-    assert desk.removals_left == 0
-    while desk.files.being_created:
-        desk.files.finish()
-        desk.timers.run_soon()
-    assert sorted(desk.topics()) == sorted([*MANY, *big])
+    harness.chunks.on_image(image([*big, *MANY]), Changes(changed(MANY), [gone]))
+    harness.timers.run_soon()
+    assert harness.topics() == MANY
+    assert harness.removals_left == 0
+    while harness.files.being_created:
+        harness.files.finish()
+        harness.timers.run_soon()
+    assert sorted(harness.topics()) == sorted([*MANY, *big])
 
 
-def test_when_done_waits_for_files(desk: Desk) -> None:
+def test_when_done_waits_for_files(harness: LayoutHarness) -> None:
     calls: list[int] = []
-    desk.files.new = {(name, 0) for name in MANY[-1:]}
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.chunks.when_done(lambda: calls.append(len(desk.topics())))
-    desk.timers.run_soon()
+    harness.files.new = {(name, 0) for name in MANY[-1:]}
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.chunks.when_done(lambda: calls.append(len(harness.topics())))
+    harness.timers.run_soon()
     assert not calls
-    desk.files.finish()
+    harness.files.finish()
     assert calls == [len(MANY)]
 
 
-def test_files_that_are_ready_after_a_stop_are_not_used(desk: Desk) -> None:
-    desk.files.new = {(name, 0) for name in MANY}
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.timers.run_soon()
-    desk.chunks.stop()
-    desk.files.finish()
-    assert desk.topics() == []
-    assert desk.files.discarded == 1
+def test_files_that_are_ready_after_a_stop_are_not_used(harness: LayoutHarness) -> None:
+    harness.files.new = {(name, 0) for name in MANY}
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.timers.run_soon()
+    harness.chunks.stop()
+    harness.files.finish()
+    assert harness.topics() == []
+    assert harness.files.discarded == 1
 
 
-def test_partitions_that_an_image_no_longer_has_are_not_passed_on(desk: Desk) -> None:
+def test_partitions_that_an_image_no_longer_has_are_not_passed_on(harness: LayoutHarness) -> None:
     """A view stays when its source is deleted, without partitions."""
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
     view = MANY[-1]
     topics = {**dict(image(MANY).topics.items()), view: TopicImage(view, bytes(16), ())}
     without = MetadataImage(offset=2, topics=PersistentMap(topics))
-    desk.chunks.on_image(without, Changes({view: set()}))
-    desk.timers.run_soon()
-    assert sorted(desk.topics()) == MANY[:-1]
+    harness.chunks.on_image(without, Changes({view: set()}))
+    harness.timers.run_soon()
+    assert sorted(harness.topics()) == MANY[:-1]
 
 
-def test_a_view_that_becomes_an_ordinary_topic_of_fewer_partitions_stops_nothing(desk: Desk) -> None:
+def test_a_view_that_becomes_a_topic_of_fewer_partitions_does_not_stop_the_layout(harness: LayoutHarness) -> None:
     ordinary = image(MANY)
     view = TopicImage("a view", bytes(16), (STATE,) * 100, MANY[0].encode().ljust(16))
 
@@ -275,41 +275,43 @@ def test_a_view_that_becomes_an_ordinary_topic_of_fewer_partitions_stops_nothing
         topic = TopicImage(view.name, bytes(16), partitions)
         return MetadataImage(topics=PersistentMap({**dict(ordinary.topics.items()), view.name: topic}))
 
-    desk.chunks.on_image(with_view(*view.partitions), Changes(changed(MANY) | {view.name: set(range(100))}))
-    desk.chunks.on_image(with_view(), Changes({view.name: set()}))
-    desk.chunks.on_image(ordinary, Changes(removed=[TopicImage(view.name, bytes(16), ())]))
-    desk.chunks.on_image(with_view(STATE), Changes({view.name: {0}}))
-    desk.timers.run_soon()
-    assert sorted(desk.partitions()) == sorted([(view.name, 0), *((name, 0) for name in MANY)])
+    harness.chunks.on_image(with_view(*view.partitions), Changes(changed(MANY) | {view.name: set(range(100))}))
+    harness.chunks.on_image(with_view(), Changes({view.name: set()}))
+    harness.chunks.on_image(ordinary, Changes(removed=[TopicImage(view.name, bytes(16), ())]))
+    harness.chunks.on_image(with_view(STATE), Changes({view.name: {0}}))
+    harness.timers.run_soon()
+    assert sorted(harness.partitions()) == sorted([(view.name, 0), *((name, 0) for name in MANY)])
 
 
-def test_one_partition_that_cannot_be_passed_on_loses_no_other(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    desk.broken = {MANY[3]}
+def test_a_failing_partition_does_not_affect_others(harness: LayoutHarness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.broken = {MANY[3]}
     calls: list[None] = []
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.chunks.when_done(lambda: calls.append(None))
-    desk.timers.run_soon()
-    assert desk.topics() == [name for name in MANY if name != MANY[3]]
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.chunks.when_done(lambda: calls.append(None))
+    harness.timers.run_soon()
+    assert harness.topics() == [name for name in MANY if name != MANY[3]]
     assert calls
     assert f"{MANY[3]}-0 cannot be laid out" in caplog.text
 
 
-def test_files_that_cannot_be_prepared_hold_nothing_up(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    desk.files.new = {(name, 0) for name in MANY[:40]}
-    desk.files.is_broken = True
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.timers.run_soon()
-    assert sorted(desk.topics()) == MANY
+def test_a_failure_to_prepare_files_does_not_stop_the_layout(
+    harness: LayoutHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.files.new = {(name, 0) for name in MANY[:40]}
+    harness.files.is_broken = True
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.timers.run_soon()
+    assert sorted(harness.topics()) == MANY
     assert "the files of new partitions cannot be prepared" in caplog.text
 
 
-def test_removals_that_fail_go_on_with_the_next_image(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    desk.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    desk.removals_left = -1
-    desk.timers.run_soon()
-    assert desk.topics() == MANY
+def test_failed_removals_continue_with_the_next_image(harness: LayoutHarness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
+    harness.removals_left = -1
+    harness.timers.run_soon()
+    assert harness.topics() == MANY
     assert "work of several turns failed" in caplog.text
-    desk.removals_left = 3 * PARTITIONS_A_TURN
-    desk.chunks.on_image(image(MANY), Changes())
-    desk.timers.run_soon()
-    assert desk.removals_left == 0
+    harness.removals_left = 3 * PARTITIONS_A_TURN
+    harness.chunks.on_image(image(MANY), Changes())
+    harness.timers.run_soon()
+    assert harness.removals_left == 0

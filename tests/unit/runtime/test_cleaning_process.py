@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -58,7 +57,7 @@ while True:
         time.sleep(3600)
     if what == "send nonsense":
         talk.send_bytes(b"nonsense")
-    if what == "tell the next rate":
+    if what == "report the next rate":
         talk.send(None)
         order = talk.recv()
     talk.send(CleaningResult(int(order.bytes_per_second), (), 0, 0, 0, 0, 0, os.getpid()))
@@ -98,14 +97,9 @@ async def pid_of(promise: Promise[CleaningResult | CleaningFailed]) -> int:
     return cleaned.map_bytes
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for the outcome while the loop runs, up to the test's deadline."""
-
-    def look() -> None:
-        while not condition():
-            time.sleep(0.01)
-
-    await asyncio.to_thread(look)
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until the condition holds, while the loop runs."""
+    await asyncio.to_thread(wait_until, condition, what)
 
 
 def is_running(pid: int) -> bool:
@@ -115,7 +109,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def asked(what: str) -> CleaningJob:
+def job_that_must(what: str) -> CleaningJob:
     return JOB._replace(directory=what)
 
 
@@ -132,7 +126,7 @@ def test_one_process_does_job_after_job(fake_worker: tuple[str, ...]) -> None:
 def test_an_idle_process_is_ended_and_another_started_when_there_is_work(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
-        await until(lambda: process.pid is None)
+        await until(lambda: process.pid is None, "the idle process is ended")
         assert not is_running(first)
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
@@ -141,7 +135,7 @@ def test_an_idle_process_is_ended_and_another_started_when_there_is_work(fake_wo
 
 def test_a_process_that_dies_fails_its_job_and_the_next_one_gets_another(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        assert await outcome(process.clean(asked("die"), 1e6)) == CleaningFailed("its process died")
+        assert await outcome(process.clean(job_that_must("die"), 1e6)) == CleaningFailed("its process died")
         await pid_of(process.clean(JOB, 1e6))
 
     with_process(test, fake_worker)
@@ -149,7 +143,7 @@ def test_a_process_that_dies_fails_its_job_and_the_next_one_gets_another(fake_wo
 
 def test_a_result_that_cannot_be_read_fails_its_job_and_the_next_one_gets_another(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        failed = await outcome(process.clean(asked("send nonsense"), 1e6))
+        failed = await outcome(process.clean(job_that_must("send nonsense"), 1e6))
         assert failed == CleaningFailed("its result cannot be read: UnpicklingError")
         await pid_of(process.clean(JOB, 1e6))
 
@@ -160,7 +154,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
     async def test(process: CleaningProcess) -> None:
         first = await pid_of(process.clean(JOB, 1e6))
         os.kill(first, signal.SIGKILL)
-        await until(lambda: PROCESSES.start_time(first) is None)
+        await until(lambda: PROCESSES.start_time(first) is None, "the killed process has ended")
         assert await pid_of(process.clean(JOB, 1e6)) != first
 
     with_process(test, fake_worker)
@@ -168,7 +162,7 @@ def test_a_process_killed_while_it_was_idle_is_replaced(fake_worker: tuple[str, 
 
 def test_a_silent_process_is_killed(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        failed = await outcome(process.clean(asked("be silent"), 1e6))
+        failed = await outcome(process.clean(job_that_must("be silent"), 1e6))
         assert failed == CleaningFailed("its process was silent for 1 s")
         process._silence_max_s = PATIENCE_S  # a new process takes some time to start
         await pid_of(process.clean(JOB, 1e6))
@@ -178,27 +172,27 @@ def test_a_silent_process_is_killed(fake_worker: tuple[str, ...]) -> None:
 
 def test_a_job_that_is_abandoned_fails(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        promise = process.clean(asked("be silent"), 1e6)
+        promise = process.clean(job_that_must("be silent"), 1e6)
         process.abandon()
         assert await outcome(promise) == CleaningFailed("its process died")
 
     with_process(test, fake_worker)
 
 
-def test_closing_leaves_nothing_running(fake_worker: tuple[str, ...]) -> None:
+def test_close_ends_the_process(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        process.clean(asked("be silent"), 1e6)
+        process.clean(job_that_must("be silent"), 1e6)
         pid = process.pid
         assert pid is not None
         process.close()
-        await until(lambda: not is_running(pid))
+        await until(lambda: not is_running(pid), "the process has ended")
 
     with_process(test, fake_worker)
 
 
 def test_a_rate_set_while_a_job_runs_reaches_it(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
-        promise = process.clean(asked("tell the next rate"), 1e6)
+        promise = process.clean(job_that_must("report the next rate"), 1e6)
         process.set_rate(5e6)
         cleaned = await outcome(promise)
         assert isinstance(cleaned, CleaningResult)
@@ -245,7 +239,7 @@ def test_a_job_without_a_process_can_be_retried(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_real_process_reports_a_storage_fault(tmp_path: Path) -> None:
-    job = asked(str(tmp_path / "gone"))._replace(segments=(SourceSegment(0, 100),), up_to=10)
+    job = job_that_must(str(tmp_path / "gone"))._replace(segments=(SourceSegment(0, 100),), up_to=10)
 
     async def test(process: CleaningProcess) -> None:
         failed = await outcome(process.clean(job, 1e9))
@@ -273,7 +267,7 @@ def test_the_real_process_does_not_outlive_its_broker() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_until(lambda: not is_running(pid), "it has ended")
+    wait_until(lambda: not is_running(pid), "the cleaning process has ended")
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Snapshots that are loaded in turns: what is fetched meanwhile is not skipped, and damage is not silent."""
+"""Snapshots that are loaded in turns: records fetched meanwhile are not skipped, and damage is reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ShortLog:
                 yield read_header(batch), batch
 
 
-class Desk:
+class MetadataHarness:
     def __init__(self) -> None:
         self.log = ShortLog()
         self.current = CurrentImage()
@@ -69,60 +69,60 @@ class Desk:
 
 
 def test_a_snapshot_that_is_fetched_while_an_earlier_one_is_loaded_is_loaded_too() -> None:
-    desk = Desk()
-    desk.log.adopt(MANY)
-    desk.metadata.committed(MANY)
-    assert desk.topics() == 0, "it takes several turns"
-    desk.log.adopt(2 * MANY)
-    desk.log.append(2 * MANY)
-    desk.metadata.committed(2 * MANY + 1)
-    desk.timers.run_soon()
-    assert desk.topics() == 2 * MANY + 1
-    assert desk.current.image.offset == 2 * MANY
-    assert not desk.faults
+    harness = MetadataHarness()
+    harness.log.adopt(MANY)
+    harness.metadata.committed(MANY)
+    assert harness.topics() == 0, "the snapshot is loaded in several turns"
+    harness.log.adopt(2 * MANY)
+    harness.log.append(2 * MANY)
+    harness.metadata.committed(2 * MANY + 1)
+    harness.timers.run_soon()
+    assert harness.topics() == 2 * MANY + 1
+    assert harness.current.image.offset == 2 * MANY
+    assert not harness.faults
 
 
 def test_damage_that_is_found_in_a_later_turn_is_reported() -> None:
-    desk = Desk()
-    desk.log.adopt(MANY)
-    desk.log.is_damaged = True
-    desk.metadata.committed(MANY)
-    assert not desk.faults
-    desk.timers.run_soon()
-    assert [type(fault) for fault in desk.faults] == [MalformedData]
-    assert desk.topics() == 0
+    harness = MetadataHarness()
+    harness.log.adopt(MANY)
+    harness.log.is_damaged = True
+    harness.metadata.committed(MANY)
+    assert not harness.faults
+    harness.timers.run_soon()
+    assert [type(fault) for fault in harness.faults] == [MalformedData]
+    assert harness.topics() == 0
 
 
-def test_who_leads_before_the_snapshot_is_loaded_reads_it_whole() -> None:
-    desk = Desk()
-    desk.log.adopt(MANY)
-    desk.log.append(MANY)
-    desk.metadata.committed(MANY)
-    desk.metadata.stop()
-    image, _ = desk.metadata.read(MANY + 1)
+def test_a_new_leader_reads_the_whole_snapshot_at_once() -> None:
+    harness = MetadataHarness()
+    harness.log.adopt(MANY)
+    harness.log.append(MANY)
+    harness.metadata.committed(MANY)
+    harness.metadata.stop()
+    image, _ = harness.metadata.read(MANY + 1)
     assert len(image.topics) == MANY + 1
-    desk.timers.run_soon()
-    assert desk.topics() == MANY, "the rest is not committed yet"
+    harness.timers.run_soon()
+    assert harness.topics() == MANY, "the rest is not committed yet"
 
 
-def test_damage_at_the_beginning_reaches_the_caller() -> None:
-    """The driver of the quorum reports it: see `QuorumDriver._guarded`."""
-    desk = Desk()
-    desk.log.adopt(MANY)
-    desk.log.is_damaged, desk.log.damaged_from = True, 0
+def test_damage_found_in_the_first_turn_is_raised_to_the_caller() -> None:
+    """The caller is the quorum driver, which reports it: see `QuorumDriver._guarded`."""
+    harness = MetadataHarness()
+    harness.log.adopt(MANY)
+    harness.log.is_damaged, harness.log.damaged_from = True, 0
     with pytest.raises(MalformedData):
-        desk.metadata.committed(MANY)
+        harness.metadata.committed(MANY)
     with pytest.raises(MalformedData):
-        desk.metadata.read(MANY)
+        harness.metadata.read(MANY)
 
 
 @pytest.mark.parametrize("snapshot", [None, SnapshotId(3, 1)])
-def test_records_that_neither_the_log_nor_a_snapshot_has_are_not_skipped(snapshot: SnapshotId | None) -> None:
-    desk = Desk()
-    desk.log.adopt(5)
-    desk.log.append(5)
-    desk.log.snapshot = snapshot
+def test_records_missing_in_log_and_snapshot_are_an_error(snapshot: SnapshotId | None) -> None:
+    harness = MetadataHarness()
+    harness.log.adopt(5)
+    harness.log.append(5)
+    harness.log.snapshot = snapshot
     with pytest.raises(MalformedData, match="begins at offset 5, and no snapshot reaches that far"):
-        desk.metadata.committed(6)
+        harness.metadata.committed(6)
     with pytest.raises(MalformedData):
-        desk.metadata.read(6)
+        harness.metadata.read(6)

@@ -1,8 +1,8 @@
-"""The active controller: decisions see each other at once; others see them in order, when they are on disk."""
+"""The active controller: decisions see each other at once; clients see them in order, when they are on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import cast
@@ -60,7 +60,7 @@ def test_a_response_waits_until_its_records_are_on_disk(node: InMemoryNode) -> N
     assert len(node.published) == published + 1
 
 
-def test_decisions_see_what_was_decided_before_them_committed_or_not(node: InMemoryNode) -> None:
+def test_a_decision_sees_earlier_decisions_committed_or_not(node: InMemoryNode) -> None:
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
     first, second = node.admin.ask(ApiKey.CREATE_TOPICS, request), node.admin.ask(ApiKey.CREATE_TOPICS, request)
     node.flush()
@@ -93,10 +93,12 @@ def test_responses_come_in_order_each_with_its_image(node: InMemoryNode) -> None
         answer.then(lambda text: seen.append((text, len(node.current.image.features))))
     before = len(node.current.image.features)
     node.flush()
-    assert seen == [(f"done f{n}", before + n + 1) for n in range(5)], "an answer finds its own image in force"
+    assert seen == [(f"done f{n}", before + n + 1) for n in range(5)], (
+        "each answer comes when its own image is published"
+    )
 
 
-def test_a_flush_that_began_earlier_releases_only_what_it_covers(node: InMemoryNode) -> None:
+def test_a_flush_acknowledges_only_the_records_that_it_covers(node: InMemoryNode) -> None:
     first = node.controller.submit(lambda _: feature("x"))
     work = node.metadata_log.begin_flush()
     assert work is not None
@@ -126,7 +128,7 @@ def test_one_decision_is_one_batch_all_or_nothing(node: InMemoryNode) -> None:
     assert not last.is_control
 
 
-def test_nothing_is_published_of_a_decision_the_disk_refused(node: InMemoryNode) -> None:
+def test_a_decision_refused_by_the_disk_is_not_published(node: InMemoryNode) -> None:
     node.files.bytes_left = 0
     refused: Promise[object] = node.controller.submit(lambda _: feature("x"))
     assert isinstance(error := refused.value(), KafkaError)
@@ -134,13 +136,13 @@ def test_nothing_is_published_of_a_decision_the_disk_refused(node: InMemoryNode)
     node.files.bytes_left = None
     answer = node.controller.submit(lambda image: Decision("x" in image.features))
     node.flush()
-    assert answer.value() is False, "later decisions must not see it either"
+    assert answer.value() is False, "later decisions must not see the refused one"
 
 
 # --- start
 
 
-def test_the_first_start_writes_what_a_cluster_begins_with(node: InMemoryNode) -> None:
+def test_the_first_start_writes_the_bootstrap_records(node: InMemoryNode) -> None:
     leader_change, bootstrap, registration, unfenced = metadata_batches(node)
     assert leader_change.is_control
     assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (3, 1, 1)
@@ -150,7 +152,7 @@ def test_the_first_start_writes_what_a_cluster_begins_with(node: InMemoryNode) -
     assert [broker.id for broker in image.live_brokers()] == [NODE_ID]
 
 
-def without_run(image: MetadataImage) -> tuple[object, ...]:
+def durable_state(image: MetadataImage) -> tuple[object, ...]:
     """Return what must survive a restart: all but the broker's registration, its leaderships and the log end."""
     replicas = {name: [state.replicas for state in topic.partitions] for name, topic in image.topics.items()}
     return replicas, image.topic_names, image.configs, image.features, image.next_producer_id
@@ -163,7 +165,7 @@ def test_a_restart_replays_to_the_same_image(node: InMemoryNode) -> None:
     node.grow_topic("a", 5)
     node.committed(node.allocate_producer_ids())
     again = node.restart()
-    assert without_run(again.current.image) == without_run(node.current.image)
+    assert durable_state(again.current.image) == durable_state(node.current.image)
     assert again.current.image.offset > node.current.image.offset
     assert again.current.image.brokers[NODE_ID].epoch > node.current.image.brokers[NODE_ID].epoch
 
@@ -179,26 +181,25 @@ def test_every_start_leads_in_a_new_epoch(node: InMemoryNode) -> None:
     assert [header.leader_epoch for header in headers] == sorted(header.leader_epoch for header in headers)
 
 
-def noted(tell: Callable[[str, bool], None], name: str, exists: bool, _: object) -> None:
-    tell(name, exists)
+def set_outcome(outcomes: dict[str, bool], name: str, exists: bool, _: object) -> None:
+    outcomes[name] = exists
 
 
-def test_what_a_client_was_answered_survives_any_crash() -> None:
+def test_acknowledged_decisions_survive_any_crash() -> None:
     for seed in range(40):
         rng = Random(seed)
         node = InMemoryNode(seed=seed).start()
         answered: dict[str, bool] = {}
-        told = answered.__setitem__
         for number in range(rng.randrange(1, 8)):
             name = f"t{rng.randrange(3)}"
             if name in node.current.image.topics:
                 reply = node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
-                reply.then(partial(noted, told, name, False))
+                reply.then(partial(set_outcome, answered, name, False))
             else:
                 made = node.admin.ask(
                     ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)])
                 )
-                made.then(partial(noted, told, name, True))
+                made.then(partial(set_outcome, answered, name, True))
             if rng.random() < 0.7:
                 node.flush()
         settled = not node.flusher.requested
@@ -228,7 +229,7 @@ def test_a_cluster_wide_config_applies_to_logs_found_at_start(node: InMemoryNode
     assert node.restart().partition("a").log.config.retention_ms == 4321
 
 
-def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(node: InMemoryNode) -> None:
+def test_decisions_after_a_lost_quorum_state_survive_a_crash(node: InMemoryNode) -> None:
     node = node.restart().restart()
     node.files.unlink(f"{node.metadata_log.directory}/quorum-state")
     node = node.restart()
@@ -238,7 +239,7 @@ def test_what_is_decided_after_the_quorum_state_was_lost_survives_a_crash(node: 
 
 
 def many_configs(node: InMemoryNode, names: list[str]) -> Promise[str]:
-    """Submit a decision of so many records."""
+    """Submit a decision with one record for each name."""
     return node.controller.submit(
         lambda _: Decision("long", tuple(ConfigRecord(ConfigResource.TOPIC, name, "c", "v") for name in names))
     )
@@ -262,7 +263,7 @@ def test_a_long_decision_takes_several_turns_and_is_one_batch(node: InMemoryNode
         assert node.timers.run_one_soon()
         turns += 1
     assert turns >= 5
-    assert seen == [before + len(LONG)], "a later decision sees all of it"
+    assert seen == [before + len(LONG)], "a later decision sees the whole long one"
     assert node.committed(long) == "long"
     assert node.committed(after) == "after"
     assert [header.record_count for header in metadata_batches(node)[batches:]] == [len(LONG), 1]
@@ -282,7 +283,7 @@ def test_a_long_decision_is_dropped_when_the_node_no_longer_leads(node: InMemory
 def test_a_fault_in_a_later_turn_ends_only_that_decision(node: InMemoryNode, caplog: pytest.LogCaptureFixture) -> None:
     def decide(_: MetadataImage) -> Steps[Decision[str]]:
         yield
-        raise ValueError("as asked")
+        raise ValueError("planned error")
 
     broken, after = node.controller.submit(decide), node.controller.submit(lambda _: feature("after"))
     answer: object = node.committed(broken)
@@ -308,7 +309,7 @@ def test_committed_records_are_applied_in_turns(node: InMemoryNode) -> None:
     assert current.image == node.current.image
 
 
-def test_a_node_that_becomes_leader_publishes_nothing_that_it_had_begun_to_read(node: InMemoryNode) -> None:
+def test_a_new_leader_does_not_publish_a_half_read_image(node: InMemoryNode) -> None:
     node.committed(many_configs(node, LONG))
     timers, current = FakeTimers(), CurrentImage()
     committed = CommittedMetadata(cast(MetadataLog, node.assembly.driver.quorum.log), current, timers, pytest.fail)
@@ -318,8 +319,8 @@ def test_a_node_that_becomes_leader_publishes_nothing_that_it_had_begun_to_read(
     assert current.image.offset == -1
 
 
-class LastWords:
-    """A quorum leader that finds out during an append that it has no followers."""
+class ResigningQuorum:
+    """A quorum leader that resigns during an append, because it has lost its followers."""
 
     leader_epoch = 1
     high_watermark = 0
@@ -346,11 +347,11 @@ class EmptyLog:
 
 
 def test_a_controller_that_resigns_during_an_append_drops_the_decision() -> None:
-    quorum, current = LastWords(), CurrentImage()
+    quorum, current = ResigningQuorum(), CurrentImage()
     controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current, FakeTimers())
     controller.leading(1)
     answer = controller.submit(lambda _: feature("transaction.version"))
     assert answer.value().code is ErrorCode.NOT_CONTROLLER
     quorum.high_watermark = quorum.end_offset
     controller.leading(2)
-    assert not current.image.features, "what was never committed is not published when the node leads again"
+    assert not current.image.features, "an uncommitted decision is not published when the node leads again"

@@ -35,7 +35,7 @@ class Sent:
         self.answer: Promise[Any] = Promise()
 
 
-class NotedPeer:
+class RecordingPeer:
     def __init__(self, address: tuple[str, int], purpose: str, sent: list[Sent]) -> None:
         self._address, self._purpose, self._sent = address, purpose, sent
 
@@ -49,25 +49,25 @@ class NotedPeer:
                 each.answer.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
 
 
-class Desk:
+class ChannelHarness:
     """A channel, its view of the quorum, and the requests that it sent."""
 
     def __init__(self) -> None:
         self.timers = FakeTimers()
         self.sent: list[Sent] = []
-        self.asked_here: list[ApiKey] = []
+        self.local_requests: list[ApiKey] = []
         self.is_leader = False
         self.address: tuple[str, int] | None = THERE
         self.channel = ControllerChannel(self, self.local, self, self.timers.clock, self.timers)
 
-    def to(self, host: str, port: int, purpose: str) -> NotedPeer:
-        return NotedPeer((host, port), purpose, self.sent)
+    def to(self, host: str, port: int, purpose: str) -> RecordingPeer:
+        return RecordingPeer((host, port), purpose, self.sent)
 
     def leader_address(self) -> tuple[str, int] | None:
         return self.address
 
     def local(self, api: ApiKey, request: Message, version: int, client: Any = None) -> Promise[Any]:
-        self.asked_here.append(api)
+        self.local_requests.append(api)
         answer: Promise[Any] = Promise()
         answer.complete(BrokerHeartbeatResponse())
         return answer
@@ -77,81 +77,81 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def harness() -> ChannelHarness:
+    return ChannelHarness()
 
 
-def test_a_local_leader_needs_no_connection(desk: Desk) -> None:
-    desk.is_leader = True
-    assert desk.heartbeat().done
-    assert (desk.asked_here, desk.sent) == ([ApiKey.BROKER_HEARTBEAT], [])
+def test_a_local_leader_needs_no_connection(harness: ChannelHarness) -> None:
+    harness.is_leader = True
+    assert harness.heartbeat().done
+    assert (harness.local_requests, harness.sent) == ([ApiKey.BROKER_HEARTBEAT], [])
 
 
-def test_a_remote_leader_is_asked_over_a_connection(desk: Desk) -> None:
-    answer = desk.heartbeat()
-    (sent,) = desk.sent
+def test_a_remote_leader_is_asked_over_a_connection(harness: ChannelHarness) -> None:
+    answer = harness.heartbeat()
+    (sent,) = harness.sent
     assert (sent.address, sent.api, answer.done) == (THERE, ApiKey.BROKER_HEARTBEAT, False)
     sent.answer.complete(BrokerHeartbeatResponse(is_fenced=False))
     assert not answer.value().is_fenced
 
 
 @pytest.mark.parametrize(
-    "told",
+    "failure",
     [
         KafkaError(ErrorCode.NETWORK_EXCEPTION),
         KafkaError(ErrorCode.REQUEST_TIMED_OUT),
         BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER),
     ],
 )
-def test_a_former_leader_is_given_up_for_the_new_one(desk: Desk, told: Any) -> None:
-    answer = desk.heartbeat()
-    desk.address = HERE
-    desk.sent[0].answer.complete(told)
+def test_a_former_leader_is_given_up_for_the_new_one(harness: ChannelHarness, failure: Any) -> None:
+    answer = harness.heartbeat()
+    harness.address = HERE
+    harness.sent[0].answer.complete(failure)
     assert not answer.done
-    desk.timers.advance(RETRY_DELAY_MS)
-    assert desk.sent[1].address == HERE
-    desk.sent[1].answer.complete(BrokerHeartbeatResponse())
+    harness.timers.advance(RETRY_DELAY_MS)
+    assert harness.sent[1].address == HERE
+    harness.sent[1].answer.complete(BrokerHeartbeatResponse())
     assert answer.value().error_code == ErrorCode.NONE
 
 
-def test_an_error_about_the_request_itself_is_not_retried(desk: Desk) -> None:
-    answer = desk.heartbeat()
-    desk.sent[0].answer.complete(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+def test_an_error_about_the_request_itself_is_not_retried(harness: ChannelHarness) -> None:
+    answer = harness.heartbeat()
+    harness.sent[0].answer.complete(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     assert answer.value().error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_without_a_leader_a_request_waits_until_its_timeout(desk: Desk) -> None:
-    desk.address = None
-    answer = desk.heartbeat(timeout_ms=1_000)
-    desk.timers.advance(900)
+def test_without_a_leader_a_request_waits_until_its_timeout(harness: ChannelHarness) -> None:
+    harness.address = None
+    answer = harness.heartbeat(timeout_ms=1_000)
+    harness.timers.advance(900)
     assert not answer.done
-    desk.timers.advance(200)
+    harness.timers.advance(200)
     assert answer.value().code is ErrorCode.NOT_CONTROLLER
-    assert not desk.sent
-    assert desk.timers.pending == 0
+    assert not harness.sent
+    assert harness.timers.pending == 0
 
 
-def test_a_new_leader_gets_the_unanswered_requests_at_once(desk: Desk) -> None:
-    desk.channel.leader_changed()
-    answer = desk.heartbeat()
-    desk.address = HERE
-    desk.channel.leader_changed()
-    desk.timers.advance(RETRY_DELAY_MS)
-    assert [each.address for each in desk.sent] == [THERE, HERE]
-    desk.sent[1].answer.complete(BrokerHeartbeatResponse())
+def test_a_new_leader_gets_the_unanswered_requests_at_once(harness: ChannelHarness) -> None:
+    harness.channel.leader_changed()
+    answer = harness.heartbeat()
+    harness.address = HERE
+    harness.channel.leader_changed()
+    harness.timers.advance(RETRY_DELAY_MS)
+    assert [each.address for each in harness.sent] == [THERE, HERE]
+    harness.sent[1].answer.complete(BrokerHeartbeatResponse())
     assert answer.done
 
 
-def test_without_a_known_leader_the_old_one_may_still_respond(desk: Desk) -> None:
-    desk.channel.leader_changed()
-    answer = desk.heartbeat()
-    desk.address = None
-    desk.channel.leader_changed()
-    desk.address = THERE
-    desk.channel.leader_changed()
-    desk.timers.advance(RETRY_DELAY_MS)
-    assert len(desk.sent) == 1
-    desk.sent[0].answer.complete(BrokerHeartbeatResponse())
+def test_without_a_known_leader_the_old_one_may_still_respond(harness: ChannelHarness) -> None:
+    harness.channel.leader_changed()
+    answer = harness.heartbeat()
+    harness.address = None
+    harness.channel.leader_changed()
+    harness.address = THERE
+    harness.channel.leader_changed()
+    harness.timers.advance(RETRY_DELAY_MS)
+    assert len(harness.sent) == 1
+    harness.sent[0].answer.complete(BrokerHeartbeatResponse())
     assert answer.done
 
 
@@ -177,9 +177,9 @@ def opened(
     return (answered.value() if isinstance(answered, Promise) else answered), seen
 
 
-def test_a_clients_request_is_forwarded_unchanged(desk: Desk) -> None:
-    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 5, ANN)
-    (sent,) = desk.sent
+def test_a_clients_request_is_forwarded_unchanged(harness: ChannelHarness) -> None:
+    answer = harness.channel.forward(ApiKey.CREATE_TOPICS, ASK, 5, ANN)
+    (sent,) = harness.sent
     assert (sent.api, sent.purpose) == (ApiKey.ENVELOPE, "forward")
     made = CreateTopicsResponse(topics=[CreatableTopicResult("a", num_partitions=3, replication_factor=2)])
     response, seen = opened(sent.request, made)
@@ -190,26 +190,26 @@ def test_a_clients_request_is_forwarded_unchanged(desk: Desk) -> None:
     assert answer.value().topics[0].num_partitions == 3
 
 
-def test_a_refused_envelope_is_sent_again(desk: Desk) -> None:
-    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
-    response, _ = opened(desk.sent[0].request, KafkaError(ErrorCode.NOT_CONTROLLER))
+def test_a_refused_envelope_is_sent_again(harness: ChannelHarness) -> None:
+    answer = harness.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
+    response, _ = opened(harness.sent[0].request, KafkaError(ErrorCode.NOT_CONTROLLER))
     assert response.error_code == ErrorCode.NOT_CONTROLLER
-    desk.sent[0].answer.complete(response)
-    desk.timers.advance(RETRY_DELAY_MS)
-    assert len(desk.sent) == 2
+    harness.sent[0].answer.complete(response)
+    harness.timers.advance(RETRY_DELAY_MS)
+    assert len(harness.sent) == 2
     assert not answer.done
 
 
-def test_a_broker_without_cluster_action_does_not_blame_the_client(desk: Desk) -> None:
-    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
-    desk.sent[0].answer.complete(EnvelopeResponse(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+def test_a_broker_without_cluster_action_does_not_blame_the_client(harness: ChannelHarness) -> None:
+    answer = harness.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
+    harness.sent[0].answer.complete(EnvelopeResponse(None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     error = answer.value()
     assert (error.code, "CLUSTER_ACTION" in error.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, True)
 
 
-def test_an_unreadable_response_is_an_unknown_server_error(desk: Desk) -> None:
-    answer = desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
-    desk.sent[0].answer.complete(EnvelopeResponse(b"\0\0\0\0\0\xff\xff"))
+def test_an_unreadable_response_is_an_unknown_server_error(harness: ChannelHarness) -> None:
+    answer = harness.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7)
+    harness.sent[0].answer.complete(EnvelopeResponse(b"\0\0\0\0\0\xff\xff"))
     assert answer.value().code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -222,7 +222,7 @@ def test_an_unreadable_response_is_an_unknown_server_error(desk: Desk) -> None:
         (b"\0\0\0\x09\0\0\0\0\xff\xff\0", ErrorCode.UNSUPPORTED_VERSION),
         (b"\x7f\xff\0\0\0\0\0\0\xff\xff", ErrorCode.UNSUPPORTED_VERSION),
     ],
-    ids=["nothing", "a body cut short", "a version nobody knows", "a produce request", "an unknown key"],
+    ids=["empty", "truncated body", "unknown version", "produce request", "unknown API key"],
 )
 def test_an_envelope_may_contain_only_forwarded_apis(data: bytes, code: ErrorCode) -> None:
     response, seen = opened(EnvelopeRequest(data, None), CreateTopicsResponse())
@@ -256,8 +256,8 @@ def test_an_unreadable_principal_is_refused(principal: bytes) -> None:
     assert (response.error_code, seen) == (ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, [])
 
 
-def test_an_envelope_carries_the_client_as_apache_writes_it(desk: Desk) -> None:
-    desk.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7, ANN)
-    desk.channel.create_topics(ASK)
-    assert desk.sent[0].request.request_principal == b"\0\0\5User\4ann\1\0"
-    assert [opened(each.request, CreateTopicsResponse())[1][0][3] for each in desk.sent] == [ANN, None]
+def test_an_envelope_carries_the_client_in_kafkas_format(harness: ChannelHarness) -> None:
+    harness.channel.forward(ApiKey.CREATE_TOPICS, ASK, 7, ANN)
+    harness.channel.create_topics(ASK)
+    assert harness.sent[0].request.request_principal == b"\0\0\5User\4ann\1\0"
+    assert [opened(each.request, CreateTopicsResponse())[1][0][3] for each in harness.sent] == [ANN, None]

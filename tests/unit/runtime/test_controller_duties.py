@@ -20,7 +20,7 @@ from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, Broker
 CHECK = {"leader.imbalance.check.interval.seconds": "60"}
 
 
-def rounds(monkeypatch: pytest.MonkeyPatch, name: str, more: list[bool]) -> list[int]:
+def record_rounds(monkeypatch: pytest.MonkeyPatch, name: str, more: list[bool]) -> list[int]:
     """Replace a decision by fixed responses; return the list that records its rounds."""
     asked: list[int] = []
 
@@ -40,7 +40,7 @@ def pass_time(node: InMemoryNode, ms: int, also: Callable[[], None] = lambda: No
 
 
 def test_preferred_leaders_are_restored_in_rounds_until_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = rounds(monkeypatch, "decide_balance", [True, True, False])
+    asked = record_rounds(monkeypatch, "decide_balance", [True, True, False])
     node = InMemoryNode(static=CHECK).start()
     pass_time(node, 59_000)
     assert asked == []
@@ -51,8 +51,8 @@ def test_preferred_leaders_are_restored_in_rounds_until_done(monkeypatch: pytest
 
 
 def test_without_automatic_balancing_only_unclean_elections_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = rounds(monkeypatch, "decide_balance", [])
-    unclean = rounds(monkeypatch, "decide_unclean_elections", [])
+    asked = record_rounds(monkeypatch, "decide_balance", [])
+    unclean = record_rounds(monkeypatch, "decide_unclean_elections", [])
     node = InMemoryNode(static={**CHECK, "auto.leader.rebalance.enable": "false"}).start()
     pass_time(node, 121_000)
     assert (asked, len(unclean)) == ([], 2)
@@ -73,7 +73,7 @@ def test_leaders_are_checked_again_after_a_check_that_failed(monkeypatch: pytest
         assert len(asked) == checks
 
 
-def test_a_heartbeat_is_not_noted_if_its_connection_ended_before_the_response() -> None:
+def test_a_heartbeat_is_not_recorded_if_its_connection_ended_before_the_response() -> None:
     node = InMemoryNode(static=CHECK).start()
     side = node.assembly.controller_side
     assert side is not None
@@ -114,4 +114,4 @@ def test_the_node_of_the_previous_controller_is_suspected(monkeypatch: pytest.Mo
     controller.leader_changed(-1, 8)
     controller.leader_changed(own_id, 8)
     controller.leading(8)
-    assert suspects == [8, own_id], "it has followed itself"
+    assert suspects == [8, own_id], "the previous controller was this node itself"

@@ -1,4 +1,4 @@
-"""The fake timers: in order, to the millisecond, and without endless loops."""
+"""The fake timers of the tests: they run in order, to the millisecond, and detect endless loops."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_endless_chain_of_calls_is_detected(monkeypatch: pytest.MonkeyPatch) 
         timers.run_soon()
 
 
-def test_the_wall_clock_may_be_set_the_monotonic_clock_never_goes_back() -> None:
+def test_a_jump_moves_only_the_wall_clock() -> None:
     both = FakeClock(1000)
     both.move(5)
     both.jump(-600)

@@ -34,7 +34,7 @@ def test_the_first_fault_of_an_errno_is_logged_and_the_rest_are_counted() -> Non
     ]
 
 
-def test_a_fault_without_a_next_step() -> None:
+def test_a_fault_without_a_next_step_is_logged_without_advice() -> None:
     lines: list[str] = []
     FaultLog(lines.append, FakeClock())("t-0: records cannot be read", fault(errno.ENOENT))
     assert lines == ["t-0: records cannot be read: /data/t-0/0.log: No such file or directory"]

@@ -34,7 +34,7 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
         (BROKER, replace(BROKER, rack="r"), None),
     ],
 )
-def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | None, line: str | None) -> None:
+def test_a_changed_broker_is_logged(before: BrokerImage | None, now: BrokerImage | None, line: str | None) -> None:
     assert broker_line(before, now) == line
 
 
@@ -60,7 +60,7 @@ def test_the_line_of_a_broker(before: BrokerImage | None, now: BrokerImage | Non
         (STATE, replace(STATE, leader=3, leader_epoch=1), None),
     ],
 )  # fmt: skip
-def test_the_line_of_a_partition(before: PartitionState, now: PartitionState, line: str | None) -> None:
+def test_a_changed_leader_or_isr_is_logged(before: PartitionState, now: PartitionState, line: str | None) -> None:
     lines = list(leadership_lines(HERE, image(before), image(now), {"orders": {0}, "unknown": {0}}))
     assert lines == ([] if line is None else [f"orders-0: {line}"])
 

@@ -11,18 +11,18 @@ from moldau.runtime.internal_errors import PER_SECOND_MAX, PLACES_MAX, REPEAT_S,
 log = logging.getLogger("moldau.test")
 
 
-class Moment:
+class FakeTime:
     now_s = 100.0
 
 
 @pytest.fixture
-def moment() -> Moment:
-    return Moment()
+def fake_time() -> FakeTime:
+    return FakeTime()
 
 
 @pytest.fixture
-def errors(moment: Moment) -> InternalErrors:
-    return InternalErrors(lambda: moment.now_s)
+def errors(fake_time: FakeTime) -> InternalErrors:
+    return InternalErrors(lambda: fake_time.now_s)
 
 
 def fail_once(errors: InternalErrors) -> None:
@@ -41,13 +41,13 @@ def fail_at_line(errors: InternalErrors, line: int) -> None:
 
 
 def test_the_first_error_has_a_traceback_and_repeats_are_counted(
-    errors: InternalErrors, moment: Moment, caplog: pytest.LogCaptureFixture
+    errors: InternalErrors, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5000):
         fail_once(errors)
     assert [record.getMessage() for record in caplog.records] == ["request of ann failed"]
     assert "KeyError: 'one place'" in caplog.text
-    moment.now_s += REPEAT_S
+    fake_time.now_s += REPEAT_S
     fail_once(errors)
     assert caplog.messages[1:] == ["request of ann failed (4999 more like it before this one)"]
 
@@ -59,12 +59,12 @@ def test_another_place_is_logged_at_once(errors: InternalErrors, caplog: pytest.
 
 
 def test_many_places_together_are_limited_too_and_use_bounded_memory(
-    errors: InternalErrors, moment: Moment, caplog: pytest.LogCaptureFixture
+    errors: InternalErrors, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     for line in range(50):
         fail_at_line(errors, line)
     assert len(caplog.messages) == PER_SECOND_MAX
     for line in range(2 * PLACES_MAX):
-        moment.now_s += 1
+        fake_time.now_s += 1
         fail_at_line(errors, line)
     assert len(errors._logged) <= PLACES_MAX

@@ -1,4 +1,4 @@
-"""Proposals reach the controller: together, one request at a time, retried after a failure."""
+"""ISR proposals are sent to the controller together, one request at a time, and again after a failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def proposal(topic_id: bytes = A, index: int = 0, *members: int, partition_epoch
     return IsrProposal(topic_id, index, 5, partition_epoch, tuple((member, 100 + member) for member in members))
 
 
-class Room:
+class IsrHarness:
     def __init__(self) -> None:
         self.timers = FakeTimers()
         self.requests: list[AlterPartitionRequest] = []
@@ -86,37 +86,37 @@ class Room:
 
 
 def test_proposals_of_one_turn_are_one_request() -> None:
-    room = Room()
-    promises = room.propose(proposal(A, 0, 1, 2), proposal(B, 4, 1), proposal(A, 1, 1, 3))
-    (request,) = room.requests
+    harness = IsrHarness()
+    promises = harness.propose(proposal(A, 0, 1, 2), proposal(B, 4, 1), proposal(A, 1, 1, 3))
+    (request,) = harness.requests
     assert (request.broker_id, request.broker_epoch) == (NODE_ID, BROKER_EPOCH)
-    assert room.requested_partitions == [[(A, 0), (A, 1), (B, 4)]]
+    assert harness.requested_partitions == [[(A, 0), (A, 1), (B, 4)]]
     first = request.topics[0].partitions[0]
     assert (first.leader_epoch, first.partition_epoch) == (5, 3)
     assert [(each.broker_id, each.broker_epoch) for each in first.new_isr_with_epochs] == [(1, 101), (2, 102)]
-    room.agree()
+    harness.agree()
     assert [promise.value() for promise in promises] == [
         IsrDecision(5, 4, (1, 2)),
         IsrDecision(5, 4, (1,)),
         IsrDecision(5, 4, (1, 3)),
     ]
-    assert len(room.requests) == 1
+    assert len(harness.requests) == 1
 
 
 def test_one_request_at_a_time() -> None:
-    room = Room()
-    room.propose(proposal(A, 0, 1))
-    room.propose(proposal(A, 1, 1))
-    room.propose(proposal(A, 2, 1))
-    assert room.requested_partitions == [[(A, 0)]]
-    room.agree()
-    assert room.requested_partitions == [[(A, 0)], [(A, 1), (A, 2)]]
+    harness = IsrHarness()
+    harness.propose(proposal(A, 0, 1))
+    harness.propose(proposal(A, 1, 1))
+    harness.propose(proposal(A, 2, 1))
+    assert harness.requested_partitions == [[(A, 0)]]
+    harness.agree()
+    assert harness.requested_partitions == [[(A, 0)], [(A, 1), (A, 2)]]
 
 
 def test_each_partition_gets_its_own_answer() -> None:
-    room = Room()
-    promises = room.propose(proposal(A, 0, 1), proposal(A, 1, 1))
-    room.agree(ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE)
+    harness = IsrHarness()
+    promises = harness.propose(proposal(A, 0, 1), proposal(A, 1, 1))
+    harness.agree(ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE)
     refused, agreed = (promise.value() for promise in promises)
     assert isinstance(refused, KafkaError)
     assert refused.code is ErrorCode.INVALID_UPDATE_VERSION
@@ -132,87 +132,87 @@ def test_each_partition_gets_its_own_answer() -> None:
         AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
         AlterPartitionResponse(),
     ],
-    ids=["network", "time", "not the controller", "an old epoch", "left out"],
+    ids=["network", "timeout", "not the controller", "stale broker epoch", "partition missing"],
 )
 def test_a_failed_request_is_retried(failure: AlterPartitionResponse | KafkaError) -> None:
-    room = Room()
-    (promise,) = room.propose(proposal(A, 0, 1))
-    room.answer(failure)
-    assert len(room.requests) == 1
+    harness = IsrHarness()
+    (promise,) = harness.propose(proposal(A, 0, 1))
+    harness.answer(failure)
+    assert len(harness.requests) == 1
     assert not promise.done
-    room.timers.advance(RETRY_DELAY_MS)
-    assert room.requested_partitions == [[(A, 0)]] * 2
-    room.agree()
+    harness.timers.advance(RETRY_DELAY_MS)
+    assert harness.requested_partitions == [[(A, 0)]] * 2
+    harness.agree()
     assert promise.value() == IsrDecision(5, 4, (1,))
 
 
-def test_a_failure_that_goes_on_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room()
-    room.propose(proposal(A, 0, 1))
+def test_a_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    harness = IsrHarness()
+    harness.propose(proposal(A, 0, 1))
     with caplog.at_level(logging.INFO, "moldau.replication"):
         for _ in range(5):
-            room.answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-            room.timers.advance(RETRY_DELAY_MS)
-        room.agree()
-        room.propose(proposal(A, 0, 1, 2))
-        room.answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+            harness.answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+            harness.timers.advance(RETRY_DELAY_MS)
+        harness.agree()
+        harness.propose(proposal(A, 0, 1, 2))
+        harness.answer(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     assert [each.getMessage() for each in caplog.records] == [
         "in-sync replicas: the controller did not decide 1 proposals, retrying: STALE_BROKER_EPOCH"
     ] * 2
 
 
 def test_only_the_undecided_partition_is_retried() -> None:
-    room = Room()
-    promises = room.propose(proposal(A, 0, 1), proposal(A, 1, 1))
-    room.agree(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
+    harness = IsrHarness()
+    promises = harness.propose(proposal(A, 0, 1), proposal(A, 1, 1))
+    harness.agree(ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert [promise.done for promise in promises] == [True, False]
-    room.timers.advance(RETRY_DELAY_MS)
-    assert room.requested_partitions[1] == [(A, 1)]
+    harness.timers.advance(RETRY_DELAY_MS)
+    assert harness.requested_partitions[1] == [(A, 1)]
 
 
 def test_a_later_proposal_replaces_one_that_must_be_retried() -> None:
     """Its leader no longer waits for the old proposal."""
-    room = Room()
-    (old,) = room.propose(proposal(A, 0, 1))
-    (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
-    room.answer(KafkaError(ErrorCode.NETWORK_EXCEPTION))
-    room.timers.advance(RETRY_DELAY_MS)
-    (again,) = room.requests[1].topics[0].partitions
+    harness = IsrHarness()
+    (old,) = harness.propose(proposal(A, 0, 1))
+    (new,) = harness.propose(proposal(A, 0, 1, 2, partition_epoch=9))
+    harness.answer(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    harness.timers.advance(RETRY_DELAY_MS)
+    (again,) = harness.requests[1].topics[0].partitions
     assert again.partition_epoch == 9
-    room.agree()
+    harness.agree()
     assert not old.done
     assert new.value() == IsrDecision(5, 10, (1, 2))
 
 
 def test_a_later_proposal_does_not_get_the_response_of_the_one_in_flight() -> None:
-    room = Room()
-    (old,) = room.propose(proposal(A, 0, 1))
-    (new,) = room.propose(proposal(A, 0, 1, 2, partition_epoch=9))
-    room.agree(ErrorCode.FENCED_LEADER_EPOCH)
+    harness = IsrHarness()
+    (old,) = harness.propose(proposal(A, 0, 1))
+    (new,) = harness.propose(proposal(A, 0, 1, 2, partition_epoch=9))
+    harness.agree(ErrorCode.FENCED_LEADER_EPOCH)
     assert old.done
     assert not new.done
-    room.agree()
+    harness.agree()
     assert new.value() == IsrDecision(5, 10, (1, 2))
 
 
 def test_after_close_nothing_is_sent_and_no_promise_is_completed() -> None:
-    room = Room()
-    (promise,) = room.propose(proposal(A, 0, 1))
-    room.changes.close()
-    room.agree()
-    room.propose(proposal(A, 1, 1))
-    room.timers.advance(10 * RETRY_DELAY_MS)
-    assert len(room.requests) == 1
+    harness = IsrHarness()
+    (promise,) = harness.propose(proposal(A, 0, 1))
+    harness.changes.close()
+    harness.agree()
+    harness.propose(proposal(A, 1, 1))
+    harness.timers.advance(10 * RETRY_DELAY_MS)
+    assert len(harness.requests) == 1
     assert not promise.done
-    assert room.timers.pending == 0
+    assert harness.timers.pending == 0
 
 
-def test_thousands_of_proposals_are_sent_some_hundred_at_a_time() -> None:
-    room = Room()
-    answers = room.propose(*(proposal(A, index, 1, 2) for index in range(2 * PROPOSALS_A_REQUEST + 1)))
+def test_many_proposals_are_split_into_several_requests() -> None:
+    harness = IsrHarness()
+    answers = harness.propose(*(proposal(A, index, 1, 2) for index in range(2 * PROPOSALS_A_REQUEST + 1)))
     for _ in range(3):
-        room.agree()
-    assert [len(each) for each in room.requested_partitions] == [PROPOSALS_A_REQUEST, PROPOSALS_A_REQUEST, 1]
+        harness.agree()
+    assert [len(each) for each in harness.requested_partitions] == [PROPOSALS_A_REQUEST, PROPOSALS_A_REQUEST, 1]
     assert all(answer.done for answer in answers)
 
 
@@ -234,18 +234,18 @@ class Hosted(list[Checked]):
         return list(self)
 
 
-def test_lagging_followers_are_looked_for_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    room, counts = Room(), []
+def test_lagging_followers_are_checked_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, counts = IsrHarness(), []
     partitions = Hosted(Checked() for _ in range(2 * PARTITIONS_A_TURN + 1))
-    soon = room.timers.soon
+    soon = harness.timers.soon
 
     def counted(call: Callable[[], None]) -> None:
         counts.append(sum(each.checks for each in partitions))
         soon(call)
 
-    monkeypatch.setattr(room.timers, "soon", counted)
-    room.changes.look_for_laggards(cast(Partitions, partitions), 100)
-    room.timers.advance(100)
+    monkeypatch.setattr(harness.timers, "soon", counted)
+    harness.changes.look_for_laggards(cast(Partitions, partitions), 100)
+    harness.timers.advance(100)
     assert counts == [PARTITIONS_A_TURN, 2 * PARTITIONS_A_TURN, 2 * PARTITIONS_A_TURN + 1]
-    room.timers.advance(100)
+    harness.timers.advance(100)
     assert {each.checks for each in partitions} == {2}

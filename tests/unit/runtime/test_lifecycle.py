@@ -25,7 +25,7 @@ NODE_ID = 7
 BEAT_MS = 2_000
 
 
-class Life:
+class LifecycleHarness:
     """A lifecycle and its controller: a test responds to each request by hand."""
 
     def __init__(self, controlled_shutdown_enabled: bool = True, is_alone: bool = False) -> None:
@@ -61,7 +61,7 @@ class Life:
         self.current.publish(MetadataImage(offset=epoch, brokers=brokers), Changes())
         self.timers.run_soon()
 
-    def unfenced(self, epoch: int = 5) -> Life:
+    def unfenced(self, epoch: int = 5) -> LifecycleHarness:
         self.answer(BrokerRegistrationResponse(broker_epoch=epoch))
         self.answer(BrokerHeartbeatResponse(is_fenced=False))
         self.publish(epoch, fenced=False)
@@ -71,137 +71,137 @@ class Life:
         return sum(api is ApiKey.BROKER_HEARTBEAT for api, _, _ in self.requests)
 
 
-def test_it_serves_once_the_image_has_it_unfenced() -> None:
-    life = Life()
-    assert life.requests[0][1].incarnation_id == b"i" * 16
-    life.answer(BrokerRegistrationResponse(broker_epoch=5))
-    assert life.lifecycle.epoch == 5
-    life.publish(5, fenced=True)
-    life.answer(BrokerHeartbeatResponse(is_fenced=False))
-    assert not life.serving.done
-    life.publish(5, fenced=False)
-    assert life.serving.done
+def test_a_broker_serves_once_the_image_has_it_unfenced() -> None:
+    harness = LifecycleHarness()
+    assert harness.requests[0][1].incarnation_id == b"i" * 16
+    harness.answer(BrokerRegistrationResponse(broker_epoch=5))
+    assert harness.lifecycle.epoch == 5
+    harness.publish(5, fenced=True)
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    assert not harness.serving.done
+    harness.publish(5, fenced=False)
+    assert harness.serving.done
 
 
-def test_it_does_not_begin_to_serve_after_it_was_closed() -> None:
-    life = Life()
-    life.answer(BrokerRegistrationResponse(broker_epoch=5))
-    life.current.add_listener(lambda *_: life.lifecycle.close())
-    life.publish(5, fenced=False)
-    assert not life.serving.done
+def test_a_closed_broker_does_not_begin_to_serve() -> None:
+    harness = LifecycleHarness()
+    harness.answer(BrokerRegistrationResponse(broker_epoch=5))
+    harness.current.add_listener(lambda *_: harness.lifecycle.close())
+    harness.publish(5, fenced=False)
+    assert not harness.serving.done
 
 
 def test_the_image_of_an_earlier_registration_is_ignored() -> None:
-    life = Life()
-    life.publish(3, fenced=False)
-    life.answer(BrokerRegistrationResponse(broker_epoch=5))
-    life.publish(3, fenced=False)
-    assert not life.serving.done
+    harness = LifecycleHarness()
+    harness.publish(3, fenced=False)
+    harness.answer(BrokerRegistrationResponse(broker_epoch=5))
+    harness.publish(3, fenced=False)
+    assert not harness.serving.done
 
 
-def test_it_registers_until_it_is_accepted() -> None:
-    life = Life()
-    life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
-    life.timers.advance(1_000)
-    life.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
-    life.timers.advance(1_000)
-    assert [api for api, _, _ in life.requests] == [ApiKey.BROKER_REGISTRATION] * 3
+def test_a_broker_registers_until_it_is_accepted() -> None:
+    harness = LifecycleHarness()
+    harness.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    harness.timers.advance(1_000)
+    harness.answer(KafkaError(ErrorCode.NOT_CONTROLLER))
+    harness.timers.advance(1_000)
+    assert [api for api, _, _ in harness.requests] == [ApiKey.BROKER_REGISTRATION] * 3
 
 
-def test_it_does_not_register_after_it_was_closed() -> None:
-    life = Life()
-    life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
-    life.lifecycle.close()
-    life.timers.advance(1_000)
-    assert len(life.requests) == 1
+def test_a_closed_broker_does_not_register() -> None:
+    harness = LifecycleHarness()
+    harness.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    harness.lifecycle.close()
+    harness.timers.advance(1_000)
+    assert len(harness.requests) == 1
 
 
-def test_a_new_controller_while_it_waits_to_register_again_causes_no_second_registration() -> None:
-    life = Life().unfenced()
-    life.timers.advance(BEAT_MS)
-    life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    life.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
-    life.lifecycle.beat_now()
-    before = len(life.requests)
-    life.timers.advance(1_000)
-    assert len(life.requests) == before
-    life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    assert life.requests[-1][0] is ApiKey.BROKER_REGISTRATION
+def test_a_new_controller_during_a_registration_retry_causes_no_second_registration() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    harness.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    harness.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    harness.lifecycle.beat_now()
+    before = len(harness.requests)
+    harness.timers.advance(1_000)
+    assert len(harness.requests) == before
+    harness.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert harness.requests[-1][0] is ApiKey.BROKER_REGISTRATION
 
 
 def test_a_heartbeat_carries_the_metadata_offset() -> None:
-    life = Life().unfenced()
-    life.publish(40, fenced=False)
-    life.timers.advance(BEAT_MS)
-    _, beat, _ = life.requests[-1]
+    harness = LifecycleHarness().unfenced()
+    harness.publish(40, fenced=False)
+    harness.timers.advance(BEAT_MS)
+    _, beat, _ = harness.requests[-1]
     assert (beat.broker_epoch, beat.current_metadata_offset, beat.want_shut_down) == (5, 40, False)
 
 
-def test_it_sends_one_heartbeat_at_a_time_at_its_interval() -> None:
-    life = Life().unfenced()
-    before = life.beats()
-    life.timers.advance(10 * BEAT_MS)
-    assert life.beats() == before + 1
-    life.lifecycle.beat_now()
-    assert life.beats() == before + 1
-    life.answer(BrokerHeartbeatResponse(is_fenced=False))
-    life.lifecycle.beat_now()
-    assert life.beats() == before + 2
+def test_a_broker_sends_one_heartbeat_at_a_time_at_its_interval() -> None:
+    harness = LifecycleHarness().unfenced()
+    before = harness.beats()
+    harness.timers.advance(10 * BEAT_MS)
+    assert harness.beats() == before + 1
+    harness.lifecycle.beat_now()
+    assert harness.beats() == before + 1
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    harness.lifecycle.beat_now()
+    assert harness.beats() == before + 2
 
 
-def test_it_registers_again_after_a_stale_epoch() -> None:
-    life = Life().unfenced()
-    life.timers.advance(BEAT_MS)
-    life.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-    assert life.requests[-1][0] is ApiKey.BROKER_REGISTRATION
-    life.answer(BrokerRegistrationResponse(broker_epoch=9))
-    assert life.lifecycle.epoch == 9
+def test_a_broker_registers_again_after_a_stale_epoch() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    harness.answer(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    assert harness.requests[-1][0] is ApiKey.BROKER_REGISTRATION
+    harness.answer(BrokerRegistrationResponse(broker_epoch=9))
+    assert harness.lifecycle.epoch == 9
 
 
-def test_it_leaves_when_the_controller_allows_it() -> None:
-    life = Life().unfenced()
-    left = life.lifecycle.leave()
-    assert life.requests[-1][1].want_shut_down
-    life.answer(BrokerHeartbeatResponse(is_fenced=False))
+def test_a_broker_leaves_when_the_controller_allows_it() -> None:
+    harness = LifecycleHarness().unfenced()
+    left = harness.lifecycle.leave()
+    assert harness.requests[-1][1].want_shut_down
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
     assert not left.done
-    life.timers.advance(BEAT_MS)
-    life.answer(BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
+    harness.timers.advance(BEAT_MS)
+    harness.answer(BrokerHeartbeatResponse(is_fenced=True, should_shut_down=True))
     assert left.done
-    before = len(life.requests)
-    life.timers.advance(10 * BEAT_MS)
-    assert len(life.requests) == before
+    before = len(harness.requests)
+    harness.timers.advance(10 * BEAT_MS)
+    assert len(harness.requests) == before
 
 
-def test_it_leaves_after_the_timeout() -> None:
-    life = Life().unfenced()
-    left = life.lifecycle.leave()
-    life.timers.advance(LEAVE_TIMEOUT_MS - 1)
+def test_a_broker_leaves_after_the_timeout() -> None:
+    harness = LifecycleHarness().unfenced()
+    left = harness.lifecycle.leave()
+    harness.timers.advance(LEAVE_TIMEOUT_MS - 1)
     assert not left.done
-    life.timers.advance(1)
+    harness.timers.advance(1)
     assert left.done
 
 
 def test_the_last_broker_leaves_at_once() -> None:
-    life = Life(is_alone=True).unfenced()
-    before = len(life.requests)
-    assert life.lifecycle.leave().done
-    assert len(life.requests) == before
+    harness = LifecycleHarness(is_alone=True).unfenced()
+    before = len(harness.requests)
+    assert harness.lifecycle.leave().done
+    assert len(harness.requests) == before
 
 
 def test_an_unregistered_broker_leaves_at_once() -> None:
-    assert Life().lifecycle.leave().done
-    assert Life(controlled_shutdown_enabled=False).unfenced().lifecycle.leave().done
+    assert LifecycleHarness().lifecycle.leave().done
+    assert LifecycleHarness(controlled_shutdown_enabled=False).unfenced().lifecycle.leave().done
 
 
 def test_a_refused_heartbeat_is_logged_once_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.lifecycle")
-    life = Life().unfenced()
+    harness = LifecycleHarness().unfenced()
     refusal = BrokerHeartbeatResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     accepted = BrokerHeartbeatResponse(is_fenced=False)
     unanswered = KafkaError(ErrorCode.NOT_CONTROLLER)
     for answer in (refusal, refusal, accepted, accepted, refusal, unanswered):
-        life.timers.advance(BEAT_MS)
-        life.answer(answer)
+        harness.timers.advance(BEAT_MS)
+        harness.answer(answer)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "broker 7: heartbeat refused, retrying: CLUSTER_AUTHORIZATION_FAILED"),
         ("INFO", "broker 7: heartbeats are accepted again"),

@@ -1,4 +1,4 @@
-"""The metadata log: own batches and a leader's, diverging logs, and snapshots that survive a crash."""
+"""The metadata log: its own batches and those of a leader, diverging logs, and snapshots that survive a crash."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_leaders_batches_are_appended_unchanged_and_only_at_the_end_offset() -
     assert follower.log.epochs.entries == leader.log.epochs.entries
 
 
-def test_where_an_epoch_ends() -> None:
+def test_the_end_of_an_epoch_is_found() -> None:
     log = open_metadata_log(MemoryFiles())
     assert log.end_of_epoch(5) == EpochEnd(0, 0)
     append(log, 1, 5)
@@ -90,7 +90,7 @@ def test_a_truncation_removes_epochs_and_lowers_the_flushed_offset() -> None:
     assert (log.end_offset, log.flushed_offset, log.last_epoch) == (4, 4, 1)
 
 
-def write(log: MetadataLog, end_offset: int, epoch: int) -> bool:
+def write_snapshot(log: MetadataLog, end_offset: int, epoch: int) -> bool:
     values = [b"v%d" % each for each in range(end_offset)]
     work = log.begin_snapshot(SnapshotId(end_offset, epoch), values, NOW_MS)
     if work is None:
@@ -106,23 +106,23 @@ def test_a_snapshot_that_was_overtaken_while_it_was_written_is_removed() -> None
     slow = log.begin_snapshot(SnapshotId(4, 1), [b"old"], NOW_MS)
     assert slow is not None
     slow.run()
-    assert write(log, 8, 1)
+    assert write_snapshot(log, 8, 1)
     assert not log.finish_snapshot(slow, NOW_MS)
     assert log.latest_snapshot() == SnapshotId(8, 1)
     snapshots = [name for name in files.names(log.log.directory) if SnapshotId.of_file(name) is not None]
     assert snapshots == [SnapshotId(8, 1).file_name]
 
 
-def test_the_two_newest_snapshots_are_kept_and_the_log_goes_back_to_the_older() -> None:
+def test_the_two_newest_snapshots_are_kept_and_the_log_begins_at_the_older() -> None:
     log = open_metadata_log(MemoryFiles())
     append(log, 2, 100)
-    assert write(log, 100, 2)
+    assert write_snapshot(log, 100, 2)
     assert log.start_offset == 0, "a node that is a little behind needs no snapshot"
     append(log, 2, 50)
-    assert write(log, 150, 2)
+    assert write_snapshot(log, 150, 2)
     append(log, 3, 50)
-    assert not write(log, 120, 2), "there is a newer one"
-    assert write(log, 200, 3)
+    assert not write_snapshot(log, 120, 2), "there is a newer one"
+    assert write_snapshot(log, 200, 3)
     assert (log.earliest_snapshot(), log.latest_snapshot()) == (SnapshotId(150, 2), SnapshotId(200, 3))
     assert log.start_offset == 150
     assert log.log.segments.first.base_offset == 150, "whole segments were deleted"
@@ -137,7 +137,7 @@ def test_complete_snapshots_are_found_after_a_restart_and_partial_ones_are_not()
     log = open_metadata_log(files)
     append(log, 1, 10)
     log.log.flush()
-    assert write(log, 10, 1)
+    assert write_snapshot(log, 10, 1)
     log.receive_snapshot(SnapshotId(20, 1)).append(b"half of it")
     found = open_metadata_log(files.restart())
     assert found.latest_snapshot() == SnapshotId(10, 1)
@@ -196,7 +196,7 @@ def test_a_snapshot_is_in_the_log_only_after_it_was_checked_and_frozen() -> None
     assert download.check()
     assert log.latest_snapshot() is None
     download.abandon()
-    assert not [name for name in files.names(log.log.directory) if "checkpoint" in name], "nothing is left of it"
+    assert not [name for name in files.names(log.log.directory) if "checkpoint" in name], "its file is removed"
 
 
 def test_control_batches_of_a_snapshot_are_read_without_the_others() -> None:
@@ -227,7 +227,7 @@ def test_a_snapshot_of_a_later_epoch_replaces_the_log() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_power_lost_anywhere_while_a_snapshot_is_taken_over_leaves_the_old_log_or_the_new(seed: int) -> None:
+def test_a_power_loss_during_a_received_snapshot_leaves_the_old_or_the_new_log(seed: int) -> None:
     rng = Random(seed)
     files = MemoryFiles()
     log = open_metadata_log(files)
@@ -248,7 +248,7 @@ def test_power_lost_anywhere_while_a_snapshot_is_taken_over_leaves_the_old_log_o
     found = open_metadata_log(files.crash(rng))
     if found.latest_snapshot() is None:
         assert found.start_offset == 0
-        assert found.end_offset >= 60, "what was on disk before"
+        assert found.end_offset >= 60, "flushed records are kept"
     else:
         assert found.start_offset == 300
         assert 300 <= found.end_offset <= 303

@@ -1,4 +1,4 @@
-"""Metadata snapshots: written when the log has grown, sufficient for a start, and the log is shortened by them."""
+"""Metadata snapshots: written when the log has grown, and sufficient for a start; the log before them is deleted."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def names(node: InMemoryNode, suffix: str) -> list[str]:
     return sorted(name for name in node.files.names(f"data/{METADATA}") if name.endswith(suffix))
 
 
-def grown(node: InMemoryNode, topics: int, first: int = 0) -> InMemoryNode:
+def create_topics(node: InMemoryNode, topics: int, first: int = 0) -> InMemoryNode:
     for number in range(first, first + topics):
         node.create_topic(f"topic-{number}", 5)
     return node
 
 
 def test_no_snapshot_is_written_while_the_log_is_short() -> None:
-    node = grown(InMemoryNode(static=LIMIT).start(), 3)
+    node = create_topics(InMemoryNode(static=LIMIT).start(), 3)
     assert names(node, ".checkpoint") == []
 
 
 @pytest.mark.parametrize("topics", [60, 2 * RECORDS_A_TURN // 6])
 def test_a_start_from_a_snapshot_has_the_whole_image(topics: int) -> None:
     """Six records each. The larger snapshot is not loaded in one turn, but the node leads in its first one."""
-    node = grown(InMemoryNode(static=LIMIT).start(), topics)
+    node = create_topics(InMemoryNode(static=LIMIT).start(), topics)
     assert 1 <= len(names(node, ".checkpoint")) <= 2
     assert node.metadata_log.start_offset > 0
     before = node.current.image
@@ -53,7 +53,7 @@ def test_a_start_from_a_snapshot_has_the_whole_image(topics: int) -> None:
 
 
 def test_records_after_a_snapshot_are_read_from_the_log() -> None:
-    node = grown(InMemoryNode(static=LIMIT).start(), 40)
+    node = create_topics(InMemoryNode(static=LIMIT).start(), 40)
     node.delete_topic("topic-7")
     node.create_topic("late")
     after = node.restart().current.image
@@ -67,19 +67,19 @@ def test_a_full_disk_prevents_only_the_snapshot(monkeypatch: pytest.MonkeyPatch)
 
     def full(work: SnapshotWork) -> None:
         refused.append(work.snapshot)
-        raise StorageFault("data", OSError(errno.ENOSPC, "as asked"))
+        raise StorageFault("data", OSError(errno.ENOSPC, "planned fault"))
 
     with monkeypatch.context() as patched:
         patched.setattr(SnapshotWork, "run", full)
-        grown(node, 30)
+        create_topics(node, 30)
     assert refused
     assert len(node.current.image.topics) == 30
-    grown(node, 30, first=30)
+    create_topics(node, 30, first=30)
     assert names(node, ".checkpoint")
 
 
 class ShrinkingLog:
-    """A quorum whose log has the size that a test says. It has each snapshot that it is asked for already."""
+    """A quorum driver whose log size is set by the test; it declines every snapshot, and records the log size then."""
 
     def __init__(self) -> None:
         self.log = self
@@ -90,7 +90,7 @@ class ShrinkingLog:
         self.attempts.append(self.size_bytes)
 
 
-def test_growth_counts_from_the_beginning_after_a_received_snapshot_has_replaced_the_log() -> None:
+def test_growth_counts_from_zero_after_a_received_snapshot_has_replaced_the_log() -> None:
     quorum = ShrinkingLog()
     snapshots = MetadataSnapshots(cast(QuorumDriver, quorum), 100, at_once, lambda fault: None)
     for quorum.size_bytes in (90, 180, 270, 10, 90, 110):

@@ -1,4 +1,4 @@
-"""What happens if a node that is ready cannot say so."""
+"""The announcement that a node is ready: its address, and what happens if it fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moldau.node import run
 from moldau.settings import from_properties
 
 def announce(*_):
-    raise RuntimeError("nobody listens")
+    raise RuntimeError("planned error")
 
 run(from_properties({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": sys.argv[1]}), announce=announce)
 """
@@ -47,7 +47,7 @@ sys.exit(run(from_properties(properties, "MkU3OEVBNTcwNTJENDM2Qg"), announce=ann
 """
 
 
-def test_a_node_that_is_only_a_controller_says_where_others_reach_it(tmp_path: Path) -> None:
+def test_a_controller_only_node_announces_its_address(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONTROLLER_ONLY, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     line, port = done.stdout.splitlines()
@@ -55,15 +55,15 @@ def test_a_node_that_is_only_a_controller_says_where_others_reach_it(tmp_path: P
     assert f"is ready: localhost:{port} (node 1" in line
 
 
-def test_the_node_is_stopped_in_order(tmp_path: Path) -> None:
+def test_a_node_stops_cleanly_if_its_announcement_fails(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ANNOUNCING_FAILS, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "RuntimeError: nobody listens" in done.stderr
+    assert "RuntimeError: planned error" in done.stderr
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_a_closed_output_is_not_taken_for_an_address_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_output_is_not_reported_as_an_address_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(settings: Settings, *, announce: object) -> int:
         raise BrokenPipeError(32, "Broken pipe")
 

@@ -1,4 +1,5 @@
-"""What a node does when a connection has ended, which depends on the listener, and when it stops."""
+"""Closed connections: the client listener forgets the client, the controller listener ends the broker's session. Also
+a stop with open connections."""
 
 from __future__ import annotations
 
@@ -21,27 +22,27 @@ from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 async def ask_for_versions(port: int) -> tuple[str, asyncio.StreamWriter]:
-    """Connect, tell the client's software, and return the client's address."""
+    """Connect, send the client's software in ApiVersions, and return the client's address."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request_frame(ApiKey.API_VERSIONS, 3, 1, "c", ApiVersionsRequest("n" * 30_000, "v" * 30_000)))
     await asyncio.wait_for(reader.readexactly(4), PATIENCE_S)
     return f"127.0.0.1:{writer.get_extra_info('sockname')[1]}", writer
 
 
-def test_a_client_that_leaves_is_forgotten_and_ends_no_session_of_a_broker(tmp_path: Path) -> None:
+def test_a_closed_client_connection_is_forgotten_and_ends_no_broker_session(tmp_path: Path) -> None:
     properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
 
-    async def live() -> None:
+    async def run() -> None:
         node = Node(from_properties(properties))
         await node.start()
         broker, controller = node.assembly.broker_side, node.assembly.controller_side
         assert broker is not None
         assert controller is not None
-        gone, forget = asyncio.Event(), broker.telemetry.connection_gone
+        closed, forget = asyncio.Event(), broker.telemetry.connection_gone
 
         def connection_gone(address: str) -> None:
             forget(address)
-            gone.set()
+            closed.set()
 
         broker.telemetry.connection_gone = connection_gone  # type: ignore[method-assign]
         address, writer = await ask_for_versions(node.addresses[0].port)
@@ -49,14 +50,14 @@ def test_a_client_that_leaves_is_forgotten_and_ends_no_session_of_a_broker(tmp_p
         controller.duties.heartbeat_received(address)  # the same port, but of the controller listener
         controller.duties.heartbeat_accepted(node.settings.node_id, address)
         writer.close()
-        await asyncio.wait_for(gone.wait(), PATIENCE_S)
+        await asyncio.wait_for(closed.wait(), PATIENCE_S)
         assert broker.telemetry.software.of(address) == ("unknown", "unknown")
         assert controller.duties._connections == {address: node.settings.node_id}
         controller.connection_gone(address)
         assert controller.duties._connections == {}
         await node.stop()
 
-    asyncio.run(live())
+    asyncio.run(run())
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""A whole node on a failing disk: it stops in order, says why, and leaves no clean-shutdown file."""
+"""A whole node on a failing disk: it stops in order, reports the fault, and leaves no clean-shutdown file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FaultyFiles(DiskFiles):
         number = self.refuses(target)
         if number:
             self.refused += 1
-            raise StorageFault(target, OSError(number, "as asked"))
+            raise StorageFault(target, OSError(number, "planned fault"))
         super().rename(source, target)
 
 
@@ -41,8 +41,8 @@ def new_node(data_dir: Path, files: FaultyFiles) -> Node:
     return Node(from_properties(properties), files=files)
 
 
-def test_a_storage_fault_in_a_chore_stops_the_node_in_order(tmp_path: Path) -> None:
-    async def live() -> StorageFault:
+def test_a_storage_fault_in_periodic_work_stops_the_node_cleanly(tmp_path: Path) -> None:
+    async def run() -> StorageFault:
         files = FaultyFiles()
         node = new_node(tmp_path, files)
         await node.start()
@@ -51,7 +51,7 @@ def test_a_storage_fault_in_a_chore_stops_the_node_in_order(tmp_path: Path) -> N
         await node.stop()
         return fault
 
-    assert "as asked" in str(asyncio.run(live()))
+    assert "planned fault" in str(asyncio.run(run()))
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
@@ -59,49 +59,49 @@ def test_a_storage_fault_in_a_chore_stops_the_node_in_order(tmp_path: Path) -> N
 def test_a_shortage_while_writing_a_checkpoint_does_not_stop_the_node(tmp_path: Path, shortage: int) -> None:
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
 
-    async def live() -> None:
+    async def run() -> None:
         loop = asyncio.get_running_loop()
-        refused, taken = asyncio.Event(), asyncio.Event()
+        refused, accepted = asyncio.Event(), asyncio.Event()
         files = FaultyFiles()
 
         def refuse_twice(target: str) -> int:
             if target != str(checkpoint):
                 return 0
             is_short = files.refused < 2
-            loop.call_soon_threadsafe(refused.set if is_short else taken.set)
+            loop.call_soon_threadsafe(refused.set if is_short else accepted.set)
             return shortage if is_short else 0
 
         files.refuses = refuse_twice
         node = new_node(tmp_path, files)
         await node.start()
         await asyncio.wait_for(refused.wait(), PATIENCE_S)
-        await asyncio.wait_for(taken.wait(), PATIENCE_S)
+        await asyncio.wait_for(accepted.wait(), PATIENCE_S)
         assert not node.failed.done()
         await node.stop()
 
-    asyncio.run(live())
+    asyncio.run(run())
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_failed_first_flush_keeps_the_node_from_starting(tmp_path: Path) -> None:
     files = FaultyFiles()
     files.refuses = lambda target: errno.EIO if target.endswith("leader-epoch-checkpoint") else 0
-    with pytest.raises(StorageFault, match="as asked"):
+    with pytest.raises(StorageFault, match="planned fault"):
         asyncio.run(new_node(tmp_path, files).start())
 
 
 def test_a_refused_directory_is_unlocked(tmp_path: Path) -> None:
-    """The lock is taken before the owner of the directory is known."""
+    """A node locks the directory before it reads who owns it."""
 
-    async def live() -> None:
+    async def run() -> None:
         mine = new_node(tmp_path, FaultyFiles())
         await mine.start()
         await mine.stop()
-        stranger = Node(from_properties({**mine.settings.properties, "node.id": "2"}))
+        other_node = Node(from_properties({**mine.settings.properties, "node.id": "2"}))
         with pytest.raises(ForeignDirectory):
-            await stranger.start()
+            await other_node.start()
         again = new_node(tmp_path, FaultyFiles())
         await again.start()
         await again.stop()
 
-    asyncio.run(live())
+    asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Producer ids are given in order, once, and a block is requested only when one is needed."""
+"""Producer ids are given in order and only once; a block of ids is requested only when it is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 
 
 class Allocator:
-    """A controller that responds when a test tells it to."""
+    """A controller whose responses are given by the test."""
 
     def __init__(self, size: int) -> None:
         self.promises: list[Promise[range | KafkaError]] = []
@@ -41,7 +41,7 @@ def test_many_waiting_requests_share_one_block() -> None:
     assert len(allocate.promises) == 1
 
 
-def test_more_requests_wait_than_a_block_has_ids() -> None:
+def test_more_requests_than_ids_get_several_blocks() -> None:
     allocate = Allocator(3)
     ids = ProducerIds(allocate)
     waiting = [ids.next() for _ in range(8)]
@@ -57,7 +57,7 @@ def test_more_requests_wait_than_a_block_has_ids() -> None:
     assert late.value() == 9
 
 
-def test_an_allocator_that_answers_at_once() -> None:
+def test_an_allocator_may_answer_at_once() -> None:
     blocks = count(0, 2)
 
     def allocate() -> Promise[range]:
@@ -99,7 +99,7 @@ def test_waiting_for_an_id_uses_none() -> None:
     assert len(allocate.promises) == 1
 
 
-def test_the_last_id_of_a_block_is_put_back() -> None:
+def test_a_wait_does_not_use_the_last_id_of_a_block() -> None:
     allocate = Allocator(1)
     ids = ProducerIds(allocate)
     waiting = ids.wait_for_id()

@@ -27,7 +27,7 @@ def fill(cluster: Cluster, batches: int, size: int = 100) -> list[bytes]:
     for value in values:
         leader.driver.append([value])
         cluster.run(3)
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     return values
 
 
@@ -37,11 +37,11 @@ def test_a_quorum_of_one_leads_when_start_returns_and_commits_what_is_on_disk() 
     driver = node.driver
     assert driver is not None
     assert (driver.is_leader, driver.leader_id, driver.leader_epoch) == (True, 1, 1)
-    assert node.happened == ["leader -1 in 1", "leader 1 in 1", "leads 1"]
+    assert node.events == ["leader -1 in 1", "leader 1 in 1", "leads 1"]
     assert driver.append([b"a", b"b"]) == 3
     assert driver.high_watermark == 0, "nothing is on disk yet"
     cluster.run(1)
-    assert node.happened[-1] == "committed 3"
+    assert node.events[-1] == "committed 3"
     assert cluster.asked == []
 
 
@@ -74,7 +74,7 @@ def test_a_commit_reaches_followers_without_waiting_for_a_poll_to_time_out() -> 
     assert cluster.leader is not None
     assert cluster.leader.driver is not None
     cluster.leader.driver.append([b"now"])
-    assert cluster.until(cluster.is_level) < 20
+    assert cluster.until(cluster.is_caught_up) < 20
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -88,9 +88,9 @@ def test_a_leader_that_dies_is_replaced_long_before_the_fetch_timeout(seed: int)
     assert cluster.leader is not None
     assert cluster.leader.driver is not None
     cluster.leader.driver.append([b"after"])
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     dead.start()
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     assert [node.values() for node in cluster.nodes.values()] == [[*values, b"after"]] * 3
 
 
@@ -99,9 +99,9 @@ def test_an_isolated_leader_resigns_and_rejoins() -> None:
     fill(cluster, 3)
     old = cluster.elect()
     assert old.driver is not None
-    cluster.silent = {old.id}
+    cluster.isolated = {old.id}
     old.driver.append([b"never committed"])
-    cluster.until(lambda: "resigned" in old.happened)
+    cluster.until(lambda: "resigned" in old.events)
     cluster.until(lambda: cluster.leader is not None and cluster.leader is not old)
     with pytest.raises(KafkaError) as refused:
         old.driver.append([b"x"])
@@ -109,8 +109,8 @@ def test_an_isolated_leader_resigns_and_rejoins() -> None:
     assert cluster.leader is not None
     assert cluster.leader.driver is not None
     cluster.leader.driver.append([b"committed"])
-    cluster.silent = set()
-    cluster.until(cluster.is_level)
+    cluster.isolated = set()
+    cluster.until(cluster.is_caught_up)
     assert b"never committed" not in old.values()
     assert old.values()[-1] == b"committed"
 
@@ -142,15 +142,15 @@ def test_an_observer_far_behind_loads_a_snapshot_and_continues_from_it() -> None
             if node.driver is not None:
                 assert node.snapshot()
     values = cluster.nodes[1].values()
-    assert cluster.nodes[1].metadata_log.start_offset > 0, "the beginning of the log is gone"
+    assert cluster.nodes[1].metadata_log.start_offset > 0, "the beginning of the log is deleted"
     late.start()
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     assert late.values() == values
-    assert ("FETCH_SNAPSHOT" in {api for who, _, api in cluster.asked if who == 4}) is True
+    assert "FETCH_SNAPSHOT" in {api for who, _, api in cluster.asked if who == 4}
     fill(cluster, 1)
     late.crash()
     late.start()
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     assert late.values()[: len(values)] == values
 
 
@@ -192,25 +192,25 @@ def voters_of(cluster: Cluster) -> list[tuple[int, ...]]:
     return [node.driver.quorum.voters.ids for node in cluster.nodes.values() if node.driver is not None]
 
 
-def test_voters_are_added_and_removed_while_it_runs() -> None:
+def test_voters_are_added_and_removed_at_run_time() -> None:
     cluster = dynamic_cluster(1, 3)
     values = fill(cluster, 5)
     for node_id in (2, 3):
         assert add(cluster, node_id).error_code == ErrorCode.NONE
-        cluster.until(cluster.is_level)
+        cluster.until(cluster.is_caught_up)
     assert voters_of(cluster) == [(1, 2, 3)] * 4
     assert add(cluster, 3).error_code == ErrorCode.DUPLICATE_VOTER
     assert remove(cluster, 4).error_code == ErrorCode.VOTER_NOT_FOUND
     assert remove(cluster, 1).error_code == ErrorCode.NONE, "the leader itself"
     cluster.until(lambda: cluster.leader is not None and cluster.leader.id != 1)
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     assert voters_of(cluster) == [(2, 3)] * 4
     assert [node.values() for node in cluster.nodes.values()] == [values] * 4
     for node in cluster.nodes.values():
         node.crash()
     for node in cluster.nodes.values():
         node.start()
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     assert voters_of(cluster) == [(2, 3)] * 4, "the voters come from the log, not from the settings"
 
 
@@ -226,12 +226,12 @@ def test_voters_survive_in_a_snapshot() -> None:
     for node in cluster.nodes.values():
         node.crash()
         node.start()
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     assert voters_of(cluster) == [(1, 2)] * 2
     cluster.nodes[3] = QuorumNode(cluster, 3)
     cluster.nodes[3].start()
-    cluster.until(cluster.is_level)
-    assert voters_of(cluster) == [(1, 2)] * 3, "a node that loaded the snapshot knows them, too"
+    cluster.until(cluster.is_caught_up)
+    assert voters_of(cluster) == [(1, 2)] * 3, "a node that loaded the snapshot has the same voters"
 
 
 def test_a_voter_that_lags_is_not_added() -> None:
@@ -240,7 +240,7 @@ def test_a_voter_that_lags_is_not_added() -> None:
     cluster.nodes[2].crash()
     cluster.nodes[1].crash()
     cluster.nodes[1].start()
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
     answer = add(cluster, 2)
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert voters_of(cluster) == [(1,)]
@@ -271,7 +271,7 @@ def test_only_the_leader_describes_the_quorum() -> None:
     assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
 
 
-def test_a_snapshot_request_without_topics_is_refused_without_harm() -> None:
+def test_a_snapshot_request_without_topics_is_refused() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 1)
     for node in cluster.nodes.values():
@@ -293,23 +293,25 @@ def test_unflushed_records_of_followers_do_not_count() -> None:
     before = leader.driver.high_watermark
     leader.driver.append([b"slow"])
     cluster.run(500)
-    assert all(node.metadata_log.end_offset == before + 1 for node in followers), "they have it, in memory"
+    assert all(node.metadata_log.end_offset == before + 1 for node in followers), (
+        "the followers have the record in memory"
+    )
     assert leader.driver.high_watermark == before
-    cluster.until(cluster.is_level)
+    cluster.until(cluster.is_caught_up)
 
 
-def test_a_leader_whose_own_disk_is_slow_commits_what_the_others_have() -> None:
+def test_a_leader_with_a_slow_disk_commits_with_its_followers() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 1)
     leader = cluster.elect()
     assert leader.driver is not None
     leader.flush_delay_ms = 5_000
     leader.driver.append([b"a"])
-    assert cluster.until(cluster.is_level) < 100
+    assert cluster.until(cluster.is_caught_up) < 100
     assert leader.metadata_log.flushed_offset < leader.metadata_log.end_offset
 
 
-def test_no_timer_is_left_when_it_stops() -> None:
+def test_a_stopped_driver_leaves_no_timer() -> None:
     cluster = Cluster(3).start()
     fill(cluster, 1)
     for node in cluster.nodes.values():

@@ -22,7 +22,7 @@ def next_request(
     return request.session_id, request.session_epoch, wanted, forgotten
 
 
-def opened() -> ReplicaFetchSession:
+def open_session() -> ReplicaFetchSession:
     session = ReplicaFetchSession(1000)
     session.set_position(A, START)
     session.set_position(B, START)
@@ -31,8 +31,8 @@ def opened() -> ReplicaFetchSession:
     return session
 
 
-def test_the_first_request_has_everything_and_the_next_only_changes() -> None:
-    session = opened()
+def test_the_first_request_has_every_partition_and_the_next_only_changes() -> None:
+    session = open_session()
     assert next_request(session) == (7, 1, {}, [])
     session.on_response(7)
     session.set_position(A, START._replace(fetch_offset=3))
@@ -43,14 +43,14 @@ def test_the_first_request_has_everything_and_the_next_only_changes() -> None:
 
 
 def test_a_change_undone_before_it_was_sent_is_not_sent() -> None:
-    session = opened()
+    session = open_session()
     session.set_position(A, START._replace(fetch_offset=3))
     session.set_position(A, START)
     assert next_request(session) == (7, 1, {}, [])
 
 
 def test_a_dropped_partition_is_forgotten_once() -> None:
-    session = opened()
+    session = open_session()
     session.drop(A)
     assert next_request(session) == (7, 1, {}, [A])
     session.on_response(7)
@@ -60,7 +60,7 @@ def test_a_dropped_partition_is_forgotten_once() -> None:
 
 
 def test_an_unsent_partition_need_not_be_forgotten() -> None:
-    session = opened()
+    session = open_session()
     new = (b"c" * 16, 0)
     session.set_position(new, START)
     session.drop(new)
@@ -69,14 +69,14 @@ def test_an_unsent_partition_need_not_be_forgotten() -> None:
 
 def test_a_partition_dropped_and_added_again_is_sent_again() -> None:
     """Even without a request in between and at the same position: the leader may have got it before it led."""
-    session = opened()
+    session = open_session()
     session.drop(A)
     session.set_position(A, START)
     assert next_request(session) == (7, 1, {A: 0}, [])
 
 
-def test_after_a_failure_everything_is_sent_again_and_the_old_session_ends() -> None:
-    session = opened()
+def test_after_a_failure_every_partition_is_sent_again_and_the_old_session_ends() -> None:
+    session = open_session()
     session.drop(B)
     session.start_over()
     assert next_request(session) == (7, 0, {A: 0}, [])
@@ -84,7 +84,7 @@ def test_after_a_failure_everything_is_sent_again_and_the_old_session_ends() -> 
     assert next_request(session) == (8, 1, {}, [])
 
 
-def test_a_leader_without_room_for_sessions_gets_everything_each_time() -> None:
+def test_a_leader_without_a_free_session_gets_every_partition_each_time() -> None:
     session = ReplicaFetchSession(1000)
     session.set_position(A, START)
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_a_leader_without_room_for_sessions_gets_everything_each_time() -> None:
 
 
 def test_epochs_wrap_around_to_one() -> None:
-    session = opened()
+    session = open_session()
     session._epoch = LAST_EPOCH
     assert next_request(session)[1] == LAST_EPOCH
     session.on_response(7)

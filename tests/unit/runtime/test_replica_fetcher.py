@@ -70,30 +70,30 @@ def offsets_of(partition: Partition) -> list[tuple[int, int]]:
     ]
 
 
-class Tap:
+class RequestLog:
     """Records the requests of one broker to the others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, asker: int) -> None:
-        self.said: list[tuple[int, ApiKey, Any]] = []
+        self.requests: list[tuple[int, ApiKey, Any]] = []
         real: Callable[..., Promise[Any]] = ToyPeer.ask
 
         def ask(
             peer: ToyPeer, api: ApiKey, request: Message, timeout_ms: int, version: int | None = None
         ) -> Promise[Any]:
             if peer._node.id == asker:
-                self.said.append((peer._target_id, api, request))
+                self.requests.append((peer._target_id, api, request))
             return real(peer, api, request, timeout_ms, version)
 
         monkeypatch.setattr(ToyPeer, "ask", ask)
 
     def fetches(self, target: int) -> list[FetchRequest]:
-        return [request for to, api, request in self.said if to == target and api is ApiKey.FETCH]
+        return [request for to, api, request in self.requests if to == target and api is ApiKey.FETCH]
 
     def clear(self) -> None:
-        self.said.clear()
+        self.requests.clear()
 
 
-def spoken_of(request: FetchRequest) -> list[int]:
+def partitions_in(request: FetchRequest) -> list[int]:
     return [wanted.partition for topic in request.topics for wanted in topic.partitions]
 
 
@@ -135,7 +135,7 @@ def test_with_flush_messages_1_a_follower_acknowledges_only_flushed_records(
     assert promise.done
 
 
-def test_with_flush_messages_1_what_a_full_disk_took_of_a_response_is_flushed_before_the_next_fetch(
+def test_with_flush_messages_1_a_partly_appended_response_is_flushed_before_the_next_fetch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(flush_messages="1")
@@ -170,21 +170,22 @@ def test_a_new_partition_does_not_wait_for_a_waiting_fetch() -> None:
     assert promise.done
 
 
-def test_requests_contain_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_requests_contain_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(partitions=9)
     world.run(2_000)
-    tap = Tap(monkeypatch, asker=2)
+    request_log = RequestLog(monkeypatch, asker=2)
     world.run(1_100)
-    assert 2 <= len(tap.fetches(1)) <= 4
-    assert not any(spoken_of(request) for request in tap.fetches(1)), "nothing changed, so no partition is sent"
-    tap.clear()
+    assert 2 <= len(request_log.fetches(1)) <= 4
+    assert not any(partitions_in(request) for request in request_log.fetches(1)), (
+        "nothing changed, so no partition is sent"
+    )
+    request_log.clear()
     append(world, index=3)
     world.run(10)
-    assert [spoken_of(request) for request in tap.fetches(1)] == [[3]]
-    assert spoken_of(tap.fetches(1)[0]) == [3]
+    assert [partitions_in(request) for request in request_log.fetches(1)] == [[3]]
 
 
-def test_followers_know_the_producers_too() -> None:
+def test_followers_replicate_producer_state() -> None:
     world = World()
     world.run(100)
     producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
@@ -217,7 +218,7 @@ def test_records_only_of_the_old_leader_are_truncated_by_epoch() -> None:
     world.run(1_500)
     assert ends(world) == [3, 3, 3]
     assert [offsets_of(node.partition()) for node in world.nodes.values()] == [[(0, 0), (2, 1)]] * 3
-    assert world.nodes[1].reports == [], "none of it was committed"
+    assert world.nodes[1].reports == [], "none of the truncated records was committed"
 
 
 def test_an_epoch_without_records_is_dropped() -> None:
@@ -272,8 +273,8 @@ def test_an_unclean_leader_makes_followers_truncate_committed_records_and_report
     assert ends(world) == [2, 2, 2]
     assert high_watermarks(world) == [2, 2, 2]
     for node_id in (1, 2):
-        (told,) = world.nodes[node_id].reports
-        assert "truncated to offset 2, below the high watermark 6" in told
+        (report,) = world.nodes[node_id].reports
+        assert "truncated to offset 2, below the high watermark 6" in report
 
 
 def test_a_wiped_follower_begins_at_the_leaders_start_offset() -> None:
@@ -326,21 +327,21 @@ def test_deleted_records_are_deleted_on_all_replicas_before_the_response() -> No
     assert isinstance(answer, Promise)
     world.run(20)
     assert [node.partition().log.start_offset for node in world.nodes.values()] == [4, 4, 4]
-    assert told(answer) == (0, 4)
+    assert deletion_result(answer) == (0, 4)
     world.cuts.add(frozenset({1, 3}))
     request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 5)])], timeout_ms=1_000)
     late = world.nodes[1].delete_records.answer(request, CALLER)
     assert isinstance(late, Promise)
     world.run(1_000)
-    assert told(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert deletion_result(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-def told(answer: Promise[DeleteRecordsResponse]) -> tuple[int, int]:
+def deletion_result(answer: Promise[DeleteRecordsResponse]) -> tuple[int, int]:
     (result,) = answer.value().topics[0].partitions
     return result.error_code, result.low_watermark
 
 
-# --- what is wrong
+# --- errors
 
 
 def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,10 +357,10 @@ def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ReplicaReads, "read", corrupt)
     append(world, index=0)
-    tap = Tap(monkeypatch, asker=2)
+    request_log = RequestLog(monkeypatch, asker=2)
     world.run(3_000)
-    asked = [request for request in tap.fetches(1) if 0 in spoken_of(request)]
-    assert 2 <= len(asked) <= 12, "retried, less and less often"
+    asked = [request for request in request_log.fetches(1) if 0 in partitions_in(request)]
+    assert 2 <= len(asked) <= 12, "retried with backoff"
     promise = append(world, index=3)
     assert promise is not None
     world.run(10)
@@ -400,15 +401,15 @@ def test_a_log_that_refuses_writes_does_not_acknowledge_what_it_has_not_flushed(
     assert not promise.done
 
 
-def test_an_unreachable_leader_is_asked_less_and_less_often_and_others_as_before(
+def test_an_unreachable_leader_is_retried_with_backoff_and_others_are_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(partitions=3)
     world.run(2_000)
     world.kill(1)
-    tap = Tap(monkeypatch, asker=3)
+    request_log = RequestLog(monkeypatch, asker=3)
     world.run(10_000)
-    assert 10 <= len(tap.fetches(1)) <= 20
+    assert 10 <= len(request_log.fetches(1)) <= 20
     promise = append(world, index=1, acks=1)
     assert promise is None
     world.run(5)
@@ -420,24 +421,27 @@ def test_a_partition_moves_to_another_fetcher_and_other_sessions_continue(
 ) -> None:
     world = World(partitions=6)
     world.run(2_000)
-    tap = Tap(monkeypatch, asker=3)
+    request_log = RequestLog(monkeypatch, asker=3)
     world.controller.change(0, leader=2)
     world.controller.publish()
     world.run(700)
-    sessions = {request.session_id for request in tap.fetches(1)}
+    sessions = {request.session_id for request in request_log.fetches(1)}
     assert len(sessions) == 1, "no new session was begun"
     forgotten = [
-        index for request in tap.fetches(1) for each in request.forgotten_topics_data for index in each.partitions
+        index
+        for request in request_log.fetches(1)
+        for each in request.forgotten_topics_data
+        for index in each.partitions
     ]
     assert forgotten == [0]
-    assert [spoken_of(request) for request in tap.fetches(2) if spoken_of(request)] == [[0]]
+    assert [partitions_in(request) for request in request_log.fetches(2) if partitions_in(request)] == [[0]]
     promise = append(world, index=0)
     assert promise is not None
     world.run(5)
     assert promise.done
 
 
-def test_a_session_unknown_to_the_leader_begins_again() -> None:
+def test_a_session_unknown_to_the_leader_is_reopened() -> None:
     world = World(partitions=3)
     world.run(2_000)
     leader = world.nodes[1]
@@ -456,13 +460,13 @@ def test_a_broker_that_is_not_registered_does_not_fetch(monkeypatch: pytest.Monk
     files = world.kill(3)
     node = world.start(3, files)
     epoch, node.epoch = node.epoch, -1
-    tap = Tap(monkeypatch, asker=3)
+    request_log = RequestLog(monkeypatch, asker=3)
     world.controller.publish(3)
     world.run(500)
-    assert tap.said == []
+    assert request_log.requests == []
     node.epoch = epoch
     world.run(1_000)
-    assert tap.fetches(1)
+    assert request_log.fetches(1)
 
 
 def test_a_partition_reassigned_to_others_is_closed_and_its_log_deleted() -> None:
@@ -518,7 +522,9 @@ def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
     world.controller.publish()
     world.cuts.add(frozenset({1, 2}))
     world.run(0)
-    assert only(consume(leader, 0, rack="green")).preferred_read_replica == -1, "it may be far behind"
+    assert only(consume(leader, 0, rack="green")).preferred_read_replica == -1, (
+        "a replica out of sync may be far behind"
+    )
 
 
 def test_a_follower_serves_consumers_up_to_its_own_high_watermark_and_wakes_them() -> None:
@@ -622,7 +628,7 @@ def test_a_follower_throttles_itself() -> None:
     assert ends(world)[2] == 100
 
 
-def test_followers_that_have_everything_get_in_sync_without_an_append() -> None:
+def test_caught_up_followers_join_the_isr_without_an_append() -> None:
     world = World()
     world.run(100)
     assert world.nodes[1].partition().topic_id == TOPIC_ID
@@ -662,7 +668,7 @@ class Turns:
         monkeypatch.setattr(FollowerLog, method, counted)
 
 
-def of_two_nodes(partitions: int) -> World:
+def two_nodes(partitions: int) -> World:
     """Return two nodes. The first leads all partitions."""
     world = World(nodes=2)
     world.controller.partitions += [PartitionState((1, 2), (1, 2), 1, 0, 0)] * (partitions - 1)
@@ -673,7 +679,7 @@ def of_two_nodes(partitions: int) -> World:
 
 def with_records_in_all_partitions(count: int) -> World:
     """Return two nodes; the response with the records is under way to the follower."""
-    world = of_two_nodes(count)
+    world = two_nodes(count)
     for index in range(count):
         append(world, index=index)
     return world
@@ -682,12 +688,12 @@ def with_records_in_all_partitions(count: int) -> World:
 def test_a_long_response_is_handled_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 2 * PARTITIONS_A_TURN + 50
     world = with_records_in_all_partitions(count)
-    tap = Tap(monkeypatch, asker=2)
-    appends = Turns(monkeypatch, world, "append_from_leader", tap.clear)
+    request_log = RequestLog(monkeypatch, asker=2)
+    appends = Turns(monkeypatch, world, "append_from_leader", request_log.clear)
     world.run(10)
     assert sum(appends.calls) == count
     assert max(appends.calls) <= PARTITIONS_A_TURN
-    assert len(spoken_of(tap.fetches(1)[0])) == count, "the next request comes after the last turn"
+    assert len(partitions_in(request_log.fetches(1)[0])) == count, "the next request comes after the last turn"
     world.run(1_000)
     assert {partition.high_watermark for partition in world.nodes[2].partitions} == {1}
 
@@ -719,7 +725,7 @@ def test_a_partition_with_a_new_leader_epoch_ignores_the_rest_of_a_long_response
 
 def test_each_log_that_restarts_takes_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart may write the recovery points of all logs. A broker that was away for long restarts all of its logs."""
-    world = of_two_nodes(5)
+    world = two_nodes(5)
     files = world.kill(2)
     world.controller.fence(2)
     world.run(100)
@@ -737,7 +743,7 @@ def test_each_log_that_restarts_takes_a_turn(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_each_log_that_is_truncated_takes_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = of_two_nodes(5)
+    world = two_nodes(5)
     world.cuts |= {frozenset({1, 2})}
     world.run(1_100)
     for index in range(5):
@@ -757,24 +763,24 @@ def test_each_log_that_is_truncated_takes_a_turn(monkeypatch: pytest.MonkeyPatch
 # --- leaders
 
 
-def test_a_fetch_costs_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_reads_only_partitions_with_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader examines only the partitions with news for the follower, however many others there are."""
     world = World(partitions=30)
     world.run(2_000)
-    looked: list[int] = []
+    read_partitions: list[int] = []
     real = ReplicaReads.read
 
     def read(self: ReplicaReads, partition: Partition, index: int, *rest: Any) -> Any:
         if self.replica_id == 3 and partition.is_leader and world.nodes[1].partition(index) is partition:
-            looked.append(index)
+            read_partitions.append(index)
         return real(self, partition, index, *rest)
 
     monkeypatch.setattr(ReplicaReads, "read", read)
     world.run(2_000)
-    assert looked == []
+    assert read_partitions == []
     append(world, index=6)
     world.run(100)
-    assert set(looked) == {6}
+    assert set(read_partitions) == {6}
 
 
 def test_a_client_at_the_wrong_broker_gets_the_current_leader() -> None:
@@ -818,7 +824,7 @@ def test_a_client_at_the_wrong_broker_gets_the_current_leader() -> None:
         (17, 9, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_a_client_that_poses_as_a_replica_moves_nothing(
+def test_a_client_that_poses_as_a_replica_does_not_move_the_high_watermark(
     version: int, replica_id: int, epoch_offset: int, code: ErrorCode
 ) -> None:
     """CVE-2018-1288: the fetch offsets of a replica move the high watermark."""

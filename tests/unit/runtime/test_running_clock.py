@@ -1,4 +1,4 @@
-"""A clock that stands still while the node does not run."""
+"""RunningClock: a clock that stops while the node does not run, for example while it is suspended."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def machine() -> Machine:
     return Machine()
 
 
-def test_it_goes_with_the_other_clock_while_the_node_runs(machine: Machine) -> None:
+def test_the_clock_advances_while_the_node_runs(machine: Machine) -> None:
     for _ in range(50):
         machine.run(37)
         assert machine.running.monotonic_ms() == machine.clock.monotonic_ms()
     assert machine.running.now_ms() == machine.clock.now_ms()
 
 
-def test_a_pause_does_not_count(machine: Machine) -> None:
+def test_a_pause_does_not_advance_the_clock(machine: Machine) -> None:
     machine.run(1_000)
     before_ms = machine.running.monotonic_ms()
     machine.pause(60_000)
-    assert machine.running.monotonic_ms() <= before_ms + TICK_MS + GRACE_MS, "before the tick"
+    assert machine.running.monotonic_ms() <= before_ms + TICK_MS + GRACE_MS, "the clock stops before the next tick"
     machine.run(1)
     assert machine.running.monotonic_ms() <= before_ms + TICK_MS + GRACE_MS + 1
     paused_ms = machine.clock.monotonic_ms() - machine.running.monotonic_ms()
     machine.run(10_000)
-    assert machine.clock.monotonic_ms() - machine.running.monotonic_ms() == paused_ms, "it goes on"
+    assert machine.clock.monotonic_ms() - machine.running.monotonic_ms() == paused_ms, "the clock advances again"
 
 
-def test_a_short_delay_is_no_pause(machine: Machine) -> None:
+def test_a_short_delay_is_not_a_pause(machine: Machine) -> None:
     machine.run(TICK_MS)
     for _ in range(20):
         machine.pause(GRACE_MS)
@@ -57,7 +57,7 @@ def test_a_short_delay_is_no_pause(machine: Machine) -> None:
     assert machine.running.monotonic_ms() == machine.clock.monotonic_ms()
 
 
-def test_it_never_goes_back(machine: Machine) -> None:
+def test_the_clock_never_goes_back(machine: Machine) -> None:
     last_ms = machine.running.monotonic_ms()
     for number in range(400):
         (machine.pause if number % 3 == 0 else machine.run)(7 * number % 900)
@@ -65,7 +65,9 @@ def test_it_never_goes_back(machine: Machine) -> None:
         last_ms = machine.running.monotonic_ms()
 
 
-def test_a_long_pause_is_logged_but_not_that_of_a_start(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_pause_is_logged_but_not_a_pause_during_the_start(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     machine.pause(5_000)
     machine.run(TICK_MS)
@@ -76,7 +78,7 @@ def test_a_long_pause_is_logged_but_not_that_of_a_start(machine: Machine, caplog
     assert "did not run for 4" in caplog.messages[0]
 
 
-def test_after_stop_there_are_no_timers(machine: Machine) -> None:
+def test_a_stopped_clock_has_no_timers(machine: Machine) -> None:
     machine.running.stop()
     assert machine.timers.pending == 0
     machine.pause(5_000)

@@ -1,4 +1,4 @@
-"""A shard decides, applies, appends, and responds on commit; what the log refuses has no effect."""
+"""A shard decides, applies, appends, and responds on commit; records that the log refuses have no effect."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_response_waits_for_its_record_and_a_read_for_the_records_it_saw() -> 
     assert world.read() == ["a"], "if everything is committed, a read is answered at once"
 
 
-def test_one_turn_is_one_batch() -> None:
+def test_records_of_one_turn_are_one_batch() -> None:
     world = World()
     answers = [world.write(text) for text in "abc"]
     assert world.partition.log.end_offset == 0
@@ -131,7 +131,7 @@ def test_one_turn_is_one_batch() -> None:
     assert [header.record_count for _, header in walk_headers(segment.file, 0, segment.size)] == [3]
 
 
-def test_a_turn_too_large_for_one_batch_is_several() -> None:
+def test_records_of_a_turn_may_need_several_batches() -> None:
     world = World(max_message_bytes="500")
     answers = [world.write(f"{n:0100}") for n in range(10)]
     world.node.timers.run_soon()
@@ -150,7 +150,7 @@ def test_waiting_requests_are_answered_when_the_record_is_committed() -> None:
     assert other.value() == "your turn"
 
 
-def test_answers_that_on_applied_adds_are_given_on_commit_and_not_if_the_log_refuses() -> None:
+def test_answers_added_by_on_applied_are_given_only_on_commit() -> None:
     world = World(flush_messages="1", max_message_bytes="500")
     other: Promise[str] = Promise()
 
@@ -220,7 +220,7 @@ def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
     assert world.partition.log.end_offset == end_offset == len(world.read())
 
 
-def test_after_the_log_refused_a_new_machine_is_loaded_from_it() -> None:
+def test_after_the_log_refused_a_write_a_new_machine_is_loaded_from_it() -> None:
     world = World()
     world.write("kept")
     world.node.timers.run_soon()
@@ -240,7 +240,7 @@ def test_after_the_log_refused_a_new_machine_is_loaded_from_it() -> None:
     assert world.notebook.is_loaded
 
 
-def test_a_new_machine_knows_what_the_old_one_responded() -> None:
+def test_a_new_machine_has_the_acknowledged_records() -> None:
     world = World()
     for text in "abcde":
         world.write(text)
@@ -249,7 +249,7 @@ def test_a_new_machine_knows_what_the_old_one_responded() -> None:
     assert again.read() == list("abcde")
 
 
-def test_of_several_shards_one_loads_a_part_in_a_turn() -> None:
+def test_only_one_shard_loads_in_a_turn() -> None:
     node = InMemoryNode().start()
     node.create_topic(TOPIC, 3)
     notes = [Record(NEXT_OFFSET, 0, str(number).encode(), None, ()) for number in range(LOAD_TURN_RECORDS)]
@@ -362,7 +362,7 @@ def grow(world: World) -> None:
     world.partition.reevaluate_isr()
 
 
-def test_with_too_few_replicas_a_write_is_refused_and_the_machine_stays() -> None:
+def test_with_too_few_replicas_a_write_is_refused_and_the_machine_is_kept() -> None:
     world = World()
     world.write("kept")
     world.node.timers.run_soon()
@@ -473,13 +473,13 @@ def test_a_deleted_topic_closes_its_shards() -> None:
         ("polygenelubricants", 0),
     ],
 )
-def test_the_hash_is_javas(text: str, expected: int) -> None:
+def test_the_hash_equals_javas(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
 def test_no_answer_is_given_while_a_request_is_decided() -> None:
-    """Whoever gets an answer may send the next request to the same shard at once, and that would be decided on a state
-    which lacks the records of the first."""
+    """A client may send its next request as soon as it has an answer. That request would be decided on a state without
+    the records of the first."""
     world = World(max_message_bytes="200")
     order: list[str] = []
     first = world.write("a" * 60)
@@ -494,7 +494,7 @@ def test_no_answer_is_given_while_a_request_is_decided() -> None:
     assert order == ["decided on 1 notes", "answered, 2 notes"]
 
 
-def test_a_load_in_turns_follows_segments_that_are_replaced_meanwhile() -> None:
+def test_a_load_continues_over_segments_replaced_meanwhile() -> None:
     world = World()
     log = world.partition.log
     texts = [f"note {number}" for number in range(3 * LOAD_TURN_RECORDS)]

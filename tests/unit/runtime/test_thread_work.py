@@ -1,4 +1,4 @@
-"""Work in threads: its faults come back to the loop, and nothing begins after the end."""
+"""Work in threads: its faults are reported to the loop, and nothing starts after `close`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from moldau.base.errors import StorageFault
 from moldau.runtime.thread_work import ThreadWork
 
 
-def test_a_disk_fault_is_returned_and_any_other_is_a_bug() -> None:
+def test_a_disk_fault_is_returned_and_any_other_error_is_reported() -> None:
     faults: list[Exception] = []
 
-    async def visit() -> None:
+    async def run_work() -> None:
         work = ThreadWork(faults.append, ThreadPoolExecutor(1))
         names: list[str] = []
         fault = StorageFault("/data", OSError(28, "No space left on device"))
@@ -36,18 +36,18 @@ def test_a_disk_fault_is_returned_and_any_other_is_a_bug() -> None:
         await work.wait()
         assert not late.done
 
-    asyncio.run(visit())
+    asyncio.run(run_work())
     assert [str(each) for each in faults] == ["a bug"]
 
 
 def test_work_without_a_thread_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its caller may be in the middle of something, such as the publication of an image."""
+    """The caller may be in the middle of other work, such as publishing an image, so nothing is raised to it."""
     faults: list[Exception] = []
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def visit() -> None:
+    async def run_work() -> None:
         work = ThreadWork(faults.append, ThreadPoolExecutor(1))
         monkeypatch.setattr(threading.Thread, "start", refuse)
         promise = work.run(lambda: None)
@@ -55,5 +55,5 @@ def test_work_without_a_thread_stops_the_node(monkeypatch: pytest.MonkeyPatch) -
         assert not promise.done
         work.close()
 
-    asyncio.run(visit())
+    asyncio.run(run_work())
     assert [str(each) for each in faults] == ["can't start new thread"]

@@ -23,7 +23,7 @@ from moldau.wire.messages.add_partitions_to_txn import (
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-class Verifying:
+class VerifierHarness:
     def __init__(self) -> None:
         self.brokers = FakeBrokers()
         self.timers = FakeTimers()
@@ -87,124 +87,128 @@ def response(request: AddPartitionsToTxnRequest, codes: Codes) -> AddPartitionsT
     )
 
 
-def test_the_result_has_the_errors() -> None:
-    world = Verifying()
-    errors = world.verify("tx", A0, B0)
-    assert world.request_in_flight() == [("tx", 3, True, [A0, B0])]
-    world.answer({B0: ErrorCode.TRANSACTION_ABORTABLE})
+def test_a_result_has_the_errors_of_its_partitions() -> None:
+    harness = VerifierHarness()
+    errors = harness.verify("tx", A0, B0)
+    assert harness.request_in_flight() == [("tx", 3, True, [A0, B0])]
+    harness.answer({B0: ErrorCode.TRANSACTION_ABORTABLE})
     assert errors.value() == {B0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-def test_one_request_is_in_flight_and_the_next_takes_what_queued_up() -> None:
-    world = Verifying()
-    first = world.verify("tx", A0)
-    second, third, fourth = world.verify("tx", A1), world.verify("tx", A1, B0), world.verify("other", A0, adds=True)
-    assert world.request_in_flight() == [("tx", 3, True, [A0])]
-    world.answer()
+def test_one_request_is_in_flight_and_the_next_has_the_queued_writes() -> None:
+    harness = VerifierHarness()
+    first = harness.verify("tx", A0)
+    second, third, fourth = (
+        harness.verify("tx", A1),
+        harness.verify("tx", A1, B0),
+        harness.verify("other", A0, adds=True),
+    )
+    assert harness.request_in_flight() == [("tx", 3, True, [A0])]
+    harness.answer()
     assert first.value() == {}
-    assert world.request_in_flight() == [("tx", 3, True, [A1, B0]), ("other", 3, False, [A0])]
-    world.answer({B0: ErrorCode.INVALID_TXN_STATE})
+    assert harness.request_in_flight() == [("tx", 3, True, [A1, B0]), ("other", 3, False, [A0])]
+    harness.answer({B0: ErrorCode.INVALID_TXN_STATE})
     assert (second.value(), third.value(), fourth.value()) == ({}, {B0: ErrorCode.INVALID_TXN_STATE}, {})
-    assert world.brokers.requests == []
+    assert harness.brokers.requests == []
 
 
 def test_two_epochs_of_one_producer_go_into_separate_requests() -> None:
-    world = Verifying()
-    world.verify("first", A0)
-    old, new = world.verify("tx", A0, epoch=3), world.verify("tx", A0, epoch=4)
-    world.answer()
-    assert world.request_in_flight() == [("tx", 3, True, [A0])]
-    world.answer({A0: ErrorCode.PRODUCER_FENCED})
-    assert world.request_in_flight() == [("tx", 4, True, [A0])]
-    world.answer()
+    harness = VerifierHarness()
+    harness.verify("first", A0)
+    old, new = harness.verify("tx", A0, epoch=3), harness.verify("tx", A0, epoch=4)
+    harness.answer()
+    assert harness.request_in_flight() == [("tx", 3, True, [A0])]
+    harness.answer({A0: ErrorCode.PRODUCER_FENCED})
+    assert harness.request_in_flight() == [("tx", 4, True, [A0])]
+    harness.answer()
     assert (old.value(), new.value()) == ({A0: ErrorCode.PRODUCER_FENCED}, {})
 
 
-def test_no_coordinator_or_no_response() -> None:
-    world = Verifying()
-    world.coordinator = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.verify("tx", A0).value() == {A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    world.coordinator = 2
-    errors = world.verify("tx", A0)
-    world.brokers.take()[2].complete(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+def test_a_missing_coordinator_or_response_is_an_error() -> None:
+    harness = VerifierHarness()
+    harness.coordinator = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.verify("tx", A0).value() == {A0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    harness.coordinator = 2
+    errors = harness.verify("tx", A0)
+    harness.brokers.take()[2].complete(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
     assert errors.value() == {A0: ErrorCode.NETWORK_EXCEPTION}
-    refused = world.verify("tx", A0)
-    world.timers.run_soon()
-    world.brokers.take()[2].complete(AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR))
+    refused = harness.verify("tx", A0)
+    harness.timers.run_soon()
+    harness.brokers.take()[2].complete(AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR))
     assert refused.value() == {A0: ErrorCode.NOT_COORDINATOR}
 
 
 def test_a_write_refused_because_of_another_write_is_verified_again() -> None:
-    world = Verifying()
-    world.verify("tx", A0)
-    of_a_deleted_topic, innocent = world.verify("tx", B0), world.verify("tx", A1)
-    world.answer()
-    world.answer({B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED})
+    harness = VerifierHarness()
+    harness.verify("tx", A0)
+    of_a_deleted_topic, innocent = harness.verify("tx", B0), harness.verify("tx", A1)
+    harness.answer()
+    harness.answer({B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED})
     assert of_a_deleted_topic.value() == {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert not innocent.done
-    assert world.request_in_flight() == [("tx", 3, True, [A1])]
-    world.answer()
+    assert harness.request_in_flight() == [("tx", 3, True, [A1])]
+    harness.answer()
     assert innocent.value() == {}
 
 
 def test_the_partitions_of_one_write_are_refused_together() -> None:
-    world = Verifying()
-    together = world.verify("tx", A1, B0)
+    harness = VerifierHarness()
+    together = harness.verify("tx", A1, B0)
     codes = {B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.OPERATION_NOT_ATTEMPTED}
-    world.answer(codes)
+    harness.answer(codes)
     assert together.value() == codes
-    assert world.brokers.requests == []
+    assert harness.brokers.requests == []
 
 
 def test_a_partition_missing_in_the_response_is_an_error() -> None:
-    world = Verifying()
-    errors = world.verify("tx", A0)
-    world.brokers.take()[2].complete(AddPartitionsToTxnResponse())
+    harness = VerifierHarness()
+    errors = harness.verify("tx", A0)
+    harness.brokers.take()[2].complete(AddPartitionsToTxnResponse())
     assert errors.value() == {A0: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 def test_a_request_is_never_too_long_for_its_coordinator() -> None:
-    world = Verifying()
-    errors = [world.verify(f"{number:0>32000}", A0) for number in range(100)]
+    harness = VerifierHarness()
+    errors = [harness.verify(f"{number:0>32000}", A0) for number in range(100)]
     request_count = 0
-    while world.brokers.requests:
-        world.answer_if_short()
+    while harness.brokers.requests:
+        harness.answer_if_short()
         request_count += 1
     assert [each.value() for each in errors] == [{}] * 100
     assert request_count < 10, "a request takes as much as fits"
 
 
 def test_a_write_that_is_too_long_by_itself_is_still_sent() -> None:
-    world = Verifying()
+    harness = VerifierHarness()
     long = [TopicPartition(f"{number:0>240}", 0) for number in range(3_000)]
-    world.verify("first", A0)
-    errors, other = world.verify("tx", *long), world.verify("other", A0)
-    world.answer()
-    assert [name for name, _, _, _ in world.request_in_flight()] == ["tx"]
-    world.answer()
-    world.answer()
+    harness.verify("first", A0)
+    errors, other = harness.verify("tx", *long), harness.verify("other", A0)
+    harness.answer()
+    assert [name for name, _, _, _ in harness.request_in_flight()] == ["tx"]
+    harness.answer()
+    harness.answer()
     assert (errors.value(), other.value()) == ({}, {})
 
 
 def test_writes_of_one_transaction_share_a_request_as_far_as_they_fit() -> None:
-    world = Verifying()
-    world.verify("first", A0)
+    harness = VerifierHarness()
+    harness.verify("first", A0)
     writes = [[TopicPartition(f"{write}{topic:0>248}", 0) for topic in range(1_500)] for write in range(4)]
-    errors = [world.verify("tx", *write) for write in writes] + [world.verify("other", A0)]
-    world.answer()
+    errors = [harness.verify("tx", *write) for write in writes] + [harness.verify("other", A0)]
+    harness.answer()
     request_count = 0
-    while world.brokers.requests:
-        world.answer_if_short()
+    while harness.brokers.requests:
+        harness.answer_if_short()
         request_count += 1
         if request_count == 2:
-            assert errors[-1].done, "others do not wait until a long transaction is through"
+            assert errors[-1].done, "other transactions do not wait for a long one to be complete"
     assert [each.value() for each in errors] == [{}] * 5
 
 
 def test_an_error_code_of_a_newer_coordinator_is_passed_on() -> None:
-    world = Verifying()
-    errors, next_errors = world.verify("tx", A0), world.verify("tx", A1)
-    world.answer({A0: ErrorCode(30_000)})
+    harness = VerifierHarness()
+    errors, next_errors = harness.verify("tx", A0), harness.verify("tx", A1)
+    harness.answer({A0: ErrorCode(30_000)})
     assert errors.value() == {A0: 30_000}
-    world.answer()
+    harness.answer()
     assert next_errors.value() == {}

@@ -1,4 +1,4 @@
-"""The workers of views: each piece of work is bounded, a failure is one sentence, the next piece is not disturbed."""
+"""The workers of views: each piece of work is limited, a failure has a one-line reason and does not affect the next."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_work_that_needs_too_much_memory_fails(tmp_path: Path) -> None:
     with_workers(use, workers=1, memory_bytes=400 << 20)
 
 
-def test_a_file_that_was_replaced_is_gone(tmp_path: Path) -> None:
+def test_a_replaced_file_makes_the_work_retriable(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     os.rename(tmp_path / "log", tmp_path / "old")
     segment(tmp_path / "log", b'{"a":3}')
@@ -125,7 +125,7 @@ def test_a_file_that_was_replaced_is_gone(tmp_path: Path) -> None:
     with_workers(use)
 
 
-def test_a_worker_that_dies_fails_its_work_alone(tmp_path: Path) -> None:
+def test_a_worker_that_dies_before_it_is_ready_fails_its_work(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     dying = [sys.executable, "-c", "import sys; sys.exit(1)"]
 
@@ -148,7 +148,7 @@ def test_a_worker_that_cannot_be_started_is_not_the_views_fault(tmp_path: Path) 
     with_workers(use, command=[str(tmp_path / "nothing")])
 
 
-WORKER_THAT = """
+FAKE_WORKER = """
 import os, sys, time
 from multiprocessing.connection import Connection
 connection = Connection(0)
@@ -163,7 +163,7 @@ def test_a_worker_that_is_killed_is_not_the_views_fault_one_that_crashes_is(
     tmp_path: Path, end: str, is_retriable: bool
 ) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
-    script = WORKER_THAT + f"import signal; os.kill(os.getpid(), signal.{end}); time.sleep(60)"
+    script = FAKE_WORKER + f"import signal; os.kill(os.getpid(), signal.{end}); time.sleep(60)"
 
     async def use(workers: ViewWorkers) -> None:
         failed = await result(workers.evaluate("v", BIG, records, 0))
@@ -173,11 +173,11 @@ def test_a_worker_that_is_killed_is_not_the_views_fault_one_that_crashes_is(
     with_workers(use, command=[sys.executable, "-c", script])
 
 
-def test_what_fails_in_a_used_process_is_tried_again_in_a_new_one(tmp_path: Path) -> None:
-    """Such as a process whose memory is full of what earlier work has left."""
+def test_work_that_fails_in_a_used_process_is_retried_in_a_new_one(tmp_path: Path) -> None:
+    """For example, earlier work has filled the memory of the process."""
     records = segment(tmp_path / "log", b'{"a":2}')
     shown = "from moldau.views.jobs import Evaluated, ViewFailed; shown = Evaluated(0, 1, b'', (), (), 1, 1, 0, True)"
-    script = WORKER_THAT + shown + "\nconnection.send(shown); connection.recv(); connection.send(ViewFailed('full'))"
+    script = FAKE_WORKER + shown + "\nconnection.send(shown); connection.recv(); connection.send(ViewFailed('full'))"
 
     async def use(workers: ViewWorkers) -> None:
         for _ in range(3):
@@ -187,9 +187,9 @@ def test_what_fails_in_a_used_process_is_tried_again_in_a_new_one(tmp_path: Path
 
 
 @pytest.mark.parametrize("answer", ["b'no pickle'", "b'cnobody.has.this\\nx\\n.'"])
-def test_an_answer_that_is_none_costs_no_worker(tmp_path: Path, answer: str) -> None:
+def test_an_unreadable_result_fails_the_work_and_ends_its_process(tmp_path: Path, answer: str) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
-    script = WORKER_THAT + f"connection.send_bytes({answer}); time.sleep(60)"
+    script = FAKE_WORKER + f"connection.send_bytes({answer}); time.sleep(60)"
 
     async def use(workers: ViewWorkers) -> None:
         for _ in range(2):
@@ -202,7 +202,7 @@ def test_an_answer_that_is_none_costs_no_worker(tmp_path: Path, answer: str) -> 
     with_workers(use, workers=1, command=[sys.executable, "-c", script])
 
 
-def test_no_thread_costs_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_thread_fails_the_work_and_keeps_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
 
     def refuse(thread: threading.Thread) -> None:
@@ -218,7 +218,7 @@ def test_no_thread_costs_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with_workers(use, workers=1)
 
 
-def test_work_after_the_end_fails_at_once_and_starts_nothing(tmp_path: Path) -> None:
+def test_work_after_close_fails_at_once_and_starts_nothing(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
@@ -231,9 +231,9 @@ def test_work_after_the_end_fails_at_once_and_starts_nothing(tmp_path: Path) -> 
     with_workers(use)
 
 
-def test_a_process_that_starts_during_the_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_starts_during_close_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
-    worker = Worker([sys.executable, "-c", WORKER_THAT + "time.sleep(60)"], 1.0)
+    worker = Worker([sys.executable, "-c", FAKE_WORKER + "time.sleep(60)"], 1.0)
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
@@ -248,7 +248,7 @@ def test_a_process_that_starts_during_the_end_is_ended(tmp_path: Path, monkeypat
     assert worker.pid is None
 
 
-def test_nothing_waits_for_the_end_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loop_does_not_wait_for_the_end_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     waits: list[threading.Thread] = []
     wait = subprocess.Popen.wait
@@ -270,7 +270,7 @@ def work(view: str) -> ViewWork:
     return ViewWork(view, unused, unused, Promise())
 
 
-def test_views_have_their_turns() -> None:
+def test_views_take_turns() -> None:
     queues = ViewQueues(workers=3)
     for each in [*map(work, "aaaa"), *map(work, "bb"), work("c")]:
         queues.add(each)
@@ -279,7 +279,7 @@ def test_views_have_their_turns() -> None:
     assert queues.begin_next() is None
 
 
-def test_one_view_leaves_a_worker_to_the_others_that_wait() -> None:
+def test_one_view_does_not_occupy_all_workers() -> None:
     queues = ViewQueues(workers=2)
     greedy = [work("a") for _ in range(3)]
     for each in greedy:
@@ -289,9 +289,9 @@ def test_one_view_leaves_a_worker_to_the_others_that_wait() -> None:
     queues.add(work("b"))
     second = queues.begin_next()
     assert second is not None
-    assert second.view == "b", "a has its share"
+    assert second.view == "b", "view a has its share of workers"
     queues.finish(second)
-    assert queues.begin_next() is greedy[1], "nobody else waits"
+    assert queues.begin_next() is greedy[1], "no other view waits"
 
 
 def test_withdrawn_work_is_not_begun() -> None:
@@ -306,7 +306,7 @@ def test_withdrawn_work_is_not_begun() -> None:
     assert queues.begin_next() is None
 
 
-def test_a_file_that_is_shorter_than_it_was_is_read_again(tmp_path: Path) -> None:
+def test_a_truncated_file_makes_the_work_retriable(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     os.truncate(tmp_path / "log", records.length - 1)
 
@@ -317,7 +317,7 @@ def test_a_file_that_is_shorter_than_it_was_is_read_again(tmp_path: Path) -> Non
     with_workers(use)
 
 
-def test_records_that_are_wrong_are_to_blame(tmp_path: Path) -> None:
+def test_corrupt_records_fail_the_work(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     content = bytearray((tmp_path / "log").read_bytes())
     content[-2] ^= 1
@@ -337,7 +337,7 @@ def addresses_left(pid: int) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
-def test_the_memory_of_a_worker_is_not_used_up_by_addresses_that_a_library_reserves(tmp_path: Path) -> None:
+def test_libraries_do_not_reserve_the_address_space_of_a_worker(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":1}', b'{"a":2}')
     extra = 3 << 29  # more than the GiB that Arrow's own allocator would reserve
 
@@ -349,7 +349,7 @@ def test_the_memory_of_a_worker_is_not_used_up_by_addresses_that_a_library_reser
     with_workers(use, memory_bytes=extra)
 
 
-def test_without_duckdb_the_reader_is_told_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_duckdb_is_reported(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     hiding = "import sys, runpy; sys.modules['duckdb'] = None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 
@@ -359,7 +359,7 @@ def test_without_duckdb_the_reader_is_told_what_to_install(tmp_path: Path) -> No
     with_workers(use, command=[sys.executable, "-c", hiding, COMMAND[-1]])
 
 
-def test_in_a_thread_for_simulations(tmp_path: Path) -> None:
+def test_views_in_a_thread_are_evaluated_for_simulations(tmp_path: Path) -> None:
     def run(work: Callable[[], None]) -> Promise[None]:
         work()
         done: Promise[None] = Promise()
@@ -375,7 +375,7 @@ def test_in_a_thread_for_simulations(tmp_path: Path) -> None:
 def test_the_limits_are_configs_of_the_broker(tmp_path: Path) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     script = (
-        WORKER_THAT + "from moldau.views.jobs import ViewFailed; connection.send(ViewFailed(' '.join(sys.argv[1:])))"
+        FAKE_WORKER + "from moldau.views.jobs import ViewFailed; connection.send(ViewFailed(' '.join(sys.argv[1:])))"
     )
     static = {"moldau.views.workers": "1", "moldau.views.cpu.seconds": "3", "moldau.views.memory.bytes": "200000000"}
 
@@ -396,6 +396,6 @@ def test_the_limits_are_configs_of_the_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("workers", "0"), ("cpu.seconds", "0"), ("memory.bytes", "1000"), ("kept.bytes", "-1")]
 )
-def test_a_wrong_limit_stops_the_node_in_words(tmp_path: Path, name: str, value: str) -> None:
+def test_a_wrong_limit_is_reported_with_its_name(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=rf"moldau\.views\.{name}"):
         load(overrides=[("node.id", "1"), ("log.dirs", str(tmp_path)), (f"moldau.views.{name}", value)])

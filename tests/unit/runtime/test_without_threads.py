@@ -1,4 +1,4 @@
-"""What a node reads again and again, keys and certificates, is read later if no thread can be started now."""
+"""Keys and certificates, which a node reads periodically, are read later if no thread can be started."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from moldau.testing.clock import FakeClock
 
 class LoopWithoutThreads:
     def __init__(self) -> None:
-        self.timers: list[ToyTimer] = []
+        self.timers: list[FakeTimer] = []
         self.reads = 0
 
-    def call_later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> ToyTimer:
-        self.timers.append(ToyTimer(self, partial(call, *arguments)))
+    def call_later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> FakeTimer:
+        self.timers.append(FakeTimer(self, partial(call, *arguments)))
         return self.timers[-1]
 
     def run_in_executor(self, executor: None, call: Callable[[], Any]) -> None:
@@ -36,7 +36,7 @@ class LoopWithoutThreads:
         timer.call()
 
 
-class ToyTimer:
+class FakeTimer:
     def __init__(self, loop: LoopWithoutThreads, call: Callable[[], None]) -> None:
         self._loop = loop
         self.call = call
@@ -50,7 +50,7 @@ def as_loop(loop: LoopWithoutThreads) -> asyncio.AbstractEventLoop:
     return cast(asyncio.AbstractEventLoop, loop)
 
 
-def test_keys_are_read_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_are_read_later_if_no_thread_can_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "keys"
     file.write_bytes(Issuer().key_set())
     keys = JwksKeys(JwksSettings(file.as_uri()), FakeClock())
@@ -66,7 +66,7 @@ def test_keys_are_read_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert len(loop.timers) == 1
 
 
-def test_certificates_are_looked_at_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_checked_later_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     tls = NodeTls({}, [], [])
     monkeypatch.setattr(tls, "_listeners", {"SSL": None})
     loop = LoopWithoutThreads()

@@ -1,4 +1,4 @@
-"""The authority of `--secure`: what its certificates say, and when they have to be renewed."""
+"""The authority of `--secure`: what its certificates contain, and when they have to be renewed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_node_certificate_cannot_issue_others(authority: Authority) -> None:
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-def test_strict_clients_accept_the_certificate_and_others_do_not(tmp_path: Path) -> None:
+def test_strict_clients_accept_certificates_of_their_authority_only(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     authority = new_authority(now)
     (tmp_path / "node.pem").write_text(issue(authority, ["localhost"], now))
@@ -114,17 +114,17 @@ def test_an_address_with_a_zone_is_found_again_in_its_certificate(authority: Aut
         ("bücher", "xn--bcher-kva"),
     ],
 )
-def test_hosts_are_written_as_in_certificates(text: str, host: str) -> None:
+def test_hosts_are_normalised_as_in_certificates(text: str, host: str) -> None:
     assert as_host(text) == host
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a:9092", "http://a", "x" * 70, "a\nb"])
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_text_that_is_not_a_host_is_refused(text: str) -> None:
     with pytest.raises(SetupFailed, match="is not a host name or an address"):
         as_host(text)
 
 
-def test_without_cryptography_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cryptography_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(SetupFailed, match=r"pip install 'moldau\[tls\]'"):
         new_authority(NOW)

@@ -1,4 +1,4 @@
-"""The files of `--secure`: who can read them, when they are made, and when they are renewed."""
+"""The files of `--secure`: who can read them, when they are created, and when they are renewed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_client_file_and_the_first_records_are_of_the_same_user(secured: Sec
     }
 
 
-def test_every_node_of_a_cluster_may_lead_first(secured: SecureDirectory) -> None:
+def test_every_node_of_a_cluster_gets_the_first_records(secured: SecureDirectory) -> None:
     log_dirs = [secured.path / f"node-{number}" for number in (1, 2, 3)]
     secured.set_up([], log_dirs, NOW)
     assert all(read_first_records(DiskFiles(), str(log_dir)) for log_dir in log_dirs)
@@ -77,7 +77,7 @@ def test_passwords_are_random(tmp_path: Path) -> None:
     assert all(len(password) == 24 for password in passwords)
 
 
-def test_an_interrupted_set_up_is_made_anew(secured: SecureDirectory) -> None:
+def test_an_interrupted_setup_is_repeated_from_scratch(secured: SecureDirectory) -> None:
     first = set_up(secured)
     os.unlink(secured.path / AUTHORITY)
     assert not secured.is_set_up
@@ -93,7 +93,7 @@ def test_data_without_security_is_refused(secured: SecureDirectory) -> None:
     assert os.listdir(secured.path) == ["meta.properties"]
 
 
-def test_a_directory_of_something_else_stays_as_it_is(secured: SecureDirectory) -> None:
+def test_a_directory_with_other_files_is_refused_and_unchanged(secured: SecureDirectory) -> None:
     secured.path.mkdir(mode=0o755)
     (secured.path / "thesis.tex").touch()
     with pytest.raises(SetupFailed, match=r"holds thesis.tex and no meta.properties"):
@@ -102,7 +102,7 @@ def test_a_directory_of_something_else_stays_as_it_is(secured: SecureDirectory) 
     assert os.listdir(secured.path) == ["thesis.tex"]
 
 
-def test_a_path_that_cannot_be_a_directory_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SetupFailed, match="file/data: not a directory"):
         set_up(SecureDirectory(tmp_path / "file" / "data"))
@@ -119,17 +119,17 @@ def test_a_certificate_is_renewed_shortly_before_it_expires(secured: SecureDirec
     assert Path(secured.stores[0]).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_new_name_is_added_to_the_old_ones(secured: SecureDirectory) -> None:
+def test_a_new_host_name_is_added_to_the_certificate(secured: SecureDirectory) -> None:
     set_up(secured, "old.example.com")
     assert secured.renew_if_due(["new.example.com"], NOW)
     assert {"old.example.com", "new.example.com", "localhost", "127.0.0.1", "::1"} <= hosts_of(node_pem(secured))
     assert not secured.renew_if_due(["old.example.com"], NOW)
 
 
-def test_of_many_names_of_the_machine_only_the_newest_stay(
+def test_only_the_newest_names_of_the_machine_are_kept(
     secured: SecureDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container has another name whenever it is made again."""
+    """A container has another host name whenever it is recreated."""
     set_up(secured, "kafka.example.com")
     for number in range(MACHINE_NAMES_MAX + 5):
         monkeypatch.setattr("socket.gethostname", lambda number=number: f"container-{number}")
@@ -143,7 +143,7 @@ def test_of_many_names_of_the_machine_only_the_newest_stay(
     assert hosts_of(node_pem(secured)) == hosts, "a running node refuses a certificate that lacks some"
 
 
-def test_a_file_that_is_called_like_a_temporary_one_stays(tmp_path: Path) -> None:
+def test_a_file_named_like_a_temporary_one_is_kept(tmp_path: Path) -> None:
     path, other = tmp_path / "ann.properties", tmp_path / "ann.properties.tmp"
     other.write_text("mine")
     directory.check_can_write_private(path)
@@ -162,7 +162,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_files_are_named_or_described(secured: SecureDirectory) -> None:
+def test_damaged_and_missing_certificates_are_reported(secured: SecureDirectory) -> None:
     set_up(secured)
     Path(secured.stores[0]).write_text("half")
     with pytest.raises(SetupFailed, match="a certificate is damaged"):
@@ -172,7 +172,7 @@ def test_damaged_files_are_named_or_described(secured: SecureDirectory) -> None:
         secured.renew_if_due([], NOW)
 
 
-def test_what_is_kept_is_private_and_added_to(secured: SecureDirectory) -> None:
+def test_kept_settings_are_private_and_merged(secured: SecureDirectory) -> None:
     assert secured.kept() == {}
     set_up(secured)
     key = secured.ensured_token_key()
@@ -189,7 +189,7 @@ def test_what_is_kept_is_private_and_added_to(secured: SecureDirectory) -> None:
         secured.kept()
 
 
-def test_a_client_file_can_be_made_anew(secured: SecureDirectory) -> None:
+def test_a_client_file_can_be_recreated(secured: SecureDirectory) -> None:
     set_up(secured)
     before = secured.client_file.read_text()
     secured.client_file.unlink()
@@ -201,7 +201,7 @@ def test_a_client_file_can_be_made_anew(secured: SecureDirectory) -> None:
     assert secured.client_file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_client_file_is_not_made_if_its_password_cannot_be_set(secured: SecureDirectory) -> None:
+def test_a_client_file_is_not_created_if_its_password_cannot_be_set(secured: SecureDirectory) -> None:
     set_up(secured)
     secured.client_file.unlink()
     files = sorted(secured.path.iterdir())
@@ -213,7 +213,7 @@ def test_a_client_file_is_not_made_if_its_password_cannot_be_set(secured: Secure
 def test_no_password_is_set_if_its_client_file_cannot_be_written(
     secured: SecureDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise nobody would know the new one, and the old one would be invalid."""
+    """Otherwise the old password would be invalid and the new one unknown."""
     set_up(secured)
     secured.client_file.unlink()
 

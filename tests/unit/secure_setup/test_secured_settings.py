@@ -1,4 +1,4 @@
-"""The settings that `--secure` makes: they are valid, protect every listener, and survive a properties file."""
+"""The settings that `--secure` makes: they are valid, protect every listener, and fit into a properties file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_client_file_is_read_as_it_was_written(password: str) -> None:
         ),
     ],
 )
-def test_settings_that_take_protection_back_are_refused(changes: dict[str, str | None], reason: str) -> None:
+def test_settings_that_weaken_security_are_refused(changes: dict[str, str | None], reason: str) -> None:
     from moldau.secure_setup.settings import secured_properties
 
     properties = {"listeners": "SASL_SSL://:9092", **secured_properties(*STORES), **changes}
@@ -89,14 +89,14 @@ def test_settings_that_take_protection_back_are_refused(changes: dict[str, str |
         check_is_secured(settings)
 
 
-def test_client_certificates_are_a_login_too() -> None:
+def test_required_client_certificates_count_as_authentication() -> None:
     from moldau.secure_setup.settings import secured_properties
 
     properties = {"listeners": "SSL://:9092", "ssl.client.auth": "required", **secured_properties(*STORES)}
     check_is_secured(from_properties(properties))
 
 
-def test_all_nodes_have_the_same_key_of_delegation_tokens() -> None:
+def test_all_nodes_have_the_same_delegation_token_key() -> None:
     texts = [secured_node_properties(each, NODES, "/data", STORES, "::", None, "the-key") for each in NODES]
     assert {from_properties(each).delegation_tokens.secret_key for each in texts} == {"the-key"}
     assert "the-key" not in repr(from_properties(texts[0]))
@@ -116,7 +116,7 @@ def test_all_nodes_have_the_same_key_of_delegation_tokens() -> None:
         ("nonsense", "kafka.example.com", None),
     ],
 )
-def test_an_advertised_name_is_used_again_where_it_fits(listeners: str, advertise: str, advertised: str | None) -> None:
+def test_a_kept_advertised_name_is_used_where_it_fits(listeners: str, advertise: str, advertised: str | None) -> None:
     from moldau.secure_setup.settings import advertised_again, name_to_keep
 
     assert advertised_again(listeners, advertise) == advertised

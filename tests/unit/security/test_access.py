@@ -20,7 +20,7 @@ def test_without_restrictions_all_operations_of_the_resource_are_allowed() -> No
     assert allowed_bits(super_user, ResourceType.TOPIC, "t") == TOPIC_OPERATIONS
 
 
-def test_allowed_bits_include_what_is_implied_and_exclude_what_is_denied() -> None:
+def test_allowed_bits_include_implied_and_exclude_denied_operations() -> None:
     authorizer = Authorizer()
     access = Restricted(authorizer, ANN, "10.0.0.1")
     assert allowed_bits(access, ResourceType.TOPIC, "t") == 0

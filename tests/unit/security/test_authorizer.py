@@ -1,4 +1,4 @@
-"""The authorizer: its rules one by one, and beside an oracle that looks at every ACL for every question."""
+"""The authorizer: its rules one by one, and compared with an oracle that looks at every ACL for every decision."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def with_acls(*bindings: AclBinding) -> Authorizer:
         (acl(permission=DENY), False),
     ],
 )
-def test_one_acl(binding: AclBinding, is_allowed: bool) -> None:
+def test_an_acl_allows_or_denies_an_operation(binding: AclBinding, is_allowed: bool) -> None:
     authorizer = with_acls(binding)
     for _ in range(2):  # decided, then remembered
         assert authorizer.allows("User:ann", "10.0.0.1", READ, TOPIC, "orders") is is_allowed
@@ -75,7 +75,7 @@ def test_one_denial_is_stronger_than_any_permission() -> None:
 
 
 @pytest.mark.parametrize("operation", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER])
-def test_who_may_use_a_resource_may_describe_it(operation: AclOperation) -> None:
+def test_other_operations_imply_describe(operation: AclOperation) -> None:
     assert with_acls(acl(operation=operation)).allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
     assert not with_acls(acl(operation=ALTER_CONFIGS)).allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
     assert with_acls(acl(operation=ALTER_CONFIGS)).allows("User:ann", "h", DESCRIBE_CONFIGS, TOPIC, "orders")
@@ -86,7 +86,7 @@ def test_a_denied_read_does_not_deny_describe() -> None:
     assert authorizer.allows("User:ann", "h", DESCRIBE, TOPIC, "orders")
 
 
-def test_a_super_user_may_do_what_is_denied() -> None:
+def test_denials_do_not_apply_to_a_super_user() -> None:
     authorizer = Authorizer([Principal("User", "ann")])
     authorizer.change([acl(permission=DENY, operation=ALL)])
     assert authorizer.allows("User:ann", "h", READ, TOPIC, "orders")
@@ -94,14 +94,14 @@ def test_a_super_user_may_do_what_is_denied() -> None:
     assert not authorizer.allows("User:bob", "h", READ, TOPIC, "orders")
 
 
-def test_everyone_may_use_a_resource_without_acls_if_the_setting_says_so() -> None:
+def test_allow_everyone_applies_to_resources_without_acls() -> None:
     authorizer = Authorizer(allow_everyone_without_acl=True)
     authorizer.change([acl("orders", principal="User:bob")])
     assert authorizer.allows("User:ann", "h", READ, TOPIC, "payments")
     assert not authorizer.allows("User:ann", "h", READ, TOPIC, "orders"), "an ACL for somebody else covers it"
 
 
-def test_a_change_counts_at_once() -> None:
+def test_an_acl_change_takes_effect_at_once() -> None:
     authorizer, binding = Authorizer(), acl()
     question = ("User:ann", "h", READ, TOPIC, "orders")
     assert not authorizer.allows(*question)
@@ -146,7 +146,7 @@ def test_ever_new_names_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> N
         ([acl("a", resource_type=GROUP)], False),
     ],
 )
-def test_any_resource_of_a_type(bindings: Sequence[AclBinding], is_allowed: bool) -> None:
+def test_allows_any_resource_of_a_type(bindings: Sequence[AclBinding], is_allowed: bool) -> None:
     assert with_acls(*bindings).allows_any("User:ann", "h", READ, TOPIC) is is_allowed
 
 
@@ -176,7 +176,7 @@ IMPLIED = {
 def oracle(
     bindings: Sequence[AclBinding], principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str
 ) -> bool:
-    """The sentence of Kafka's documentation, read literally: no index, no memory."""
+    """The rule of Kafka's documentation, read literally: no index, no cache."""
     about = [b for b in bindings if b.resource_type is kind and covers(b.pattern_type, b.pattern, name)]
     mine = [b for b in about if b.principal in (principal, "User:*") and b.host in (host, "*")]
     if any(b.permission is DENY and b.operation in (operation, ALL) for b in mine):
@@ -199,7 +199,7 @@ def test_decisions_are_those_of_the_oracle(
 
 
 @given(BINDINGS, NAMES)
-def test_a_filter_that_matches_a_name_finds_what_covers_it(binding: AclBinding, name: str) -> None:
+def test_a_match_filter_finds_the_patterns_that_cover_a_name(binding: AclBinding, name: str) -> None:
     found = AclFilter(pattern=name, pattern_type=PatternType.MATCH).matches(binding)
     assert found is covers(binding.pattern_type, binding.pattern, name)
 
@@ -230,7 +230,7 @@ def test_a_filter_with_all_fields_matches_one_binding(one: AclBinding, other: Ac
         (AclFilter(permission=DENY), False),
     ],
 )
-def test_filters(acl_filter: AclFilter, is_matched: bool) -> None:
+def test_a_filter_matches_bindings_with_its_fields(acl_filter: AclFilter, is_matched: bool) -> None:
     assert acl_filter.matches(acl()) is is_matched
 
 
@@ -243,7 +243,7 @@ def test_an_open_connection_follows_changes_and_uses_bounded_memory(monkeypatch:
         assert not access.allows(needs, "orders")
         authorizer.change([binding])
         assert access.allows(needs, "orders")
-        assert access.allows(needs, "orders"), "now it is remembered"
+        assert access.allows(needs, "orders"), "the decision is remembered"
         assert access.allows_quietly(needs, "orders")
         assert not others.allows(needs, "orders")
         authorizer.change([], [binding])
@@ -264,7 +264,7 @@ def test_a_list_of_names_is_known_to_be_allowed_once_each_was_decided() -> None:
     assert access.is_known_to_allow(needs, ["a", "b"])
     assert not access.is_known_to_allow(Needs(WRITE, TOPIC), ["a"])
     authorizer.change([denial])
-    assert not access.is_known_to_allow(needs, ["a"]), "an ACL changed: all is decided again"
+    assert not access.is_known_to_allow(needs, ["a"]), "after an ACL change everything is decided again"
     assert access.allows_quietly(needs, "a")
     assert not access.allows_quietly(needs, "b")
     assert access.is_known_to_allow(needs, ["a"])

@@ -38,7 +38,7 @@ def test_the_node_has_at_most_max_connections() -> None:
     assert quotas.has_slot(CLIENTS)
 
 
-def test_brokers_come_in_beside_any_number_of_clients() -> None:
+def test_brokers_can_connect_above_max_connections() -> None:
     quotas = quotas_of(connections_max=2)
     enter(quotas, 2)
     assert quotas.has_slot(BROKERS)
@@ -59,7 +59,7 @@ def test_the_limit_of_a_listener_holds_for_brokers_too() -> None:
     assert quotas.has_slot(CLIENTS)
 
 
-def test_who_waits_is_called_when_a_connection_is_closed_or_the_limits_change() -> None:
+def test_waiting_callbacks_run_when_a_connection_closes_or_limits_change() -> None:
     quotas = quotas_of(connections_max=1)
     calls: list[str] = []
     enter(quotas, 1)
@@ -98,7 +98,7 @@ def test_the_rate_of_the_node_does_not_stop_brokers() -> None:
     assert quotas.accept_pause_ms(BROKERS, 0) == 0
 
 
-def test_a_rate_of_zero_is_no_division_by_zero() -> None:
+def test_a_rate_of_zero_pauses_the_listener() -> None:
     quotas = quotas_of(new_per_s_max=0)
     enter(quotas, 1)
     assert quotas.accept_pause_ms(CLIENTS, 0) == 1000
@@ -138,7 +138,7 @@ def test_the_default_is_the_rate_of_each_address_without_its_own() -> None:
     assert quotas.enter(CLIENTS, "::1", 0) is not None
 
 
-def test_an_address_is_the_same_in_each_spelling() -> None:
+def test_a_quota_applies_to_every_spelling_of_an_address() -> None:
     quotas = quotas_of()
     quotas.set_quotas(ip_quota(1, "0:0:0:0:0:0:0:1"))
     enter(quotas, 10, host="::1")
@@ -168,12 +168,12 @@ def test_a_listener_falls_back_to_the_limits_of_the_broker() -> None:
 
 
 @pytest.mark.parametrize("text", ["localhost:3", "10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x", ":5"])
-def test_overrides_that_cannot_be_read_end_the_start(text: str) -> None:
+def test_wrong_overrides_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"max\.connections\.per\.ip\.overrides"):
         from_properties({"max.connections.per.ip.overrides": text})
 
 
-def test_the_memory_for_requests_holds_at_least_one() -> None:
+def test_the_memory_for_requests_must_hold_one_request() -> None:
     with pytest.raises(SettingsError, match=r"queued\.max\.request\.bytes"):
         from_properties({"queued.max.request.bytes": "1000"})
     assert from_properties({}).connection_limits.receive_budget_bytes == 512 << 20

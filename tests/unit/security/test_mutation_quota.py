@@ -1,4 +1,5 @@
-"""controller_mutation_rate: a token bucket for all clients that share a quota, strict or not by the version."""
+"""controller_mutation_rate: clients that share a quota share a token bucket; above it, new versions of a request are
+refused and old ones are paused."""
 
 from __future__ import annotations
 
@@ -66,11 +67,11 @@ def test_an_old_version_is_served_and_paused() -> None:
     ],
     ids=["no quota", "a broker", "another API"],
 )
-def test_others_are_not_counted(client: Client | None, api: ApiKey, version: int) -> None:
+def test_clients_and_apis_without_a_quota_are_not_counted(client: Client | None, api: ApiKey, version: int) -> None:
     assert MutationLimits(BURST_SECONDS).quota(ANNS_QUOTA, api, version, client, 0) is None
 
 
-def test_the_versions_are_those_of_the_proposal() -> None:
+def test_strict_versions_are_those_of_kip_599() -> None:
     assert STRICT_FROM_VERSION == {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 
 

@@ -1,4 +1,4 @@
-"""Client quotas: which one holds, how rates are measured, and that a client that pauses as told keeps to its limit."""
+"""Client quotas: which one holds, how rates are measured, and that a client that pauses as requested keeps to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_first_burst_is_spread_over_ten_seconds() -> None:
     assert rate.pause_ms(100, 0) == 5000, "1500 at 100 a second take 15 seconds, ten are given"
 
 
-def test_what_is_taken_back_does_not_count() -> None:
+def test_a_negative_record_cancels_an_earlier_one() -> None:
     rate = Rate(Window())
     rate.record(5000, 0)
     rate.record(-5000, 0)
@@ -69,7 +69,7 @@ def test_old_samples_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 50, 700])
-def test_who_pauses_as_told_reaches_the_limit_and_keeps_to_it(size: int) -> None:
+def test_a_client_that_pauses_as_requested_reaches_and_keeps_its_limit(size: int) -> None:
     rate, limit, now_ms, total = Rate(Window()), 500, 0, 0
     while now_ms < 600_000:
         rate.record(size, now_ms)
@@ -95,14 +95,14 @@ def test_all_client_ids_of_a_user_share_its_quota() -> None:
     assert limits.record(PRODUCER_BYTE_RATE, "ann", "two", 1000, 0) == 10_000
 
 
-def test_a_default_is_the_limit_of_each() -> None:
+def test_a_default_quota_applies_to_each_user_separately() -> None:
     limits = ClientLimits(Window())
     limits.set_quotas({entity(user=None): {PRODUCER_BYTE_RATE: 100.0}})
     assert limits.record(PRODUCER_BYTE_RATE, "ann", "app", 1000, 0) == 0
     assert limits.record(PRODUCER_BYTE_RATE, "bob", "app", 1000, 0) == 0
 
 
-def test_a_changed_quota_counts_at_once_and_keeps_the_rate() -> None:
+def test_a_changed_quota_takes_effect_at_once_and_keeps_the_rate() -> None:
     limits = ClientLimits(Window())
     limits.set_quotas({entity(user="ann"): {PRODUCER_BYTE_RATE: 1000.0}})
     assert limits.record(PRODUCER_BYTE_RATE, "ann", "app", 2000, 0) == 0
@@ -149,7 +149,7 @@ def test_a_shortened_client_id_is_never_that_of_another_client() -> None:
     assert len(short_client_id("\ud800" * 32_000)) < 400
 
 
-def test_an_overdrawn_bucket_is_in_debt_until_tokens_have_come() -> None:
+def test_an_overdrawn_bucket_is_in_debt_until_it_is_refilled() -> None:
     bucket = TokenBucket(11)
     assert bucket.debt_ms(1.0, 0) == 0
     bucket.take(14, 1.0, 0)

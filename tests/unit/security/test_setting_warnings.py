@@ -1,5 +1,5 @@
-"""Settings of security that are valid, but most likely not meant so: each gives a line at the start. And a start that
-fails shows these lines too, since a misspelt key may be the reason."""
+"""Security settings that are valid, but most likely a mistake: each is warned of at the start. A failed start prints
+these warnings too, since a misspelt key may be the reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TLS = {"listeners": "SSL://localhost:1", "ssl.keystore.type": "PEM", "ssl.keysto
         ({**TLS, "listener.name.ssl.ssl.client.auth": "requested"}, "ssl.client.auth=requested without ssl.truststore"),
     ],
 )
-def test_what_is_most_likely_a_mistake_gives_a_line(properties: dict[str, str], words: str) -> None:
+def test_a_likely_mistake_is_warned_of(properties: dict[str, str], words: str) -> None:
     (line,) = from_properties(properties).warnings
     assert re.search(words, line), line
     assert "planted" not in line
@@ -51,7 +51,7 @@ def test_what_is_most_likely_a_mistake_gives_a_line(properties: dict[str, str], 
         {**TLS, "ssl.client.auth": "none"},
     ],
 )
-def test_what_is_right_gives_none(properties: dict[str, str]) -> None:
+def test_correct_settings_give_no_warning(properties: dict[str, str]) -> None:
     assert from_properties(properties).warnings == ()
 
 
@@ -66,7 +66,7 @@ def test_what_is_right_gives_none(properties: dict[str, str]) -> None:
         (None, "is not set, but PLAIN on listener SASL_PLAINTEXT needs it"),
     ],
 )
-def test_a_wrong_jaas_line_is_told_the_right_form(line: str | None, reason: str) -> None:
+def test_the_error_of_a_wrong_jaas_line_shows_the_right_form(line: str | None, reason: str) -> None:
     with pytest.raises(SettingsError) as wrong:
         from_properties({**PLAIN, **({} if line is None else {PLAIN_JAAS: line})})
     assert reason in str(wrong.value)
@@ -74,12 +74,12 @@ def test_a_wrong_jaas_line_is_told_the_right_form(line: str | None, reason: str)
     assert "planted" not in str(wrong.value)
 
 
-def test_a_keystore_without_a_password_may_be_pem() -> None:
+def test_the_error_of_a_keystore_without_password_suggests_pem() -> None:
     with pytest.raises(SettingsError, match=r"ssl\.keystore\.location=/x/node\.pem: .*or ssl\.keystore\.type=PEM"):
         from_properties({"listeners": "SSL://localhost:1", "ssl.keystore.location": "/x/node.pem"})
 
 
-def test_a_pem_file_of_another_type_gives_a_line(tmp_path: Path) -> None:
+def test_a_pem_file_with_another_store_type_is_warned_of(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     stores = {
         "listeners": "SSL://localhost:1",
@@ -97,7 +97,7 @@ def test_a_pem_file_of_another_type_gives_a_line(tmp_path: Path) -> None:
     assert list(warn_of_store_types(from_properties(missing))) == []  # an error when the store is read
 
 
-def test_a_misspelt_key_is_told_with_the_failure() -> None:
+def test_a_misspelt_key_is_reported_with_the_error() -> None:
     texts = {
         "listeners": SettingText("SSL://localhost:1", "file:1"),
         "ssl.keystor.location": SettingText("/x/node.pem", "file:2"),
@@ -109,7 +109,7 @@ def test_a_misspelt_key_is_told_with_the_failure() -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--secure"], ["--cores", "2"], ["--log-format", "json"]])
-def test_a_start_that_fails_shows_it(tmp_path: Path, more: list[str]) -> None:
+def test_a_failed_start_reports_a_misspelt_key(tmp_path: Path, more: list[str]) -> None:
     words = ["start", "-d", str(tmp_path), "-o", "num.partitons=3", "-o", "num.partitions=many", *more]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""Delegation tokens: their hmacs beside Python's own, who owns them, until when they are valid."""
+"""Delegation tokens: their HMACs compared with Python's own, their owners and renewers, and when they end."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def token(
 
 
 @pytest.mark.parametrize("key", ["secret", "ü ñ", "x" * 500])
-def test_the_hmac_is_that_of_the_id_by_sha_512(key: str) -> None:
+def test_the_hmac_is_hmac_sha_512_of_the_token_id(key: str) -> None:
     for seed in range(20):
         token_id = uuid_text(Random(seed).randbytes(16))
         expected = hmac.new(key.encode(), token_id.encode(), hashlib.sha512).digest()
         assert TokenHmacs(key).hmac(token_id) == expected
 
 
-def test_the_hmac_is_the_one_of_apache_kafka() -> None:
+def test_the_hmac_equals_apache_kafkas() -> None:
     """A token that a broker of Kafka 4.3.1 created."""
     hmac_text = "iVAA4Q0oTW7KiJiC7H+8ECMu6CRPwCGr96r6/+7rybZZGITADUSFQf34CHQz1Zlzcl20L1g4l7a+WRnNpqsl7A=="
     assert b64encode(TokenHmacs("k").hmac("O4WiRbVnTmWk-exbfuY_nQ")).decode() == hmac_text
 
 
-class Counted(dict[str, DelegationToken]):
+class CountingDict(dict[str, DelegationToken]):
     scans = 0
 
     def __iter__(self) -> Iterator[str]:
@@ -50,13 +50,13 @@ class Counted(dict[str, DelegationToken]):
 
 def test_tokens_are_found_by_their_hmacs() -> None:
     hmacs = TokenHmacs("secret")
-    tokens = Counted({name: token(name) for name in ("a", "b")})
+    tokens = CountingDict({name: token(name) for name in ("a", "b")})
     for _ in range(3):
         assert hmacs.find(tokens, hmacs.hmac("a")) == tokens["a"]
         assert hmacs.find(tokens, hmacs.hmac("c")) is None
         assert hmacs.find(tokens, b"") is None
     assert tokens.scans == 1
-    later = Counted({"b": token("b", (BOB,)), "c": token("c")})
+    later = CountingDict({"b": token("b", (BOB,)), "c": token("c")})
     assert hmacs.find(later, hmacs.hmac("a")) is None
     assert hmacs.find(later, hmacs.hmac("b")) == later["b"]
     assert hmacs.find(later, hmacs.hmac("c")) == later["c"]
@@ -64,7 +64,7 @@ def test_tokens_are_found_by_their_hmacs() -> None:
     assert hmacs.find(later, TokenHmacs("other").hmac("c")) is None
 
 
-def test_owner_and_renewers() -> None:
+def test_a_token_belongs_to_its_owner_and_renewers() -> None:
     shared = token(renewers=(BOB,))
     assert [shared.belongs_to(each) for each in (ANN, BOB, EVE)] == [True, True, False]
     assert shared.belongs_to(ANN._replace(by_token=True))
@@ -74,17 +74,17 @@ def test_owner_and_renewers() -> None:
 @pytest.mark.parametrize(
     ("max_ms", "expires_ms", "left_ms"), [(100, 50, 40), (50, 100, 40), (100, 9, -1), (9, 100, -1)]
 )
-def test_the_earlier_end_counts(max_ms: int, expires_ms: int, left_ms: int) -> None:
+def test_a_token_ends_at_the_earlier_of_expiry_and_maximum(max_ms: int, expires_ms: int, left_ms: int) -> None:
     assert token(max_ms=max_ms, expires_ms=expires_ms).lifetime_ms(10) == left_ms
 
 
-def test_who_may_use_tokens() -> None:
+def test_anonymous_and_token_clients_may_not_use_tokens() -> None:
     assert may_use_tokens(ANN)
     assert not may_use_tokens(ANONYMOUS)
     assert not may_use_tokens(ANN._replace(by_token=True))
 
 
-def test_settings() -> None:
+def test_token_settings_are_read() -> None:
     off = from_properties({}).delegation_tokens
     assert (off.is_enabled, off.lifetime_ms_max, off.expiry_time_ms, off.check_interval_ms) == (
         False,

@@ -1,4 +1,4 @@
-"""Writes OpenTelemetry's metrics as Protobuf, from the published field numbers and apart from the reader."""
+"""Writes OpenTelemetry's metrics as Protobuf, from the published field numbers, independent of the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the metrics that clients push: sums and gauges, and whatever else may come."""
+"""Reading the metrics that clients push: sums, gauges, and malformed or hostile payloads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_whole_numbers_of_labels_are_signed(number: int) -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=20), st.floats(allow_nan=False), max_size=20))
-def test_every_value_comes_back(values: dict[str, float]) -> None:
+def test_every_value_is_read_back(values: dict[str, float]) -> None:
     points = read_points(payload(*(gauge(name, point(value)) for name, value in values.items())))
     assert {each.name: each.value for each in points} == values
 
@@ -74,7 +74,7 @@ def test_cut_off_and_changed_payloads_are_read_or_refused(data: st.DataObject) -
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_refused(data: bytes, reason: str) -> None:
+def test_malformed_and_too_large_payloads_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(MalformedData, match=reason):
         read_points(data)
 
@@ -87,7 +87,7 @@ def test_long_texts_and_many_labels_are_cut() -> None:
     assert {len(value) for _, value in read.labels} == {TEXT_LENGTH_MAX}
 
 
-def test_deep_nesting_costs_no_depth_of_calls() -> None:
+def test_deeply_nested_fields_are_skipped_without_recursion() -> None:
     data = b""
     for _ in range(5_000):
         data = block(2, data)

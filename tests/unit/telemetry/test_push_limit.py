@@ -1,4 +1,4 @@
-"""How often metrics of one connection are read."""
+"""The limit of pushes of one connection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from moldau.telemetry.push_limit import PushLimit
 ONE = "10.0.0.1:1"
 
 
-def test_a_push_an_interval_is_accepted_for_ever_and_two_more() -> None:
+def test_one_push_per_interval_and_a_burst_of_two_are_accepted() -> None:
     limit = PushLimit()
     assert all(limit.try_push(ONE, 1_000, now_ms) for now_ms in range(0, 20_000, 1_000))
     assert [limit.try_push(ONE, 1_000, 19_000) for _ in range(3)] == [True, True, False]
 
 
-def test_after_a_shorter_interval_was_set_a_client_waits_no_longer_than_that() -> None:
+def test_pushes_at_a_longer_interval_still_count_after_it_was_shortened() -> None:
     limit = PushLimit()
     assert [limit.try_push(ONE, 300_000, 0) for _ in range(4)] == [True, True, True, False]
     assert not limit.try_push(ONE, 1_000, 0)
@@ -24,7 +24,7 @@ def test_after_a_shorter_interval_was_set_a_client_waits_no_longer_than_that() -
     assert limit.try_push("10.0.0.1:2", 1_000, 0)
 
 
-def test_a_flood_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_connections_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECTIONS_MAX", 10)
     limit = PushLimit()
     for port in range(100):

@@ -1,4 +1,4 @@
-"""Which client is asked for which metrics, and when it may ask and push."""
+"""Client metrics subscriptions: which metrics a client is asked for, and how often it may ask and push."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ID = bytes(15) + b"\x07"
 CLIENT = ClientIdentity("AAAAAAAAAAAAAAAAAAAABw", "billing", "librdkafka", "2.16.0", "10.0.0.7", "40001")
 
 
-def asked(subscriptions: Subscriptions, now_ms: int = 0, identity: ClientIdentity = CLIENT) -> Instance:
+def ask(subscriptions: Subscriptions, now_ms: int = 0, identity: ClientIdentity = CLIENT) -> Instance:
     outcome = subscriptions.ask(ID, identity, now_ms)
     assert isinstance(outcome, Instance)
     return outcome
@@ -29,24 +29,24 @@ def asked(subscriptions: Subscriptions, now_ms: int = 0, identity: ClientIdentit
 def test_a_client_gets_the_union_of_the_subscriptions_that_match_it() -> None:
     subscriptions = Subscriptions()
     assert not subscriptions.exist
-    assert (asked(subscriptions).metrics, asked(subscriptions, 300_000).interval_ms) == ((), 300_000)
+    assert (ask(subscriptions).metrics, ask(subscriptions, 300_000).interval_ms) == ((), 300_000)
     subscriptions.set("one", {"metrics": "a.,b.", "interval.ms": "60000", "match": "client_id=bill.*"})
     subscriptions.set("two", {"metrics": "b.,c.", "match": "client_software_name=librdkafka,client_source_port=4\\d+"})
     subscriptions.set("other", {"metrics": "*", "interval.ms": "100", "match": "client_id=bill"})
-    instance = asked(subscriptions)
+    instance = ask(subscriptions)
     assert (instance.metrics, instance.interval_ms) == (("a.", "b.", "c."), 60_000)
     subscriptions.set("all", {"metrics": "*"})
-    every = asked(subscriptions)
+    every = ask(subscriptions)
     assert every.metrics == ("*",)
     assert every.subscription_id != instance.subscription_id
     subscriptions.set("all", {})
-    assert asked(subscriptions).subscription_id == instance.subscription_id
+    assert ask(subscriptions).subscription_id == instance.subscription_id
 
 
 def test_a_client_asks_and_pushes_once_an_interval() -> None:
     subscriptions = Subscriptions()
     subscriptions.set("all", {"metrics": "*", "interval.ms": "1000"})
-    id = asked(subscriptions, 0).subscription_id
+    id = ask(subscriptions, 0).subscription_id
 
     def push(now_ms: int, subscription_id: int = id, is_terminating: bool = False) -> object:
         outcome = subscriptions.push(ID, CLIENT, subscription_id, is_terminating, now_ms)
@@ -57,18 +57,18 @@ def test_a_client_asks_and_pushes_once_an_interval() -> None:
     assert push(900) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert push(1010) is ErrorCode.NONE
     assert push(2010, id + 1) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    assert asked(subscriptions, 2020).last_error is ErrorCode.NONE  # it must ask again, so it may
+    assert ask(subscriptions, 2020).last_error is ErrorCode.NONE  # after UNKNOWN_SUBSCRIPTION_ID it may ask at once
     assert push(2600) is ErrorCode.NONE  # the first push after that
     assert push(2630, is_terminating=True) is ErrorCode.NONE
     assert push(9000) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("id", [ZERO_UUID, METADATA_TOPIC_UUID])
-def test_reserved_ids_may_not_push(id: bytes) -> None:
+def test_pushes_of_reserved_instance_ids_are_refused(id: bytes) -> None:
     assert Subscriptions().push(id, CLIENT, 0, False, 0) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_flood_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_clients_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INSTANCES_MAX", 10)
     subscriptions = Subscriptions()
     for number in range(100):
@@ -89,7 +89,7 @@ def test_a_flood_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"match": "client_id=a=b"}, ErrorCode.INVALID_CONFIG, "Illegal client matching pattern"),
     ],
 )
-def test_configs_that_are_refused(configs: dict[str, str], code: ErrorCode, message: str) -> None:
+def test_wrong_configs_are_refused(configs: dict[str, str], code: ErrorCode, message: str) -> None:
     with pytest.raises(KafkaError, match=message.replace("(", r"\(")) as refused:
         check_client_metrics_configs("name", configs)
     assert refused.value.code is code

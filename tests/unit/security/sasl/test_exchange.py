@@ -105,7 +105,7 @@ SCRIPTS = {
     """,
 }
 WITH_LIFETIME = {
-    "again": """
+    "reauthentication": """
         handshake1 PLAIN -> NONE PLAIN,TWO; TOKENS
         token |ann|secret -> NONE 10000; AUTHENTICATED User:ann
         +1 ->
@@ -122,19 +122,19 @@ WITH_LIFETIME = {
         token |ann|secret -> NONE 10000; AUTHENTICATED User:ann
         +1 ->
     """,
-    "again as another user": """
+    "reauthentication as another user": """
         handshake1 PLAIN -> NONE PLAIN,TWO; TOKENS
         token |ann|secret -> NONE 10000; AUTHENTICATED User:ann
         handshake1 PLAIN -> NONE PLAIN,TWO; TOKENS
         token |bob|secret -> SASL_AUTHENTICATION_FAILED <other-principal>; FAILED
     """,
-    "again with another mechanism": """
+    "reauthentication with another mechanism": """
         handshake1 PLAIN -> NONE PLAIN,TWO; TOKENS
         token |ann|secret -> NONE 10000; AUTHENTICATED User:ann
         handshake1 TWO -> NONE PLAIN,TWO; TOKENS
         token hello -> no answer; FAILED
     """,
-    "again with an unknown mechanism": """
+    "reauthentication with an unknown mechanism": """
         handshake1 PLAIN -> NONE PLAIN,TWO; TOKENS
         token |ann|secret -> NONE 10000; AUTHENTICATED User:ann
         handshake1 THREE -> UNSUPPORTED_SASL_MECHANISM PLAIN,TWO; FAILED
@@ -155,7 +155,7 @@ WITH_LIFETIME = {
         *(pytest.param(10_000, text, id=name) for name, text in WITH_LIFETIME.items()),
     ],
 )
-def test_script(lifetime_ms: int, text: str) -> None:
+def test_an_exchange_follows_its_script(lifetime_ms: int, text: str) -> None:
     script = Script(lifetime_ms)
     lines = [line.strip() for line in text.strip().splitlines()]
     messages = [line.partition("->")[0].strip() for line in lines]
@@ -172,7 +172,7 @@ def test_script(lifetime_ms: int, text: str) -> None:
         max_size=12,
     )
 )
-def test_no_sequence_raises_or_authenticates_without_the_password(messages: list[tuple[str, object, int]]) -> None:
+def test_arbitrary_messages_never_authenticate_without_the_password(messages: list[tuple[str, object, int]]) -> None:
     exchange, now_ms = SaslExchange({"PLAIN": Mechanism(lambda: PlainServer(PASSWORDS), 10_000)}), 0
     for verb, text, number in messages:
         try:

@@ -36,7 +36,7 @@ def options(text: str) -> dict[str, str]:
         ('a="//no comment"', {"a": "//no comment"}),
     ],
 )
-def test_options(text: str, expected: dict[str, str]) -> None:
+def test_options_are_parsed(text: str, expected: dict[str, str]) -> None:
     assert options(text) == expected
 
 
@@ -64,7 +64,7 @@ def test_flags_have_any_case() -> None:
         ("; required;", "expected a login module"),
     ],
 )
-def test_refused_lines(text: str, message: str) -> None:
+def test_malformed_lines_are_refused(text: str, message: str) -> None:
     with pytest.raises(JaasError, match=message):
         parse_line(text)
 
@@ -74,7 +74,7 @@ def test_a_newline_ends_a_quoted_text() -> None:
         options('a="b\nc"')
 
 
-def test_the_users_of_a_server() -> None:
+def test_user_options_are_the_users_of_a_server() -> None:
     module = parse_line(f'{MODULE} required username="me" password="p" user_me="p" user_ann="q";')
     assert module.users() == {"me": "p", "ann": "q"}
 
@@ -96,7 +96,7 @@ def test_a_file_has_contexts_with_several_modules() -> None:
 
 
 @pytest.mark.parametrize("text", ["A", "A {", "A { x required; }", "A { x required }; ", "{ };", "A { }; ;"])
-def test_refused_files(text: str) -> None:
+def test_malformed_files_are_refused(text: str) -> None:
     with pytest.raises(JaasError):
         parse_file(text)
 
@@ -127,7 +127,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_quoted_options_survive(expected: dict[str, str]) -> None:
+def test_quoted_options_are_parsed_unchanged(expected: dict[str, str]) -> None:
     def quoted(text: str) -> str:
         return '"' + "".join(f"\\{ord(c):03o}" if ord(c) < 256 else c for c in text) + '"'
 

@@ -1,4 +1,4 @@
-"""Salts of users that do not exist look like those of the users that do, for whoever does not know the secret."""
+"""SCRAM salts of unknown users: without the secret, a client cannot tell them from the salts of existing users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def java_salt(rng: Random) -> bytes:
 
 
 def users(java: int, raw: int) -> Credentials:
-    """Return so many users of Kafka's tools, and so many with 16 bytes and more iterations."""
+    """Return `java` users as Kafka's tools create them, and `raw` users with 16-byte salts and more iterations."""
     rng = Random(7)
     stored = {
         (int(SHA_256), f"java{number}"): ScramCredential(java_salt(rng), b"", b"", 4096) for number in range(java)
@@ -56,7 +56,7 @@ def made_up_forms(stored: Credentials, names: int, secret: bytes = b"secret") ->
         (b"", HEX, 0),
     ],
 )
-def test_the_form_of_a_salt(salt: bytes, alphabet: bytes, length: int) -> None:
+def test_the_form_of_a_salt_is_recognised(salt: bytes, alphabet: bytes, length: int) -> None:
     assert salt_form(salt, 4096) == (4096, alphabet, length)
 
 
@@ -80,7 +80,7 @@ def test_made_up_salts_are_the_same_whatever_the_order_of_users_and_differ_with_
     assert made_up_forms(stored, 100) != made_up_forms(stored, 100, b"another")
 
 
-def test_made_up_numbers_are_those_of_java() -> None:
+def test_made_up_salts_have_the_number_range_of_java() -> None:
     found = [ScramUsers(SHA_256, lambda: users(1, 0), bytes).find(f"{number}")[0].salt for number in range(1_000)]
     assert all(int(salt, 36) < 1 << 130 and salt[:1] != b"0" for salt in found)
     lengths = Counter(map(len, found))

@@ -1,4 +1,4 @@
-"""PLAIN and SCRAM, server and client, beside the vectors of the RFCs."""
+"""PLAIN and SCRAM, server and client, compared with the vectors of the RFCs."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def log_in(mechanism: str, user: str, password: str) -> Step:
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("user", PASSWORDS)
-def test_the_right_password(mechanism: str, user: str) -> None:
+def test_the_right_password_logs_in(mechanism: str, user: str) -> None:
     assert log_in(mechanism, user, PASSWORDS[user]).user == user
 
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize(("user", "password"), [("ann", "Secret"), ("ann", "secret "), ("bob", "secret")])
-def test_a_wrong_password_and_an_unknown_user(mechanism: str, user: str, password: str) -> None:
+def test_a_wrong_password_and_an_unknown_user_are_refused(mechanism: str, user: str, password: str) -> None:
     with pytest.raises(SaslRefusal) as refusal:
         log_in(mechanism, user, password)
     expected = "Authentication failed: Invalid username or password" if mechanism == "PLAIN" else None
@@ -86,13 +86,13 @@ def test_a_wrong_password_and_an_unknown_user(mechanism: str, user: str, passwor
         (b"\0ann\0\xff\xfe", "Authentication failed: Invalid username or password"),
     ],
 )
-def test_plain_refusals(token: bytes, message: str) -> None:
+def test_malformed_or_wrong_plain_tokens_are_refused(token: bytes, message: str) -> None:
     with pytest.raises(SaslRefusal) as refusal:
         PlainServer(PASSWORDS).respond(token)
     assert refusal.value.message == message
 
 
-def test_plain_with_its_own_authorization_id() -> None:
+def test_plain_accepts_the_users_own_authorization_id() -> None:
     assert PlainServer(PASSWORDS).respond(b"ann\0ann\0secret") == Step(b"", "ann")
 
 
@@ -117,7 +117,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("mechanism", VECTORS)
-def test_scram_vectors(mechanism: ScramMechanism) -> None:
+def test_scram_messages_equal_published_vectors(mechanism: ScramMechanism) -> None:
     client_nonce, server_nonce, salt, proof, signature = VECTORS[mechanism]
     keys = ScramKeys(mechanism)
     salted = keys.salted_password("pencil", b64decode(salt), 4096)
@@ -144,7 +144,7 @@ def signed(bare: str, server_first: bytes, without_proof: str) -> bytes:
 
 
 def test_extensions_are_part_of_the_signed_message() -> None:
-    """A client may sign extensions, which the server does not know and must not leave out."""
+    """A client may sign extensions that the server does not know; the server must include them."""
     server, bare = scram_server(), "n=ann,r=me,x=1,y=z=2"
     first = server.respond(f"n,a=ann,{bare}".encode()).token
     assert server.respond(signed(bare, first, "c=bixhPWFubiw=,r=meserver,e=5")).user == "ann"
@@ -176,7 +176,7 @@ def test_a_right_proof_with_another_nonce_or_channel_is_refused(without_proof: s
         b"n,,n=%b,r=x" % (b"a" * (16 << 10)),
     ],
 )
-def test_refused_first_messages(token: bytes) -> None:
+def test_malformed_first_messages_are_refused(token: bytes) -> None:
     server = scram_server()
     with pytest.raises(SaslRefusal):
         server.respond(token)
@@ -184,7 +184,7 @@ def test_refused_first_messages(token: bytes) -> None:
         server.respond(b"n,,n=ann,r=x")
 
 
-def test_an_authorization_id_of_another_user() -> None:
+def test_an_authorization_id_of_another_user_is_refused() -> None:
     with pytest.raises(SaslRefusal, match="different from username"):
         scram_server().respond(b"n,a=root,n=ann,r=x")
 
@@ -213,7 +213,7 @@ def test_a_changed_final_message_is_refused(change: object) -> None:
         server.respond(final or b"")
 
 
-def test_an_unknown_user_gets_the_same_question_as_the_others() -> None:
+def test_an_unknown_user_gets_a_stable_salt_like_a_known_one() -> None:
     first, again = (scram_server().respond(b"n,,n=nobody,r=x").token for _ in range(2))
     assert first == again
     assert first != scram_server().respond(b"n,,n=nobody2,r=x").token
@@ -251,14 +251,14 @@ def test_too_few_iterations_are_refused() -> None:
         b"\xff",
     ],
 )
-def test_a_client_does_not_believe_every_server(token: bytes) -> None:
+def test_a_client_rejects_a_wrong_server_first_message(token: bytes) -> None:
     client = ScramClient(ScramKeys(SHA_256), "ann", "secret", "me")
     with pytest.raises(LoginFailed):
         client.respond(token)
 
 
 @pytest.mark.parametrize("token", [b"", b"v=", b"v=AAAA", b"e=other-error", b"v=*"])
-def test_a_server_must_know_the_password_too(token: bytes) -> None:
+def test_a_client_rejects_a_server_without_the_password(token: bytes) -> None:
     client = ScramClient(ScramKeys(SHA_256), "ann", "secret", "me")
     client.respond(b"r=meserver,s=c2FsdA==,i=4096")
     with pytest.raises(LoginFailed):
@@ -276,7 +276,7 @@ TOKENS = st.binary(max_size=200) | st.lists(
 
 
 @given(st.sampled_from(PASSWORD_MECHANISMS), st.lists(TOKENS, min_size=1, max_size=4))
-def test_arbitrary_tokens_are_refused_and_nothing_else(mechanism: str, tokens: list[bytes]) -> None:
+def test_arbitrary_tokens_never_authenticate(mechanism: str, tokens: list[bytes]) -> None:
     server = server_of(mechanism)
     for token in tokens:
         try:
@@ -287,7 +287,7 @@ def test_arbitrary_tokens_are_refused_and_nothing_else(mechanism: str, tokens: l
 
 
 @given(st.lists(TOKENS, min_size=1, max_size=3))
-def test_a_client_survives_arbitrary_servers(tokens: list[bytes]) -> None:
+def test_a_client_rejects_arbitrary_server_messages(tokens: list[bytes]) -> None:
     client = ScramClient(ScramKeys(SHA_256), "ann", "secret", "me")
     for token in tokens:
         with pytest.raises(LoginFailed):

@@ -58,7 +58,7 @@ def without(properties: dict[str, str], *names: str) -> dict[str, str]:
     return {key: value for key, value in properties.items() if key not in names}
 
 
-def test_a_listener_with_kafkas_defaults() -> None:
+def test_a_listener_has_kafkas_defaults() -> None:
     settings = from_properties(ALONE)
     assert oauth(settings).jwks == JwksSettings("https://idp.test/keys", 3_600_000, 100, 10_000)
     assert oauth(settings).rules == TokenRules(("kafka", "other"), "https://idp.test", 30, "scope", "sub")
@@ -66,7 +66,7 @@ def test_a_listener_with_kafkas_defaults() -> None:
     assert settings.warnings == ()
 
 
-def test_a_listener_and_a_mechanism_override() -> None:
+def test_listener_and_mechanism_prefixes_override_settings() -> None:
     properties = {
         **ALONE,
         f"{MECHANISM}{JWKS}": "file:///keys.json",
@@ -102,7 +102,7 @@ def test_a_listener_and_a_mechanism_override() -> None:
         ({"sasl.oauthbearer.sub.claim.name": " "}, "expected the name of a claim"),
     ],
 )
-def test_refused_settings_of_a_listener(changes: dict[str, str], sentence: str) -> None:
+def test_wrong_listener_settings_are_refused(changes: dict[str, str], sentence: str) -> None:
     assert sentence in refusal({**ALONE, **changes})
 
 
@@ -111,11 +111,11 @@ def test_a_url_with_a_password_is_refused_and_not_quoted() -> None:
     assert line == f"--override: {JWKS}: expected a URL without user and password"
 
 
-def test_unset_keys_are_refused_in_words() -> None:
+def test_a_missing_jwks_url_is_refused_with_the_reason() -> None:
     assert "Kafka would accept unsigned tokens without it, Moldau does not" in refusal(without(ALONE, JWKS))
 
 
-def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "joserfc", None)
     monkeypatch.setattr("moldau.security.sasl.oauthbearer.settings.find_spec", lambda name: None)
     assert "OAUTHBEARER needs the package joserfc: pip install 'moldau[oauth]'" in refusal(ALONE)
@@ -136,7 +136,7 @@ def test_less_safe_settings_are_warned_of() -> None:
     assert "without sasl.oauthbearer.expected.audience: a token for another service may be accepted" in audience
 
 
-def test_handlers_of_other_mechanisms_are_still_without_effect() -> None:
+def test_handlers_of_other_mechanisms_have_no_effect() -> None:
     key = f"{LISTENER}plain.sasl.server.callback.handler.class"
     (warning,) = from_properties({**ALONE, key: "com.example.Mine"}).warnings
     assert f"{key} is accepted but has no effect" in warning
@@ -145,7 +145,7 @@ def test_handlers_of_other_mechanisms_are_still_without_effect() -> None:
 # --- logins -----------------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_logs_in_with_tokens() -> None:
+def test_cluster_nodes_log_in_with_tokens() -> None:
     settings = from_properties(CLUSTER)
     login = settings.sasl.broker_login
     assert login is not None
@@ -169,14 +169,14 @@ def test_a_cluster_logs_in_with_tokens() -> None:
         ({"sasl.login.connect.timeout.ms": "0"}, "expected a number, at least 1"),
     ],
 )
-def test_refused_settings_of_a_login(changes: dict[str, str], sentence: str) -> None:
+def test_wrong_login_settings_are_refused(changes: dict[str, str], sentence: str) -> None:
     assert sentence in refusal({**CLUSTER, **changes})
 
 
 CLIENT = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", TOKEN: "https://idp.test/token"}
 
 
-def test_clients_with_new_and_old_names() -> None:
+def test_clients_accept_new_and_old_property_names() -> None:
     new = {
         **CLIENT,
         "sasl.oauthbearer.client.credentials.client.id": "ann",
@@ -215,19 +215,19 @@ def test_librdkafka_gets_our_tokens_unless_it_gets_its_own(tmp_path: Path) -> No
     assert with_tokens({"sasl.mechanism": "PLAIN", TOKEN: "x"}) == {"sasl.mechanism": "PLAIN", TOKEN: "x"}
 
 
-def test_a_client_without_a_place_for_its_token() -> None:
+def test_a_client_without_a_token_url_is_refused() -> None:
     for read in (security, for_librdkafka):
         with pytest.raises(UnusableProperty, match=f"{TOKEN}: is not set"):
             read(without(CLIENT, TOKEN))
 
 
 @pytest.mark.parametrize("text", ["--5", "9" * 5_000, "soon"])
-def test_a_client_with_a_time_that_is_no_number(text: str) -> None:
+def test_a_client_timeout_that_is_not_a_number_is_refused(text: str) -> None:
     with pytest.raises(UnusableProperty, match=r"sasl\.login\.read\.timeout\.ms: expected a number, at least 1"):
         access_tokens({**CLIENT, TOKEN: "file:///token", "sasl.login.read.timeout.ms": text})
 
 
-def test_urls_are_limited_for_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_urls_apply_to_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_OPTS", "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://other")
     with pytest.raises(UnusableProperty, match=r"allowed\.urls"):
         security({**CLIENT, TOKEN: "file:///etc/passwd"})

@@ -42,7 +42,7 @@ GENERIC = "Authentication failed during authentication due to invalid credential
         ),
     ],
 )
-def test_first_messages(message: bytes, expected: ClientFirst) -> None:
+def test_first_messages_are_parsed(message: bytes, expected: ClientFirst) -> None:
     assert parse_client_first(message) == expected
 
 
@@ -78,7 +78,7 @@ def test_first_messages(message: bytes, expected: ClientFirst) -> None:
         b"n,,n=ann,r=nonce",
     ],
 )
-def test_malformed_first_messages(message: bytes) -> None:
+def test_malformed_first_messages_are_refused(message: bytes) -> None:
     with pytest.raises(SaslRefusal) as refused:
         parse_client_first(message)
     assert refused.value.message is None
@@ -90,7 +90,7 @@ VALUES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size
 
 
 @given(st.from_regex(r"[-_~+/.a-zA-Z0-9]+=*", fullmatch=True), st.dictionaries(KEYS, VALUES))
-def test_what_our_client_sends_is_what_the_server_reads(token: str, extensions: dict[str, str]) -> None:
+def test_the_server_reads_what_our_client_sends(token: str, extensions: dict[str, str]) -> None:
     assert parse_client_first(client_first(token, extensions)) == ClientFirst("", token, extensions)
 
 
@@ -110,7 +110,7 @@ def test_any_bytes_are_a_message_or_refused(message: bytes) -> None:
 
 
 class Verifier:
-    """Answers when told to."""
+    """Answers when the test calls `answer`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Promise[Verdict]]] = []
@@ -124,7 +124,7 @@ class Verifier:
         self.asked.pop()[1].complete(verdict)
 
 
-def begun(verifier: Any, lifetime_ms: int = 0) -> SaslExchange:
+def exchange_with(verifier: Any, lifetime_ms: int = 0) -> SaslExchange:
     exchange = SaslExchange({"OAUTHBEARER": Mechanism(lambda: OAuthBearerServer(verifier), lifetime_ms)})
     exchange.handshake("OAUTHBEARER", 1, 0)
     return exchange
@@ -135,13 +135,13 @@ def send(exchange: SaslExchange, message: bytes, now_ms: int = 0) -> TokenAnswer
     return answer.value() if isinstance(answer, Promise) else answer
 
 
-def always(verdict: Verdict) -> Any:
+def verifier_returning(verdict: Verdict) -> Any:
     return lambda token: resolved(verdict)
 
 
-def test_a_valid_token() -> None:
+def test_a_valid_token_authenticates() -> None:
     verifier = Verifier()
-    exchange = begun(verifier)
+    exchange = exchange_with(verifier)
     client = OAuthBearerClient("a.b.c", {"host": "x"})
     answer = exchange.authenticate(client.first(), 1000)
     assert isinstance(answer, Promise)
@@ -154,8 +154,8 @@ def test_a_valid_token() -> None:
     assert (exchange.is_expired(5999), exchange.is_expired(6000)) == (False, True)
 
 
-def test_an_invalid_token_is_told_acknowledged_and_refused() -> None:
-    exchange = begun(always(TokenRefused("it has expired")))
+def test_an_invalid_token_is_reported_acknowledged_and_refused() -> None:
+    exchange = exchange_with(verifier_returning(TokenRefused("it has expired")))
     client = OAuthBearerClient("a.b.c", {})
     answer = send(exchange, client.first())
     assert answer == TokenAnswer(ErrorCode.NONE, "", INVALID)
@@ -166,23 +166,23 @@ def test_an_invalid_token_is_told_acknowledged_and_refused() -> None:
     assert (exchange.phase, exchange.failure) == (Phase.FAILED, "it has expired")
 
 
-def test_after_an_invalid_token_there_is_no_second_try() -> None:
+def test_after_an_invalid_token_a_second_one_is_refused() -> None:
     verdicts: list[Verdict] = [AccessToken("ann", 1000), TokenRefused("no")]
-    exchange = begun(lambda token: resolved(verdicts.pop()))
+    exchange = exchange_with(lambda token: resolved(verdicts.pop()))
     send(exchange, client_first("bad", {}))
     assert send(exchange, client_first("good", {})) == TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, GENERIC)
     assert exchange.principal is None
 
 
 def test_a_malformed_message_is_refused_without_a_reason() -> None:
-    exchange = begun(always(AccessToken("ann", 1000)))
+    exchange = exchange_with(verifier_returning(AccessToken("ann", 1000)))
     assert send(exchange, b"\x01") == TokenAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, GENERIC)
     assert "malformed" in exchange.failure
 
 
 @pytest.mark.parametrize(("authorization_id", "is_accepted"), [("ann", True), ("bob", False)])
-def test_the_authorization_id_is_the_user_of_the_token(authorization_id: str, is_accepted: bool) -> None:
-    exchange = begun(always(AccessToken("ann", 1000)))
+def test_the_authorization_id_must_be_the_user_of_the_token(authorization_id: str, is_accepted: bool) -> None:
+    exchange = exchange_with(verifier_returning(AccessToken("ann", 1000)))
     answer = send(exchange, b"n,a=%s,\x01auth=Bearer t\x01\x01" % authorization_id.encode())
     assert (answer.error is ErrorCode.NONE) is is_accepted
     if not is_accepted:
@@ -197,14 +197,14 @@ def test_the_authorization_id_is_the_user_of_the_token(authorization_id: str, is
     [(0, 5000, 5000), (3000, 5000, 3000), (5000, 3000, 3000), (-1, 4000, 4000), (5000, -1, 0), (0, 0, 0)],
 )
 def test_a_session_ends_with_the_token_or_before(session_ms: int, token_ms: int, expected_ms: int) -> None:
-    exchange = begun(always(AccessToken("ann", token_ms)), session_ms)
+    exchange = exchange_with(verifier_returning(AccessToken("ann", token_ms)), session_ms)
     assert send(exchange, client_first("t", {}), 100).lifetime_ms == expected_ms
     assert exchange.expires_ms == 100 + expected_ms
 
 
 def test_another_user_cannot_authenticate_again() -> None:
     verdicts: list[Verdict] = [AccessToken("bob", 1000), AccessToken("ann", 1000)]
-    exchange = begun(lambda token: resolved(verdicts.pop()))
+    exchange = exchange_with(lambda token: resolved(verdicts.pop()))
     send(exchange, client_first("t", {}))
     exchange.handshake("OAUTHBEARER", 1, 500)
     answer = send(exchange, client_first("t", {}), 500)
@@ -214,7 +214,7 @@ def test_another_user_cannot_authenticate_again() -> None:
 
 def test_while_a_token_is_verified_nothing_else_is_accepted() -> None:
     verifier = Verifier()
-    exchange = begun(verifier)
+    exchange = exchange_with(verifier)
     answer = exchange.authenticate(client_first("t", {}), 0)
     with pytest.raises(NotAnswered, match="being verified"):
         exchange.authenticate(client_first("t", {}), 0)
@@ -228,7 +228,7 @@ def test_while_a_token_is_verified_nothing_else_is_accepted() -> None:
 # --- when keys are read again -----------------------------------------------------------------------------------
 
 
-def test_keys_are_read_after_a_time_and_sooner_after_failures() -> None:
+def test_keys_are_refreshed_periodically_and_sooner_after_failures() -> None:
     schedule = RefreshSchedule(60_000, 100, 1000, is_file=False)
     assert schedule.after_success_ms() == 60_000
     assert [schedule.after_failure_ms() for _ in range(6)] == [100, 200, 400, 800, 1000, 1000]
@@ -238,7 +238,7 @@ def test_keys_are_read_after_a_time_and_sooner_after_failures() -> None:
     assert RefreshSchedule(60_000, 100, 1000, is_file=True).after_success_ms() == FILE_CHECK_MS
 
 
-def test_unknown_keys_cannot_make_the_node_read_all_the_time() -> None:
+def test_reads_for_unknown_keys_are_rate_limited() -> None:
     schedule = RefreshSchedule(60_000, 100, 1000, is_file=False)
     allowed = [now_ms for now_ms in range(0, 60_000, 100) if schedule.allows_for_unknown_key(now_ms)]
     assert allowed == list(range(0, 60_000, UNKNOWN_KEY_INTERVAL_MS_MIN))
@@ -256,7 +256,7 @@ def test_unknown_keys_cannot_make_the_node_read_all_the_time() -> None:
         ("file:/etc/keys", Endpoint("file", "", 0, "/etc/keys")),
     ],
 )
-def test_urls(url: str, expected: Endpoint) -> None:
+def test_urls_are_parsed(url: str, expected: Endpoint) -> None:
     assert parse_endpoint(url) == expected
 
 
@@ -276,7 +276,7 @@ def test_urls(url: str, expected: Endpoint) -> None:
         "file:keys",
     ],
 )
-def test_refused_urls(url: str) -> None:
+def test_wrong_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError) as refused:
         parse_endpoint(url)
     assert "secret" not in str(refused.value)
@@ -291,12 +291,12 @@ def test_any_text_is_a_url_or_refused(text: str) -> None:
             continue
 
 
-def test_exposed_urls() -> None:
+def test_only_http_urls_of_other_hosts_are_exposed() -> None:
     urls = ["http://idp.test/", "http://127.0.0.1:1/", "http://localhost/", "https://idp.test/", "file:/x", "nonsense"]
     assert [is_exposed(url) for url in urls] == [True, False, False, False, False, False]
 
 
-def test_urls_that_java_would_allow() -> None:
+def test_allowed_urls_are_read_from_java_options() -> None:
     name = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls"
     assert allowed_urls("-Xmx1G") is None
     assert allowed_urls(f"-Xmx1G {name}=https://a/,file:/b -Dx=y") == {"https://a/", "file:/b"}

@@ -73,7 +73,7 @@ def test_a_broker_without_the_controller_role_logs_in_to_controllers_too() -> No
     assert set(settings.sasl.listeners) == {"SASL_PLAINTEXT"}
 
 
-def test_clients_with_sasl_and_brokers_without() -> None:
+def test_brokers_need_no_login_if_only_clients_use_sasl() -> None:
     properties = {
         **without(CLUSTER, "listener.name.controller.plain.sasl.jaas.config"),
         "listeners": "SASL_PLAINTEXT://localhost:9092,INTERNAL://localhost:9095,CONTROLLER://localhost:9093",
@@ -85,7 +85,7 @@ def test_clients_with_sasl_and_brokers_without() -> None:
     assert set(sasl.listeners) == {"SASL_PLAINTEXT"}
 
 
-def test_a_listener_and_a_mechanism_override() -> None:
+def test_listener_and_mechanism_prefixes_override_settings() -> None:
     properties = {
         **ALONE,
         "sasl.enabled.mechanisms": "GSSAPI",
@@ -106,7 +106,7 @@ def test_scram_needs_no_jaas_line_to_serve_clients() -> None:
     assert settings.sasl.listeners["SASL_PLAINTEXT"].passwords == {}
 
 
-def test_a_login_with_scram() -> None:
+def test_brokers_log_in_with_scram() -> None:
     properties = {
         **CLUSTER,
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
@@ -163,12 +163,12 @@ def test_a_login_with_scram() -> None:
         ),
     ],
 )
-def test_refused(properties: dict[str, str], expected: str) -> None:
+def test_wrong_sasl_settings_are_refused(properties: dict[str, str], expected: str) -> None:
     assert expected in refusal(properties)
 
 
 @pytest.mark.parametrize("key", ["sasl.jaas.config", "listener.name.sasl_plaintext.sasl.jaas.config"])
-def test_a_line_without_a_mechanism_has_no_effect(key: str) -> None:
+def test_a_jaas_line_without_a_mechanism_has_no_effect(key: str) -> None:
     (warning,) = from_properties({**ALONE, key: USERS}).warnings
     assert f"{key} has no effect" in warning
     assert PLANTED not in warning
@@ -185,7 +185,7 @@ def test_no_password_is_shown() -> None:
     assert "sasl.jaas.config" in shown(settings)
 
 
-def test_a_jaas_file(tmp_path: Path) -> None:
+def test_users_are_read_from_a_jaas_file(tmp_path: Path) -> None:
     file = tmp_path / "jaas.conf"
     file.write_text(f"KafkaServer {{ {SCRAM_MODULE} required; {USERS} }};")
     environ = {"KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={file} -Da=b"}

@@ -29,7 +29,7 @@ KEYS = ScramKeys(SHA_256)
 STORED = {(int(SHA_256), "ann"): KEYS.credential(KEYS.salted_password("pw", b"salt", 4096), b"salt", 4096)}
 
 
-class Desk:
+class TokenLogins:
     """Tokens at a point in time, and logins with them."""
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def logins() -> TokenLogins:
+    return TokenLogins()
 
 
 def password(token_id: str) -> str:
@@ -74,8 +74,8 @@ def password(token_id: str) -> str:
 
 
 @pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
-def test_the_bearer_of_a_token_is_its_owner(desk: Desk, mechanism: str) -> None:
-    step = desk.log_in(desk.server(mechanism), "t1", password("t1"), mechanism)
+def test_the_bearer_of_a_token_is_its_owner(logins: TokenLogins, mechanism: str) -> None:
+    step = logins.log_in(logins.server(mechanism), "t1", password("t1"), mechanism)
     assert (step.user, step.by_token, step.lifetime_ms) == ("ann", True, 4_000)
 
 
@@ -89,38 +89,45 @@ def test_the_bearer_of_a_token_is_its_owner(desk: Desk, mechanism: str) -> None:
         ("t3", password("t3")),
         ("t2", password("t2")),
     ],
-    ids=["another token's", "the key", "nothing", "the owner", "unknown", "an owner who is no user"],
+    ids=[
+        "hmac of another token",
+        "secret key",
+        "empty",
+        "user name of the owner",
+        "unknown token",
+        "owner is not a user",
+    ],
 )
-def test_refused_logins(desk: Desk, user: str, secret: str) -> None:
+def test_wrong_token_logins_are_refused(logins: TokenLogins, user: str, secret: str) -> None:
     with pytest.raises(SaslRefusal) as refused:
-        desk.log_in(desk.server(), user, secret)
+        logins.log_in(logins.server(), user, secret)
     assert refused.value.message is None
 
 
-def test_without_a_secret_key_there_are_no_tokens(desk: Desk) -> None:
+def test_without_a_secret_key_there_are_no_tokens(logins: TokenLogins) -> None:
     with pytest.raises(SaslRefusal):
-        desk.log_in(desk.server(has_tokens=False), "t1", password("t1"))
+        logins.log_in(logins.server(has_tokens=False), "t1", password("t1"))
 
 
 @pytest.mark.parametrize(("now_ms", "lifetime_ms"), [(4_999, 1), (5_000, None), (9_001, None)])
-def test_the_end_of_a_token(desk: Desk, now_ms: int, lifetime_ms: int | None) -> None:
-    desk.now_ms = now_ms
+def test_a_token_is_accepted_until_it_expires(logins: TokenLogins, now_ms: int, lifetime_ms: int | None) -> None:
+    logins.now_ms = now_ms
     if lifetime_ms is not None:
-        assert desk.log_in(desk.server(), "t1", password("t1")).lifetime_ms == lifetime_ms
+        assert logins.log_in(logins.server(), "t1", password("t1")).lifetime_ms == lifetime_ms
         return
     with pytest.raises(SaslRefusal):
-        desk.log_in(desk.server(), "t1", password("t1"))
+        logins.log_in(logins.server(), "t1", password("t1"))
 
 
 @pytest.mark.parametrize("change", ["expire", "remove"])
-def test_a_token_that_ends_during_the_login(desk: Desk, change: str) -> None:
-    client, server = ClientLogin("SCRAM-SHA-256", "t1", password("t1"), by_token=True).begin("me"), desk.server()
+def test_a_token_that_ends_during_the_login_is_refused(logins: TokenLogins, change: str) -> None:
+    client, server = ClientLogin("SCRAM-SHA-256", "t1", password("t1"), by_token=True).begin("me"), logins.server()
     final = client.respond(server.respond(client.first()).token)
     assert final is not None
     if change == "expire":
-        desk.now_ms = 5_001
+        logins.now_ms = 5_001
     else:
-        del desk.tokens["t1"]
+        del logins.tokens["t1"]
     with pytest.raises(SaslRefusal):
         server.respond(final)
 
@@ -139,55 +146,55 @@ def test_a_token_that_ends_during_the_login(desk: Desk, change: str) -> None:
         (",tokenauth=true,tokenauth=false", False),
     ],
 )
-def test_the_extension(extensions: str, is_token: bool) -> None:
+def test_the_tokenauth_extension_is_parsed(extensions: str, is_token: bool) -> None:
     assert parse_client_first(f"n,,n=ann,r=x{extensions}".encode()).is_token == is_token
 
 
-def test_credentials_are_computed_once_and_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed = count_computations(desk, monkeypatch)
+def test_credentials_are_computed_once_and_bounded(logins: TokenLogins, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = count_computations(logins, monkeypatch)
     monkeypatch.setattr(token_credentials, "CREDENTIALS_MAX", 2)
     for token_id in ("a", "a", "b", "b", "c", "c", "a"):
-        desk.credentials.credential(SHA_256, token_id)
+        logins.credentials.credential(SHA_256, token_id)
     assert computed == ["a", "b", "c", "a"]
-    assert len(desk.credentials._computed) == 2
+    assert len(logins.credentials._computed) == 2
 
 
-def count_computations(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def count_computations(logins: TokenLogins, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     computed: list[str] = []
-    compute = desk.credentials._compute
+    compute = logins.credentials._compute
 
     def counted(key: tuple[ScramMechanism, str]) -> ScramCredential:
         computed.append(key[1])
         return compute(key)
 
-    monkeypatch.setattr(desk.credentials, "_compute", counted)
+    monkeypatch.setattr(logins.credentials, "_compute", counted)
     return computed
 
 
 @pytest.mark.parametrize("is_thread_slow", [False, True])
-def test_a_thread_computes_while_the_client_does(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_thread_slow: bool
+def test_a_thread_computes_the_credential_while_the_client_does(
+    logins: TokenLogins, monkeypatch: pytest.MonkeyPatch, is_thread_slow: bool
 ) -> None:
-    computed = count_computations(desk, monkeypatch)
+    computed = count_computations(logins, monkeypatch)
     clients = [ClientLogin("SCRAM-SHA-256", "t1", password("t1"), by_token=True).begin("me") for _ in range(3)]
-    servers = [desk.server() for _ in clients]
+    servers = [logins.server() for _ in clients]
     firsts = [server.respond(client.first()).token for client, server in zip(clients, servers, strict=True)]
-    assert (computed, len(desk.work)) == ([], 1)
+    assert (computed, len(logins.work)) == ([], 1)
     if not is_thread_slow:
-        desk.run_threads()
+        logins.run_threads()
     for client, server, first in zip(clients, servers, firsts, strict=True):
         final = client.respond(first)
         assert final is not None
         assert server.respond(final).user == "ann"
-    desk.run_threads()
-    assert computed == ["t1", "t1"] if is_thread_slow else ["t1"]
+    logins.run_threads()
+    assert computed == (["t1", "t1"] if is_thread_slow else ["t1"])
 
 
 # --- the session ------------------------------------------------------------------------------------------------
 
 
-def session(desk: Desk, lifetime_ms: int, now_ms: int = 0) -> SaslExchange:
-    exchange = SaslExchange({"SCRAM-SHA-256": Mechanism(desk.server, lifetime_ms)})
+def session(logins: TokenLogins, lifetime_ms: int, now_ms: int = 0) -> SaslExchange:
+    exchange = SaslExchange({"SCRAM-SHA-256": Mechanism(logins.server, lifetime_ms)})
     authenticate(exchange, "t1", password("t1"), now_ms, by_token=True)
     return exchange
 
@@ -207,28 +214,30 @@ def authenticate(exchange: SaslExchange, user: str, secret: str, now_ms: int, by
 @pytest.mark.parametrize(
     ("reauthentication_ms", "expected_ms"), [(0, 4_000), (-1, 4_000), (3_000, 3_000), (8_000, 4_000)]
 )
-def test_the_session_ends_with_the_token_or_earlier(desk: Desk, reauthentication_ms: int, expected_ms: int) -> None:
-    exchange = session(desk, reauthentication_ms, now_ms=70)
+def test_the_session_ends_with_the_token_or_earlier(
+    logins: TokenLogins, reauthentication_ms: int, expected_ms: int
+) -> None:
+    exchange = session(logins, reauthentication_ms, now_ms=70)
     assert exchange.principal == Principal("User", "ann", by_token=True)
     assert exchange.expires_ms == 70 + expected_ms
     assert [exchange.is_expired(70 + expected_ms - 1), exchange.is_expired(70 + expected_ms)] == [False, True]
 
 
-def test_a_renewed_token_prolongs_the_session(desk: Desk) -> None:
-    exchange = session(desk, 0)
-    desk.tokens["t1"] = desk.tokens["t1"]._replace(expires_ms=8_000)
+def test_a_renewed_token_prolongs_the_session(logins: TokenLogins) -> None:
+    exchange = session(logins, 0)
+    logins.tokens["t1"] = logins.tokens["t1"]._replace(expires_ms=8_000)
     assert authenticate(exchange, "t1", password("t1"), 2_000, by_token=True) == 7_000
     assert exchange.expires_ms == 9_000
 
 
-def test_another_token_of_the_same_owner_may_follow(desk: Desk) -> None:
-    exchange = session(desk, 0)
-    desk.tokens["t9"] = DelegationToken("t9", ANN, ANN, (), 0, 9_000, 9_000)
+def test_a_session_continues_with_another_token_of_the_same_owner(logins: TokenLogins) -> None:
+    exchange = session(logins, 0)
+    logins.tokens["t9"] = DelegationToken("t9", ANN, ANN, (), 0, 9_000, 9_000)
     assert authenticate(exchange, "t9", password("t9"), 2_000, by_token=True) == 8_000
 
 
-def test_the_owner_may_go_on_with_the_password(desk: Desk) -> None:
-    """Kafka compares type and name only. What authenticated the client last counts."""
-    exchange = session(desk, 0)
+def test_a_session_continues_with_the_owners_password(logins: TokenLogins) -> None:
+    """Kafka compares type and name only. The last authentication decides how long the session lasts."""
+    exchange = session(logins, 0)
     assert authenticate(exchange, "ann", "pw", 2_000, by_token=False) == 0
     assert (exchange.principal, exchange.expires_ms) == (ANN, None)

@@ -64,7 +64,7 @@ def issuer() -> Issuer:
         ("Ed25519", OKPKey.generate_key("Ed25519")),
     ],
 )
-def test_every_algorithm(algorithm: str, key: Any) -> None:
+def test_every_algorithm_is_verified(algorithm: str, key: Any) -> None:
     issuer = Issuer(key, algorithm)
     token = issuer.token("ann", 100)
     verified = verify(issuer, token)
@@ -88,7 +88,7 @@ def test_a_key_with_odd_operations_is_not_used(issuer: Issuer, operations: Any) 
         parse_keys(json.dumps(keys).encode())
 
 
-def test_eddsa_under_its_old_name() -> None:
+def test_eddsa_is_accepted_under_its_old_name() -> None:
     issuer = Issuer(OKPKey.generate_key("Ed25519"), "EdDSA")
     with pytest.warns(UserWarning, match="EdDSA"):
         token = issuer.token()
@@ -128,7 +128,7 @@ def test_eddsa_under_its_old_name() -> None:
         ({"iss": "\n\x1b[31m" + "x" * 10_000}, "the issuer of the token is"),
     ],
 )
-def test_refused_claims(issuer: Issuer, changes: dict[str, Any], sentence: str) -> None:
+def test_wrong_claims_are_refused(issuer: Issuer, changes: dict[str, Any], sentence: str) -> None:
     assert sentence in refusal(issuer, issuer.token(**changes))
 
 
@@ -145,18 +145,18 @@ def test_refused_claims(issuer: Issuer, changes: dict[str, Any], sentence: str) 
         {"exp": int(NOW_MS / 1000) + 10, "nested": {"a": [1, {"b": None}]}},
     ],
 )
-def test_accepted_claims(issuer: Issuer, changes: dict[str, Any]) -> None:
+def test_valid_claims_are_accepted(issuer: Issuer, changes: dict[str, Any]) -> None:
     assert verify(issuer, issuer.token(**changes)).user == "ann"
 
 
-def test_other_claims_name_the_user_and_the_scope(issuer: Issuer) -> None:
+def test_the_claims_of_user_and_scope_can_be_configured(issuer: Issuer) -> None:
     rules = TokenRules((AUDIENCE,), ISSUER, 30, "scp", "email")
     assert verify(issuer, issuer.token(email="a@b.test", scp=["x"], scope=[1]), rules).user == "a@b.test"
     assert "the claim email is missing" in refusal(issuer, issuer.token(), rules)
     assert "a scope twice" in refusal(issuer, issuer.token(email="a", scp=["x", "x"]), rules)
 
 
-def test_without_an_expected_audience_only_tokens_for_nobody_are_accepted(issuer: Issuer) -> None:
+def test_without_an_expected_audience_a_token_with_one_is_refused(issuer: Issuer) -> None:
     rules = TokenRules()
     assert verify(issuer, issuer.token(aud=None, iss="anybody"), rules).user == "ann"
     assert "expected.audience is not set" in refusal(issuer, issuer.token(), rules)
@@ -170,7 +170,7 @@ def forged(header: dict[str, Any], claims: Any, signature: bytes = b"") -> str:
 
 
 @pytest.mark.parametrize("name", ["none", "None", "NONE", "nOnE"])
-def test_unsigned_tokens(issuer: Issuer, name: str) -> None:
+def test_unsigned_tokens_are_refused(issuer: Issuer, name: str) -> None:
     assert refusal(issuer, forged({"alg": name, "kid": "first"}, issuer.claims())) == (
         "the token is not signed (alg none)"
     )
@@ -186,25 +186,25 @@ def test_a_public_key_is_not_a_shared_secret() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES384", "Ed25519"])
-def test_an_algorithm_that_is_not_that_of_the_key(issuer: Issuer, algorithm: str) -> None:
+def test_an_algorithm_that_does_not_fit_the_key_is_refused(issuer: Issuer, algorithm: str) -> None:
     token = forged({"alg": algorithm, "kid": "first"}, issuer.claims(), b"x" * 64)
     assert f"is not for its algorithm {algorithm}" in refusal(issuer, token)
 
 
 @pytest.mark.parametrize("algorithm", ["ES256K", "dir", "", None, 7, ["ES256"], {"a": 1}, "A" * 5000, "\n"])
-def test_unknown_algorithms(issuer: Issuer, algorithm: Any) -> None:
+def test_unknown_algorithms_are_refused(issuer: Issuer, algorithm: Any) -> None:
     assert "the algorithm of the token" in refusal(issuer, forged({"alg": algorithm, "kid": "first"}, issuer.claims()))
 
 
 @pytest.mark.parametrize("key_id", ["second", "", "../first", 7, ["first"], "k" * 5000])
-def test_unknown_keys(issuer: Issuer, key_id: Any) -> None:
+def test_unknown_keys_are_refused(issuer: Issuer, key_id: Any) -> None:
     token = forged({"alg": "ES256", "kid": key_id}, issuer.claims(), b"x" * 64)
     assert "is not known" in refusal(issuer, token)
     with pytest.raises(UnknownKey):
         verify(issuer, token)
 
 
-def test_a_token_of_another_issuer_with_the_same_name_of_a_key(issuer: Issuer) -> None:
+def test_a_token_of_another_issuer_with_the_same_key_id_is_refused(issuer: Issuer) -> None:
     assert "signature" in refusal(issuer, Issuer().token())
 
 
@@ -221,12 +221,12 @@ def test_critical_parameters_are_refused(issuer: Issuer) -> None:
     assert "critical parameters" in refusal(issuer, token)
 
 
-def test_a_changed_payload(issuer: Issuer) -> None:
+def test_a_changed_payload_is_refused(issuer: Issuer) -> None:
     header, _, signature = issuer.token().split(".")
     assert "signature" in refusal(issuer, f"{header}.{part(issuer.claims('admin'))}.{signature}")
 
 
-def test_a_token_without_a_key_id() -> None:
+def test_a_token_without_a_key_id_needs_a_single_fitting_key() -> None:
     issuer = Issuer()
     token = issuer.token(header={"kid": None})
     assert verify(issuer, token).user == "ann"
@@ -257,7 +257,7 @@ def with_header(header: bytes) -> str:
         "." * 60_000,
     ],
 )
-def test_what_is_not_a_token(issuer: Issuer, token: str) -> None:
+def test_text_that_is_not_a_token_is_refused(issuer: Issuer, token: str) -> None:
     with pytest.raises(TokenRefused) as refused:
         verify(issuer, token)
     assert len(str(refused.value)) < 200
@@ -267,11 +267,11 @@ def test_what_is_not_a_token(issuer: Issuer, token: str) -> None:
     "payload",
     [b"", b"null", b"[]", b'"x"', b"{", b"[" * 20_000, b'{"exp":NaN}', b'{"sub":"a","sub":"admin"}', b"\xff"],
 )
-def test_signed_payloads_that_are_not_claims(issuer: Issuer, payload: bytes) -> None:
+def test_signed_payloads_that_are_not_claims_are_refused(issuer: Issuer, payload: bytes) -> None:
     refusal(issuer, issuer.sign(payload))
 
 
-def test_giant_tokens_are_not_looked_at(issuer: Issuer) -> None:
+def test_too_long_tokens_are_refused(issuer: Issuer) -> None:
     token = issuer.token(padding="x" * TOKEN_BYTES_MAX)
     assert refusal(issuer, token) == f"the token has {len(token)} bytes; at most {TOKEN_BYTES_MAX} are accepted"
     assert verify(issuer, issuer.token(padding="x" * 40_000)).user == "ann"
@@ -318,7 +318,7 @@ def test_tokens_with_flipped_characters_are_refused(issuer: Issuer) -> None:
     keys = parse_keys(issuer.key_set())
     characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~+/="
     for _ in range(500):
-        place = rng.randrange(len(token) - 1)  # some bits of the last character mean nothing
+        place = rng.randrange(len(token) - 1)  # some bits of the last character are padding
         other = rng.choice(characters.replace(token[place], ""))
         with pytest.raises(TokenRefused):
             verify_token(token[:place] + other + token[place + 1 :], keys, RULES, NOW_MS)
@@ -360,7 +360,7 @@ PUBLIC = {**RSA.as_dict(private=False), "kid": "a"}
         (key_set(*[PUBLIC] * (KEYS_MAX + 1)), f"it has {KEYS_MAX + 1} keys"),
     ],
 )
-def test_refused_key_sets(data: bytes, sentence: str) -> None:
+def test_wrong_key_sets_are_refused(data: bytes, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         parse_keys(data)
 
@@ -372,7 +372,7 @@ def test_unusable_keys_are_left_out_and_private_parts_too() -> None:
     assert all("d" not in each.key.as_dict() for each in keys.fitting("RS256"))
 
 
-def test_a_key_for_one_algorithm_only() -> None:
+def test_a_key_for_one_algorithm_verifies_no_other() -> None:
     issuer = Issuer(RSA, "RS512")
     keys = parse_keys(key_set({**PUBLIC, "kid": "first", "alg": "RS256"}))
     with pytest.raises(TokenRefused, match="is not for its algorithm RS512"):
@@ -380,7 +380,7 @@ def test_a_key_for_one_algorithm_only() -> None:
 
 
 @given(st.one_of(st.binary(max_size=200), st.builds(lambda each: json.dumps(each).encode(), JSON)))
-def test_any_bytes_are_keys_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused_as_a_key_set(data: bytes) -> None:
     with pytest.raises(ValueError):
         parse_keys(data)
 

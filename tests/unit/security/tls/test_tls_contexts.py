@@ -44,7 +44,7 @@ def client(**texts: str) -> ssl.SSLContext:
         ({"cipher_suites": ",".join((JAVA_SUITE, *TLS_13_SUITES))}, ("TLSv1_2", "TLSv1_3")),
     ],
 )
-def test_versions_of_tls(settings: dict[str, str], versions: tuple[str, str]) -> None:
+def test_tls_versions_follow_the_settings(settings: dict[str, str], versions: tuple[str, str]) -> None:
     context = server(**settings)
     assert (context.minimum_version.name, context.maximum_version.name) == versions
 
@@ -117,7 +117,7 @@ def test_a_session_is_not_resumed_with_other_stores(protocol: str, is_resumed: b
 @pytest.mark.parametrize(
     ("text", "mode"), [("none", ssl.CERT_NONE), ("requested", ssl.CERT_OPTIONAL), ("required", ssl.CERT_REQUIRED)]
 )
-def test_client_certificates(text: str, mode: ssl.VerifyMode) -> None:
+def test_client_auth_sets_the_verify_mode(text: str, mode: ssl.VerifyMode) -> None:
     assert server(client_auth=text).verify_mode is mode
 
 
@@ -128,7 +128,7 @@ def test_clients_check_certificates_and_host_names() -> None:
     assert unchecked.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_a_node_talks_to_itself_before_it_talks_to_others() -> None:
+def test_a_node_checks_a_handshake_with_itself() -> None:
     ours = client()
     check_handshake(server(client_auth="required"), ours)
     assert ours.check_hostname

@@ -1,4 +1,4 @@
-"""Subjects of certificates as Java writes them, and a reader that survives any bytes."""
+"""Subjects of certificates as Java writes them, and a parser that reads or refuses any bytes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_subject_is_written_as_java_writes_it(rdns: list[list[Attribute]], tex
     assert subject(certificate(*rdns)) == text
 
 
-def test_names_of_a_real_certificate() -> None:
+def test_names_of_a_real_certificate_are_read() -> None:
     issued = Authority().issue("localhost", "127.0.0.1", "::1", "a@example.com", user="alice")
     assert subject(issued.der) == "CN=alice,OU=tests,O=Moldau"
     assert alternative_names(issued.der) == {"DNS:localhost", "IP:127.0.0.1", "IP:::1", "EMAIL:a@example.com"}
@@ -100,7 +100,7 @@ OBJECT_IDENTIFIERS = [("550403", "2.5.4.3"), ("2a864886f70d", "1.2.840.113549"),
 
 
 @pytest.mark.parametrize(("content", "text"), OBJECT_IDENTIFIERS)
-def test_object_identifiers(content: str, text: str) -> None:
+def test_object_identifiers_are_decoded(content: str, text: str) -> None:
     assert dotted(bytes.fromhex(content)) == text
 
 

@@ -1,4 +1,4 @@
-"""Renewed certificates: which are taken over, which are refused, and that a refusal is reported once."""
+"""Renewed certificates: which are accepted, which are refused, and that a refusal is reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key and trust stores: every format, and one line without a secret for each thing that can be wrong."""
+"""Key and trust stores: every format, and for each error one line that shows no secret."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def handshake(settings: TlsSettings, client: ssl.SSLContext | None = None) -> st
     ],
     ids=["pem", "encrypted", "pkcs12", "pkcs12-as-jks", "inline", "inline-without-line-ends"],
 )
-def test_every_format_of_a_key_store_serves(settings: dict[str, str]) -> None:
+def test_every_key_store_format_is_accepted(settings: dict[str, str]) -> None:
     assert handshake(tls_settings(**settings)) == "node"
 
 
@@ -89,7 +89,7 @@ def test_every_format_of_a_key_store_serves(settings: dict[str, str]) -> None:
         {"truststore_location": "ca.p12", "truststore_password": PASSWORD},
     ],
 )
-def test_every_format_of_a_trust_store_trusts(settings: dict[str, str]) -> None:
+def test_every_trust_store_format_is_accepted(settings: dict[str, str]) -> None:
     files = MemoryKeyFiles(FILES)
     wanted = tls_settings(False, **settings)
     client = client_context(wanted, read_stores(wanted, files), files)
@@ -119,7 +119,7 @@ def test_every_format_of_a_trust_store_trusts(settings: dict[str, str]) -> None:
         ({"truststore_location": "damaged.pem"}, "a certificate is damaged"),
     ],
 )
-def test_one_line_says_what_is_wrong_with_a_file(settings: dict[str, str], line: str) -> None:
+def test_a_bad_store_is_reported_in_one_line(settings: dict[str, str], line: str) -> None:
     check_error(pem_settings(**settings), line)
 
 
@@ -131,7 +131,7 @@ def test_one_line_says_what_is_wrong_with_a_file(settings: dict[str, str], line:
         ("ca.p12", PASSWORD, "contains no private key with a certificate"),
     ],
 )
-def test_one_line_says_what_is_wrong_with_a_pkcs12_file(location: str, password: str, line: str) -> None:
+def test_a_bad_pkcs12_store_is_reported_in_one_line(location: str, password: str, line: str) -> None:
     check_error(tls_settings(keystore_location=location, keystore_password=password), line)
 
 
@@ -149,7 +149,7 @@ def check_error(settings: TlsSettings, line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_cryptography_pkcs12_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pkcs12_without_cryptography_reports_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *args: Any, **named: Any) -> Any:
@@ -182,7 +182,7 @@ def test_without_cryptography_pkcs12_names_the_package(monkeypatch: pytest.Monke
         ({"engine_factory_class": "x.Y"}, "ssl.engine.factory.class: not supported"),
     ],
 )
-def test_settings_that_exclude_each_other(settings: dict[str, str], line: str) -> None:
+def test_settings_that_exclude_each_other_are_refused(settings: dict[str, str], line: str) -> None:
     with pytest.raises(SettingsError, match=line) as caught:
         tls_settings(**settings)
     assert "planted" not in str(caught.value)

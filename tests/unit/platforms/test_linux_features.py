@@ -19,14 +19,14 @@ print(open("/proc/self/oom_score_adj").read())
 
 
 @linux_only
-def test_the_boot_id_is_stable_and_empty_elsewhere(tmp_path: Path) -> None:
+def test_the_boot_id_is_stable_and_empty_without_its_file(tmp_path: Path) -> None:
     assert len(boot_id()) == 36
     assert boot_id() == boot_id()
     assert boot_id(str(tmp_path / "none")) == ""
 
 
 @linux_only
-def test_the_score_is_set_if_there_is_one(tmp_path: Path) -> None:
+def test_the_oom_score_is_set_if_its_file_exists(tmp_path: Path) -> None:
     output = subprocess.run(
         [sys.executable, "-c", SET_AND_PRINT_SCORE], check=True, capture_output=True, text=True
     ).stdout

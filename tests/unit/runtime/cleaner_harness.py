@@ -1,4 +1,4 @@
-"""A node in memory whose cleaner works only when a test tells it to."""
+"""A log cleaner on a node in memory; a test decides when time passes and when the work of threads is done."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NO_CLEANER = dict.fromkeys(
     ("log.cleaner.backoff.ms", "log.retention.check.interval.ms", "replica.high.watermark.checkpoint.interval.ms"),
     str(365 * DAY_MS),
 )
-"""Disables the node's own cleaner and everything else that would write what the tested cleaner should write."""
+"""Disables the node's own cleaner and all other periodic writers of the same files."""
 
 
-class HeldApart:
+class ManualThread:
     """Runs the work of a thread when a test asks for it."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class HeldApart:
 class WatchedSegmentCleaner(ThreadSegmentCleaner):
     """Records its jobs; a test can make it fail."""
 
-    def __init__(self, files: MemoryFiles, run_in_thread: HeldApart) -> None:
+    def __init__(self, files: MemoryFiles, run_in_thread: ManualThread) -> None:
         super().__init__(files, run_in_thread)
         self.jobs: list[CleaningJob] = []
         self.rates: list[float] = []
@@ -87,10 +87,12 @@ class WatchedSegmentCleaner(ThreadSegmentCleaner):
         return [job.directory.rpartition("/")[2] for job in self.jobs]
 
 
-class Desk:
+class CleanerHarness:
+    """A node, its log cleaner and its housekeeping."""
+
     def __init__(self, node: InMemoryNode | None = None) -> None:
         self.node = node or InMemoryNode(static=NO_CLEANER).start()
-        self.run_in_thread = HeldApart()
+        self.run_in_thread = ManualThread()
         self.cleans = WatchedSegmentCleaner(self.node.files, self.run_in_thread)
         self.housekeeping = Housekeeping(
             self.node.partitions,
@@ -153,10 +155,10 @@ class Desk:
     def files_of(self, topic: str, suffix: str) -> list[str]:
         return [name for name in self.node.files.names(self.log(topic).directory) if name.endswith(suffix)]
 
-    def set_topic(self, name: str, **configs: str) -> None:
+    def set_topic_configs(self, name: str, **configs: str) -> None:
         self._alter(2, name, configs)
 
-    def set_broker(self, **configs: str) -> None:
+    def set_broker_configs(self, **configs: str) -> None:
         self._alter(4, "", configs)
 
     def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
@@ -165,12 +167,12 @@ class Desk:
         answer = self.node.committed(self.node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
         assert not answer.responses[0].error_code, answer.responses[0].error_message
 
-    def crash(self, seed: int) -> Desk:
+    def crash(self, seed: int) -> CleanerHarness:
         """Lose power and start again."""
-        return Desk(InMemoryNode(self.node.files.crash(Random(seed)), static=NO_CLEANER).start())
+        return CleanerHarness(InMemoryNode(self.node.files.crash(Random(seed)), static=NO_CLEANER).start())
 
-    def restart(self) -> Desk:
-        return Desk(InMemoryNode(self.node.files.restart(), static=NO_CLEANER).start())
+    def restart(self) -> CleanerHarness:
+        return CleanerHarness(InMemoryNode(self.node.files.restart(), static=NO_CLEANER).start())
 
 
 def records_of(log: Log) -> list[tuple[int, str, str | None]]:

@@ -1,5 +1,5 @@
-"""Everything that a request needed is freed with its response, without the cycle collector: a broker runs that rarely,
-so it would hold the records of hundreds of requests, and block all clients while it collects.
+"""The objects of a request are freed with its response, without the cycle collector. A broker runs it rarely: cycles
+would hold the records of hundreds of requests, and collecting them would block all clients.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def create_topic(client: dict[str, str]) -> None:
     admin.create_topics([NewTopic("t", 1)])["t"].result(PATIENCE_S)
 
 
-def left_behind(work: Callable[[], None]) -> Counter[str]:
-    """Return the types that only the collector freed."""
+def cyclic_garbage(work: Callable[[], None]) -> Counter[str]:
+    """Return the types of the objects that only the cycle collector freed."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -46,17 +46,17 @@ def left_behind(work: Callable[[], None]) -> Counter[str]:
         gc.enable()
 
 
-def test_by_producers(address: str) -> None:
+def test_produce_requests_leave_no_reference_cycles(address: str) -> None:
     def work() -> None:
         producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
         for _ in range(REQUESTS):
             producer.produce("t", b"value")
             assert producer.flush(PATIENCE_S) == 0
 
-    assert not left_behind(work)
+    assert not cyclic_garbage(work)
 
 
-def test_by_logins_over_tls() -> None:
+def test_tls_logins_leave_no_reference_cycles() -> None:
     with broker(secure=True) as running:
         client = running.client_config()
         create_topic(client)
@@ -68,10 +68,10 @@ def test_by_logins_over_tls() -> None:
                 assert producer.flush(PATIENCE_S) == 0
                 del producer  # closes its connections
 
-        assert not left_behind(work)
+        assert not cyclic_garbage(work)
 
 
-def test_by_transactions(address: str) -> None:
+def test_transactions_leave_no_reference_cycles(address: str) -> None:
     def work() -> None:
         producer = Producer({"bootstrap.servers": address, "transactional.id": "mine"})
         producer.init_transactions(30)
@@ -80,11 +80,11 @@ def test_by_transactions(address: str) -> None:
             producer.produce("t", b"value")
             producer.commit_transaction(30)
 
-    assert not left_behind(work)
+    assert not cyclic_garbage(work)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_by_members_of_a_group(address: str, protocol: str) -> None:
+def test_group_members_leave_no_reference_cycles(address: str, protocol: str) -> None:
     producer = Producer({"bootstrap.servers": address})
     for _ in range(REQUESTS):
         producer.produce("t", b"value")
@@ -108,4 +108,4 @@ def test_by_members_of_a_group(address: str, protocol: str) -> None:
         consumer.poll(0.5)  # without records, fetches wait and are answered late
         consumer.close()
 
-    assert not left_behind(work)
+    assert not cyclic_garbage(work)
