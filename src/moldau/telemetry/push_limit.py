@@ -24,6 +24,7 @@ class PushLimit:
         until_ms = max(self._paid_until_ms.get(address, now_ms), now_ms)
         until_ms = min(until_ms, latest_ms + interval_ms)  # the interval may have been longer before
         if until_ms > latest_ms:
+            self._paid_until_ms[address] = until_ms
             return False
         self._paid_until_ms[address] = until_ms + interval_ms
         self._paid_until_ms.move_to_end(address)
