@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from fuzz_checks import PLANTED, Limits, Violation, check_line
 from fuzz_mutations import mutate, mutate_text
 from fuzz_wire import Stateless
-from test_sasl_session import Line
+from test_sasl_session import SaslConnection
 
 from moldau.base.limits import UNAUTHENTICATED_BUDGET_BYTES
 from moldau.security.sasl.client import LoginFailed, PlainClient, ScramClient
@@ -126,21 +126,21 @@ class Exchanges(Stateless):
         return 200 * len(made.steps)
 
     def run(self, made: Made) -> None:
-        line = Line(made.lifetime_ms)
+        connection = SaslConnection(made.lifetime_ms)
         client = _Client(made)
         for step in made.steps:
             if step.kind == "wait":
-                line.timers.advance(max(step.version, 0))
+                connection.timers.advance(max(step.version, 0))
                 continue
-            line.feed(client.frame(step))
-            client.read(line.sent)
-            if line.who.callers and line.who.callers[-1] not in client.allowed:
-                raise Violation(f"served as {line.who.callers[-1]}")
-        line.timers.advance(31_000 if line.closed is None and not line.who.callers else 200)
-        if line.closed:
-            check_line(line.closed.encode("unicode_escape").decode())
-        line.close()
-        if (line.budget.free, line.budget.of_strangers.free) != (1 << 20, UNAUTHENTICATED_BUDGET_BYTES):
+            connection.feed(client.frame(step))
+            client.read(connection.sent)
+            if connection.heartbeats.callers and connection.heartbeats.callers[-1] not in client.allowed:
+                raise Violation(f"served as {connection.heartbeats.callers[-1]}")
+        connection.timers.advance(31_000 if connection.closed is None and not connection.heartbeats.callers else 200)
+        if connection.closed:
+            check_line(connection.closed.encode("unicode_escape").decode())
+        connection.close()
+        if (connection.budget.free, connection.budget.of_strangers.free) != (1 << 20, UNAUTHENTICATED_BUDGET_BYTES):
             raise Violation("the memory for incomplete frames was not released")
 
 

@@ -109,7 +109,7 @@ class GroupCoordinator:
             # The machines read the current image, which is set only after all listeners were called.
             turn = TurnItems(REMOVED_A_TURN)
             self._timers.soon(
-                lambda: self.shards.submit_to_loaded(lambda groups: groups.topics_changed(image, changes, turn))
+                lambda: self.shards.submit_to_all(lambda groups: groups.topics_changed(image, changes, turn))
             )
 
     def expire_offsets(self) -> None:

@@ -62,6 +62,7 @@ class Shard:
         self._clock = clock
         self._timers = timers
         self._on_failed = on_failed
+        self._on_ready: Callable[[], None] = _do_nothing
         self._error: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """The error for all requests: the shard is loading, has failed or is closed. None if it is ready."""
         self._records: list[Record] = []
@@ -288,8 +289,10 @@ class Shard:
 
     # --- loading ------------------------------------------------------------------------------------------------
 
-    def load(self, soon: Callable[[Callable[[], None]], None]) -> None:
-        """Replay the log, a part in each call that `soon` makes; at once if it is empty."""
+    def load(self, soon: Callable[[Callable[[], None]], None], on_ready: Callable[[], None]) -> None:
+        """Replay the log, a part in each call that `soon` makes; at once if it is empty. `on_ready` is called before
+        the shard handles its first request."""
+        self._on_ready = on_ready
         load_next = partial(self._load_next, replay_log(self.partition, self._machine), soon)
         if self.partition.log.end_offset == self.partition.log.segments.first.base_offset:
             load_next()
@@ -329,6 +332,7 @@ class Shard:
         self._error = None
         self._machine.loaded()
         self._set_timer()
+        self._on_ready()
 
     # --- time ---------------------------------------------------------------------------------------------------
 
@@ -361,6 +365,10 @@ class Shard:
                     log.warning("%s: the records of a timer were refused: %s", self.partition.name, error)
         finally:
             self._set_timer()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _size(record: Record) -> int:

@@ -74,6 +74,8 @@ class Shards(Generic[M]):
         self._loading: deque[Callable[[], None]] = deque()
         """The next step of each shard that is loading. One is made in each turn of the loop: a node that takes over
         from another loads many shards at once."""
+        self._undecided: dict[int, list[Callable[[M], Iterable[Outcome[None] | None]]]] = {}
+        """What the machines of shards that are not ready have to decide then, by partition."""
         self._turns: Steps[None] | None = None
         """What `submit_in_turns` has not submitted yet."""
 
@@ -159,11 +161,18 @@ class Shards(Generic[M]):
                     raise
         return replies
 
-    def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
-        """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the loop.
-        A machine that is still loading is left out: offsets of a topic that was deleted meanwhile stay until they
-        expire, unless the log contains their tombstones already."""
+    def submit_to_all(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
+        """Let every machine decide, and submit the outcomes: each None among them ends the turn of the loop. A machine
+        that is loading decides when it has loaded, before any request."""
+        for index, (shard, _) in self._shards.items():
+            if not shard.is_ready:
+                self._undecided.setdefault(index, []).append(decide)
         decided = [(shard, decide(machine)) for shard, machine in self._shards.values() if shard.is_ready]
+        self._run_turn(_submit_all(decided))
+
+    def _on_ready(self, index: int) -> None:
+        shard, machine = self._shards[index]
+        decided = [(shard, decide(machine)) for decide in self._undecided.pop(index, ())]
         self._run_turn(_submit_all(decided))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
@@ -208,6 +217,7 @@ class Shards(Generic[M]):
         if local is not None and not (is_ours and local.shard.partition is partition):
             self._found.clear()
             self._shards.pop(index).shard.close(ErrorCode.NOT_COORDINATOR)
+            self._undecided.pop(index, None)
             local = None
         if local is None and is_ours:
             assert partition is not None
@@ -218,7 +228,7 @@ class Shards(Generic[M]):
         shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
         self._found.clear()
         self._shards[index] = LocalShard(shard, machine)
-        shard.load(self._load_soon)
+        shard.load(self._load_soon, partial(self._on_ready, index))
 
     def _load_soon(self, load_next: Callable[[], None]) -> None:
         self._loading.append(load_next)
@@ -244,6 +254,7 @@ class Shards(Generic[M]):
 
     def close(self, code: ErrorCode) -> None:
         self._found.clear()
+        self._undecided.clear()
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)
