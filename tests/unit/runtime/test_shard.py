@@ -268,6 +268,28 @@ def test_only_one_shard_loads_in_a_turn() -> None:
     assert before == [3 * LOAD_TURN_RECORDS] * 3
 
 
+def test_a_loading_machine_decides_when_it_has_loaded_and_before_any_request() -> None:
+    node = InMemoryNode().start()
+    node.create_topic(TOPIC, 1)
+    notes = [Record(NEXT_OFFSET, 0, str(number).encode(), None, ()) for number in range(LOAD_TURN_RECORDS)]
+    node.partition(TOPIC, 0).append(memoryview(build_batch(notes)), ACKS_LEADER, 0, Origin.COORDINATOR)
+    shards = shards_of(node)
+    shards.on_image(node.current.image, Changes({TOPIC: {0}}))
+    seen: list[int] = []
+
+    def decide(notebook: Notebook) -> Iterator[Outcome[None]]:
+        seen.append(len(notebook.notes))
+        return iter([])
+
+    shards.submit_to_all(decide)
+    assert seen == []
+    while not next(shards.machines()).is_loaded:
+        assert node.timers.run_one_soon()
+    assert seen == [LOAD_TURN_RECORDS]
+    shards.submit_to_all(decide)
+    assert seen == [LOAD_TURN_RECORDS] * 2
+
+
 def test_an_empty_shard_is_loaded_at_once() -> None:
     node = InMemoryNode().start()
     node.create_topic(TOPIC, 1)
