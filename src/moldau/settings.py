@@ -219,7 +219,7 @@ def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Itera
         and any(a.host == FALLBACK_HOST for a in listeners.advertised)
     ):
         yield (
-            f"clients are told to connect to {FALLBACK_HOST}, which works only on this machine: make the machine's name"
+            f"the advertised host is {FALLBACK_HOST}, which works only on this machine: make the machine's name"
             f" ({socket.gethostname()}) resolvable, or set advertised.listeners"
         )
 

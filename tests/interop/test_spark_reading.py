@@ -299,7 +299,9 @@ class TestDataLoss:
     ) -> None:
         topic = self.trimmed(bootstrap, create_topic, admin)
         starts = f'{{"{topic}": {{"0": 3}}}}'
-        with pytest.raises(DataLoss, match=f"{topic}-0: offsets 3 to 9 are gone, the log starts at 10.*failOnDataLoss"):
+        with pytest.raises(
+            DataLoss, match=f"{topic}-0: offsets 3 to 9 are deleted, the log starts at 10.*failOnDataLoss"
+        ):
             read(bootstrap, subscribe=topic, startingOffsets=starts)
 
     def test_data_loss_is_skipped_without_fail_on_data_loss(

@@ -75,7 +75,7 @@ def test_an_interrupt_ends_the_display_and_not_the_query(start: Start) -> None:
     try:
         show(query, None, screen)
         assert screen.lines[-1].startswith("counts: running · batch ")
-        assert screen.lines[-1].endswith(" · lag 0 (the query goes on; its stop() ends it)")
+        assert screen.lines[-1].endswith(" · lag 0 (the query continues; its stop() ends it)")
         assert query.isActive
         assert query.exception() is None
         assert signal.getsignal(signal.SIGINT) is before
@@ -91,7 +91,7 @@ def test_the_display_ends_after_its_timeout_in_another_thread(start: Start) -> N
     looking.join(SPARK_PATIENCE_S)
     try:
         assert not looking.is_alive()
-        assert screen.lines[-1].endswith("(the query goes on; its stop() ends it)")
+        assert screen.lines[-1].endswith("(the query continues; its stop() ends it)")
         assert query.isActive
     finally:
         query.stop()

@@ -301,7 +301,7 @@ def test_a_machine_whose_name_cannot_be_resolved_advertises_localhost(monkeypatc
     settings = from_properties({"listeners": "PLAINTEXT://:9092"})
     assert settings.advertised_listeners == (plaintext("localhost", 9092),)
     assert settings.warnings == (
-        "clients are told to connect to localhost, which works only on this machine: make the machine's name"
+        "the advertised host is localhost, which works only on this machine: make the machine's name"
         " (no-such-host.invalid) resolvable, or set advertised.listeners",
     )
     properties = {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://localhost:9092"}

@@ -22,7 +22,7 @@ def warn_of_loopback(hosts: Iterable[str], resolve: Callable[[str], list[str]] |
         addresses = (resolve or _resolve_soon)(host)
         if addresses and all(ip_address(each).is_loopback for each in addresses):
             yield (
-                f"clients are told to connect to {host}, which is {addresses[0]} here: others can connect only if"
+                f"the advertised host {host} is {addresses[0]} here: others can connect only if"
                 f" {host} is an address of this machine for them; otherwise give another name by --advertise"
                 " (advertised.listeners)"
             )

@@ -107,7 +107,7 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
         yield Problem(
             "error",
             f"{_count(leaderless, 'partition')} {'have' if len(leaderless) > 1 else 'has'} no leader:"
-            " nobody can read or write there",
+            " clients can neither read nor write there",
             advice,
             "/cluster",
             leaderless[:AFFECTED_MAX],

@@ -231,7 +231,7 @@ class _Fetching:
             last = min(start, unread.end) - 1
             report_loss(
                 self._options,
-                f"{unread.partition}: offsets {unread.position} to {last} are gone, the log starts at {start}",
+                f"{unread.partition}: offsets {unread.position} to {last} are deleted, the log starts at {start}",
             )
             unread.position = start
         elif unread.position > end:

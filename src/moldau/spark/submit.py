@@ -91,7 +91,7 @@ def check(submission: Submission) -> None:
             raise CannotSubmit(f"{path}: spark-submit takes no comma in a file's name")
         if path.parent != folder:
             raise CannotSubmit(
-                f"{path}: with --deploy-mode cluster a file lies beside {submission.pipeline.name}, "
+                f"{path}: with --deploy-mode cluster a file is next to {submission.pipeline.name}, "
                 "or on storage that the whole cluster sees, named by its absolute path"
             )
     for name, times in Counter(path.name for path in sent_files).items():

@@ -333,7 +333,7 @@ def test_an_advertised_name_that_resolves_to_loopback_causes_a_warning(
 ) -> None:
     lines = list(warn_of_loopback([host], lambda name: addresses))
     assert len(lines) == is_warned
-    assert all(f"clients are told to connect to {host}, which is {addresses[0]}" in line for line in lines)
+    assert all(f"the advertised host {host} is {addresses[0]}" in line for line in lines)
 
 
 def test_names_are_resolved_only_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def test_a_broker_that_refuses_to_describe_counts_is_reported(monkeypatch: pytes
     monkeypatch.setattr(commands, "answering_cluster", nullcontext)
     monkeypatch.setattr(cluster_admin, "ClusterAdmin", lambda *_: admin)
     broker: Any = None
-    with pytest.raises(CommandFailed, match=r"v: broker 4 does not tell its counts: Not allowed$"):
+    with pytest.raises(CommandFailed, match=r"v: broker 4 does not return its counts: Not allowed$"):
         commands._counts(broker, "v")
 
 

@@ -230,7 +230,7 @@ def test_problems_say_what_to_do() -> None:
     titles = [problem.title for problem in problems_of(state)]
     assert titles == [
         "Broker 2 is down",
-        "1 partition has no leader: nobody can read or write there",
+        "1 partition has no leader: clients can neither read nor write there",
         "Broker 1: the directory /broken is offline (KAFKA_STORAGE_ERROR)",
         "1 partition is under-replicated",
         "Broker 1: only 5 % of the disk of /data is free",

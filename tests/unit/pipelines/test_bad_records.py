@@ -118,7 +118,7 @@ def test_advice_about_a_dead_letter_topic_is_given_only_where_the_topic_stays(tm
     """The topics of a test case are on a broker that ends with it."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
-    advice = "they are in topic orders.dead: `moldau consume orders.dead --json` tells why"
+    advice = "they are in topic orders.dead: `moldau consume orders.dead --json` shows why"
     assert [rule.fate for rule in rules(load(file), fate_in_run)] == [advice, "they are left out", None]
     assert [rule.fate for rule in rules(load(file), fate_in_test)] == [None, "they are left out", None]
     refusal = BadRecords(rules(load(file), fate_in_test), set()).refusal([query("q", 8, 2)], is_over=True)

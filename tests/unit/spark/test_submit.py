@@ -53,8 +53,8 @@ def test_a_secret_setting_is_not_on_the_command_line(tmp_path: Path, name: str) 
     [
         ({"master": "local[2]"}, r"needs a cluster, and --master is local\[2\]"),
         ({"master": "spark://example.org:7077"}, "standalone master runs no Python driver in the cluster"),
-        ({"files": [Path("/books/data/users.csv")]}, "data/users.csv: .* lies beside pipeline.yaml"),
-        ({"modules": [Path("/elsewhere/detect.py")]}, "/elsewhere/detect.py: .* lies beside pipeline.yaml"),
+        ({"files": [Path("/books/data/users.csv")]}, "data/users.csv: .* is next to pipeline.yaml"),
+        ({"modules": [Path("/elsewhere/detect.py")]}, "/elsewhere/detect.py: .* is next to pipeline.yaml"),
         ({"files": [Path("/books/a,b.csv")]}, "a,b.csv: spark-submit takes no comma"),
         ({"files": [Path("/books/detect.py")]}, "detect.py is named 2 times"),
     ],

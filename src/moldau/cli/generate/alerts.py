@@ -43,7 +43,7 @@ ALERTS: Final = (
         'sum by (job) (kafka_controller_kafkacontroller_offlinepartitionscount{job="JOB"}) > 0',
         "1m",
         CRITICAL,
-        "{{ $value }} partitions have no leader: nobody can write or read them.",
+        "{{ $value }} partitions have no leader: clients can neither write nor read them.",
         "Start the brokers that have their replicas; `moldau cluster describe` shows which.",
     ),
     Alert(

@@ -240,8 +240,8 @@ def _parse_start(text: str | None, option: str) -> Start | None:
         moment = offsets.parse_moment(text.removeprefix("@"), time.time_ns() // 1_000_000)
         return datetime.fromtimestamp(moment.value / 1000, UTC)
     except (ValueError, OverflowError, AttributeError, RecursionError) as error:
-        message = f"{text!r} is no place: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or offsets"
-        raise click.BadParameter(message + ' as {"topic": {"0": 12}}', param_hint=option) from error
+        message = f"{text!r} is not a position: earliest, latest, a time such as @-1h or 2026-11-15T08:00:00Z, or"
+        raise click.BadParameter(message + ' offsets as {"topic": {"0": 12}}', param_hint=option) from error
 
 
 def _offset(value: object) -> int:

@@ -172,7 +172,7 @@ def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:
             (result,) = response.results
             if result.error_code:
                 why = result.error_message or ErrorCode(result.error_code).name
-                raise CommandFailed(f"{name}: broker {broker_id} does not tell its counts: {why.rstrip('.')}")
+                raise CommandFailed(f"{name}: broker {broker_id} does not return its counts: {why.rstrip('.')}")
             counts = {entry.name: entry.value for entry in result.configs}
             if counts:
                 found[broker_id] = counts

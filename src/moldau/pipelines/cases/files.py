@@ -182,7 +182,7 @@ def _input_record(path: Path, number: int, line: str) -> InputRecord:
     record = _envelope(path, number, line)
     headers, partition = record.get("headers") or {}, record.get("partition")
     if partition is not None and not (_is_natural(partition) and partition < PARTITIONS_MAX):
-        raise BadCase(f"{path}:{number}: {json.dumps(partition)} is no partition")
+        raise BadCase(f"{path}:{number}: {json.dumps(partition)} is not a partition")
     return InputRecord(
         value=to_bytes(record["value"]),
         key=to_bytes(record.get("key")),
@@ -215,7 +215,7 @@ def _timestamp(path: Path, number: int, value: Any) -> int | None:
         try:
             moment = datetime.fromisoformat(value)
         except (TypeError, ValueError):
-            raise BadCase(f"{path}:{number}: {text} is no time; give milliseconds or ISO 8601") from None
+            raise BadCase(f"{path}:{number}: {text} is not a time; give milliseconds or ISO 8601") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         timestamp_ms = round(moment.timestamp() * 1000)
     if not 0 <= timestamp_ms < TIMESTAMP_MS_END:

@@ -74,7 +74,7 @@ def fate_in_run(source: TopicSource) -> str | None:
     if source.dead_letter == DROP:
         return "they are left out"
     topic = source.dead_letter_topic
-    return None if topic is None else f"they are in topic {topic}: `moldau consume {topic} --json` tells why"
+    return None if topic is None else f"they are in topic {topic}: `moldau consume {topic} --json` shows why"
 
 
 def fate_in_test(source: TopicSource) -> str | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 0.5
-STILL_RUNNING: Final = "the query goes on; its stop() ends it"
+STILL_RUNNING: Final = "the query continues; its stop() ends it"
 
 
 def show(query: StreamingQuery, seconds: float | None, on: Screen | None = None) -> None:
