@@ -117,8 +117,9 @@ _INTEGER_RANGES: Final = {
     ConfigType.LONG: (-(2**63), LONG_MAX),
 }
 _INTEGER: Final = re.compile(r"[+-]?\d+")
-# Java's decimal formats with the optional type letter; NaN and infinities are refused.
-_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+# Java's decimal formats with the optional type letter; the words NaN and Infinity are refused. Each text matches in one
+# way at most: a long one that does not match takes no longer.
+_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 
 
 @dataclass(frozen=True, slots=True)

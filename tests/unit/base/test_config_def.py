@@ -104,6 +104,12 @@ def test_any_text_gives_a_value_or_a_kafka_error(text: str, type: ConfigType) ->
         ConfigDef("k", type, None).parse(text)
 
 
+def test_a_long_text_that_is_no_double_is_refused_at_once() -> None:
+    """With a pattern that tries every place of the missing dot, this would take days."""
+    with pytest.raises(KafkaError, match="Not a number of type DOUBLE"):
+        ConfigDef("k", ConfigType.DOUBLE, None).parse("1" * 2_000_000 + "x")
+
+
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "1" * 5_000])
 def test_a_number_beyond_a_double_is_refused_by_a_range(text: str) -> None:
     with pytest.raises(KafkaError, match="Infinity for configuration k"):

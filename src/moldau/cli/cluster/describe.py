@@ -53,7 +53,7 @@ def _load_overview(broker: Broker, names: Sequence[str], group_id: str | None, i
         admin = ClusterAdmin(connection.cluster, ANSWER_MS)
         cluster = admin.described(fenced_too=True)
         topics = admin.topics()
-        quorum, moves = _quorum(admin), _moves(admin)
+        quorum, moves = find_quorum(admin), _moves(admin)
         group = existing_groups(connection, [group_id])[0] if group_id else None
     readers = overview.readers_of(group)
     now_ms = time.time_ns() // 1_000_000
@@ -69,7 +69,7 @@ def _load_overview(broker: Broker, names: Sequence[str], group_id: str | None, i
     )
 
 
-def _quorum(admin: ClusterAdmin) -> Quorum | None:
+def find_quorum(admin: ClusterAdmin) -> Quorum | None:
     try:
         return admin.quorum()
     except KafkaError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from moldau.base.listeners import host_and_port
+from moldau.cli.cluster.describe import ANSWER_MS, find_quorum
 from moldau.cli.connect import Broker, broker_options, is_internal
 from moldau.cli.output import Table, format_option, show
 
@@ -17,7 +18,7 @@ def _count(number: int, noun: str) -> str:
 @format_option
 @broker_options
 def info(broker: Broker, output_format: str) -> None:
-    """Show the cluster's id, its brokers, its controller, and how much they hold.
+    """Show the cluster's id, its brokers, which of them is the active controller, and how many partitions each leads.
 
     \b
     moldau cluster info
@@ -25,9 +26,10 @@ def info(broker: Broker, output_format: str) -> None:
     """
     metadata = broker.metadata()
     topics = [topic for name, topic in metadata.topics.items() if not is_internal(name)]
-    leaders = [p.leader for topic in metadata.topics.values() for p in topic.partitions.values()]
+    leaders = [p.leader for topic in topics for p in topic.partitions.values()]
+    controller_id = _active_controller(broker, metadata.controller_id)
     rows = [
-        (node.id, host_and_port(node.host, node.port), node.id == metadata.controller_id, leaders.count(node.id))
+        (node.id, host_and_port(node.host, node.port), node.id == controller_id, leaders.count(node.id))
         for _, node in sorted(metadata.brokers.items())
     ]
     partitions = sum(len(topic.partitions) for topic in topics)
@@ -36,3 +38,14 @@ def info(broker: Broker, output_format: str) -> None:
     brokers = Table(("ID", "ADDRESS", "CONTROLLER", "LEADS"), rows, title)
     data = {"cluster_id": metadata.cluster_id, "topics": len(topics), "partitions": partitions}
     show(output_format, brokers, data=data | {"brokers": brokers.records()})
+
+
+def _active_controller(broker: Broker, controller_id: int) -> int:
+    """Return the leader of the controller quorum. Metadata names any broker as controller (KRaft): its `controller_id`
+    is right only where there is no quorum, and a guess where this user may not see it."""
+    from moldau.cli.group.connect import group_connection
+    from moldau.client.cluster_admin import ClusterAdmin
+
+    with group_connection(broker) as connection:
+        quorum = find_quorum(ClusterAdmin(connection.cluster, ANSWER_MS))
+    return controller_id if quorum is None else quorum.leader_id
