@@ -181,7 +181,7 @@ class Sending:
                     self._on_acknowledged(batch)
                 else:
                     code = ErrorCode(result.error_code)
-                    error = KafkaError(code, f"{batch.partition}: {result.error_message or code.name}")
+                    error = KafkaError(code, f"{batch.partition}: {_reason(result.error_message, code)}")
         if batches:
             raise MalformedData(f"the response lacks {next(iter(batches))}")
         if error is not None:
@@ -226,3 +226,8 @@ class Sending:
         if not isinstance(error, KafkaError):
             return True
         return error.code in RETRIABLE or (error.code in PRODUCER_STATE_LOST and self._renew_producer_id is not None)
+
+
+def _reason(message: str | None, code: ErrorCode) -> str:
+    """Return the broker's message with the name of the error, by which a pipeline decides whether to try again."""
+    return code.name if not message else message if code.name in message else f"{message}: {code.name}"

@@ -201,3 +201,14 @@ def test_a_fixed_decimal_keeps_its_type_where_it_is_referenced_by_name() -> None
     value = write_one(row, fastavro.parse_schema(avro))
     (read,) = read_all([value], fastavro.parse_schema(avro), to_arrow_type(schema, timezone="UTC"), False).to_pylist()
     assert read == {"row": row, "error": None}
+
+
+def test_a_type_without_a_namespace_is_found_in_a_record_that_has_one() -> None:
+    colour = {"type": "enum", "name": "Colour", "symbols": ["RED"]}
+    inner = {"type": "record", "name": "N", "namespace": "x", "fields": [{"name": "again", "type": "Colour"}]}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "colour", "type": colour}, {"name": "n", "type": inner}],
+    }
+    assert spark_schema(schema).simpleString() == "struct<colour:string,n:struct<again:string>>"

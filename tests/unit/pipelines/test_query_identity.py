@@ -264,6 +264,13 @@ def test_the_identity_of_remote_files_does_not_depend_on_the_working_directory(
     assert read == [{"files": ["files s3a:/bucket/in/*.csv"]}] * 2
 
 
+@pytest.mark.parametrize("path", ["s3a:/bucket/in", "../../s3a:/bucket/in", "../file:/data/in"])
+def test_remote_files_recorded_by_an_earlier_version_are_recognised(path: str) -> None:
+    url = path[path.rindex("../") + 3 :] if "../" in path else path
+    assert identity._covers({"files": [f"files {url}"]}, {"files": [f"files {path}"]})
+    assert not identity._covers({"files": ["files s3a:/other"]}, {"files": [f"files {path}"]})
+
+
 TWICE = """\
 name: shop
 sources:

@@ -115,6 +115,8 @@ class _Reader:
         if name in PRIMITIVES:
             return PRIMITIVES[name]
         full_name = self._full_name({"name": name})
+        if full_name not in self._named and full_name not in self._open:
+            full_name = name  # as Avro's own parser does: a type without a namespace
         if full_name in self._open:
             raise UnsuitableAvro(f"{where}: {name} contains itself, and Spark has no recursive types")
         if full_name not in self._named:

@@ -290,8 +290,9 @@ class _PipelineReader:
 
 
 def _wrong_addresses(bootstrap: str) -> list[str]:
-    """Return the addresses of a list that are not host:port."""
-    matches = {address: _ADDRESS.fullmatch(address.strip()) for address in bootstrap.split(",")} if bootstrap else {}
+    """Return the addresses of a list that are not host:port. Empty ones beside others are ignored, as clients do."""
+    addresses = [address for address in bootstrap.split(",") if address.strip()] or [bootstrap] * bool(bootstrap)
+    matches = {address: _ADDRESS.fullmatch(address.strip()) for address in addresses}
     return [address for address, match in matches.items() if match is None or not 0 < int(match[1]) <= 65535]
 
 

@@ -33,6 +33,7 @@ from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlS
 IDENTITY: Final = "identity.json"
 _LITERAL_OR_COMMENT: Final = re.compile(r"""['"`]|--|/\*""")
 _BETWEEN_WORDS: Final = "\0"
+_BEFORE_URL: Final = re.compile(r"^files (?:.*?/)?(?=[A-Za-z][\w+.-]+:/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +359,10 @@ def _mismatch(directory: StateDirectory, name: str, now: QueryIdentity, before: 
 
 
 def _covers(now: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]) -> bool:
-    return now.keys() == before.keys() and all(set(read) <= set(now[name]) for name, read in before.items())
+    if now.keys() != before.keys():
+        return False
+    # Earlier versions recorded a URL relative to the working directory, such as ../../s3a:/bucket/in.
+    return all({_BEFORE_URL.sub("files ", each) for each in read} <= set(now[name]) for name, read in before.items())
 
 
 def _streams(sources: Mapping[str, Sequence[str]]) -> str:
