@@ -23,9 +23,7 @@ def parser(description: str, rounds: int) -> argparse.ArgumentParser:
     options.add_argument(
         "--only", action="append", metavar="TEXT", help="only what has this in its name; can be repeated"
     )
-    options.add_argument(
-        "--rounds", type=_positive, default=rounds, help=f"rounds after the warm-up (default {rounds})"
-    )
+    options.add_argument("--rounds", type=positive, default=rounds, help=f"rounds after the warm-up (default {rounds})")
     options.add_argument(
         "--scale", type=_above_zero, default=1.0, help="how much work; 1.0 is some seconds for each turn (default)"
     )
@@ -72,7 +70,7 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(f"bench: {error}")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return int(text)

@@ -108,7 +108,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs; else one of ours is started")
     parser.add_argument("--official-python", metavar="PATH", help="a Python with the pyspark of the official connector")
     parser.add_argument("--official-jars", metavar="JARS", help="the official connector's jars, with commas")
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"in the topic that is read (default {ROWS:,})")
+    parser.add_argument(
+        "--rows", type=options.positive, default=ROWS, help=f"in the topic that is read (default {ROWS:,})"
+    )
     arguments = parser.parse_args()
     if bool(arguments.official_python) != bool(arguments.official_jars):
         parser.error("--official-python and --official-jars go together")
@@ -116,7 +118,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(arguments: argparse.Namespace, chosen: list[Workload]) -> tuple[list[Result], dict[str, str]]:
-    rows = int(arguments.rows * arguments.scale)
+    rows = max(1, int(arguments.rows * arguments.scale))
     with ExitStack() as house:
         address = arguments.bootstrap
         if not address:
@@ -143,7 +145,7 @@ def _rounds(work: Workload, workers: list[Worker], rounds: int, rows: int, progr
             progress.say(f"{work.quantity.name}: {f'round {number}' if number else 'warm-up'}, {worker.name}")
             answer = worker.do(work.method)
             if number:
-                value = rows / answer["seconds"] / 1e3 if answer["told"] is None else answer["told"]
+                value = rows / answer["seconds"] / 1e3 if answer["own_value"] is None else answer["own_value"]
                 result.samples[worker.name].values.append(value)
             progress.step()
     found = ", ".join(f"{name} {middle(result.value(name))}" for name in result.samples)

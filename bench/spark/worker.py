@@ -115,8 +115,8 @@ def main() -> None:
     for line in sys.stdin:
         todo: Callable[[], float | None] = getattr(work, line.strip())
         began = time.perf_counter()
-        told = todo()
-        print(json.dumps({"seconds": time.perf_counter() - began, "told": told}), flush=True)
+        own_value = todo()
+        print(json.dumps({"seconds": time.perf_counter() - began, "own_value": own_value}), flush=True)
     spark.stop()
 
 

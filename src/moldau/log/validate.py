@@ -1,7 +1,8 @@
 """What a leader checks before it appends a batch: the rules for clients, and the few for the broker's own writers.
 
 The checks read the header and the CRC. Records are decoded only where a rule is about single records, and to tell the
-client which ones were rejected (KIP-467). Nothing here writes or uses the log.
+client which ones were rejected (KIP-467). Nothing here touches the log; only `check_batch` changes bytes, those
+of the batch's header.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from moldau.replica.view_partition import ReadablePartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-LAST_EPOCH = 2**31 - 1
+EPOCH_MAX = 2**31 - 1
 CONSUMER = -1
 """The replica id of a consumer."""
 NEVER_SENT = -1
@@ -110,6 +110,8 @@ class FetchSession:
         self.entries: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
         self.on_touch: Callable[[int], None] | None = None
+        """Set while a fetch waits or is handled in several turns: called with the number of new bytes, or 0 if it must
+        look again."""
         self._by_partition: dict[ReadablePartition, FetchedPartition] = {}
 
     def put(self, topic: str | Uuid, index: int, partition: ReadablePartition | None) -> FetchedPartition:
@@ -153,7 +155,8 @@ class FetchSession:
             self._watch(entry, partition)
 
     def watch_all(self) -> None:
-        """Watch all partitions, for a fetch without a session that has to wait. A long one watches them already."""
+        """Watch all partitions, for a fetch without a session that has to wait. One that is handled in several turns
+        (`Fetch._steps`) watches them already."""
         if self._by_partition:
             return
         for entry in self.entries.values():
@@ -273,7 +276,7 @@ class SessionCache:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if uses_topic_ids != session.uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.epoch = 1 if epoch == LAST_EPOCH else epoch + 1
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         self._sessions[session_id] = _CachedSession(session, now_ms)
         self._sessions.move_to_end(session_id)
         return session

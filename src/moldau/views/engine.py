@@ -65,7 +65,7 @@ class Shown(NamedTuple):
     values: pa.Array | None
     unreadable: int
     ranges: Mapping[FieldKey, tuple[Value, Value] | None] = {}
-    """What the fields of the condition hold in all rows."""
+    """Least and greatest value of each indexed field, over all rows, shown or not."""
 
 
 class Engine:
@@ -79,7 +79,8 @@ class Engine:
         self._queries = PreparedQueries(duckdb.connect(config=dict(_SETTINGS)))
         self._compile = lru_cache(QUERIES_MAX)(compile_queries)
         self.is_fresh = True
-        """Whether earlier work cannot be why there is no memory. Else a long value would be shown or not by chance."""
+        """True until the first piece of work is done. Only then does running out of memory prove that a value is too
+        long; later it may be due to what earlier work left."""
 
     def run(self, definition: ViewDefinition, piece: Piece, records: Records, partition: int) -> Shown:
         queries = self._compile(definition)
@@ -93,12 +94,12 @@ class Engine:
         if queries.values is not None:
             values = self._result(queries.values, source, rows, self._queries.table).column(0).combine_chunks()
             values = _with_finite_numbers(values).cast(pa.binary())
-        if source.is_wrong is None:
+        if source.is_unreadable is None:
             return Shown(rows, values, 0, ranges)
-        return _with_unreadable(rows, values, source.is_wrong, definition, records)._replace(ranges=ranges)
+        return _with_unreadable(rows, values, source.is_unreadable, definition, records)._replace(ranges=ranges)
 
     def _mask(self, query: Query, source: _Source, keys: tuple[FieldKey, ...]) -> tuple[Mask, Ranges]:
-        """Which rows are shown, and what these fields hold in all rows."""
+        """Which rows are shown, and the least and greatest value of these fields over all rows."""
         if any(key.is_text for key in keys):
             table = self._result(query, source, source.rows, self._queries.table)
             return table.column("m").to_numpy(), {key: _range(table.column(f"x{n}")) for n, key in enumerate(keys)}
@@ -111,10 +112,10 @@ class Engine:
             try:
                 return self._read_result(query, source, rows, execute)
             except self._duckdb.OutOfMemoryException:
-                too_large = self._too_large(source, query, rows) if self.is_fresh else rows[:0]
-                if not too_large.size:
+                unreadable = self._unreadable_long_values(source, query, rows) if self.is_fresh else rows[:0]
+                if not unreadable.size:
                     raise
-                source.add_wrong(too_large)
+                source.add_unreadable(unreadable)
                 return self._read_result(query, source, rows, execute)
         except self._duckdb.Error as failed:
             # Its text may quote values, which not everybody who sees the message may read.
@@ -125,26 +126,26 @@ class Engine:
         try:
             return execute(query, table)
         except (self._duckdb.InvalidInputException, UnicodeDecodeError):  # the latter if it quotes what is wrong
-            source.add_wrong(rows[self._invalid(table)])
+            source.add_unreadable(rows[self._is_unreadable(table)])
             return execute(query, source.table(query, rows))
 
-    def _too_large(self, source: _Source, query: Query, rows: Numbers) -> Numbers:
+    def _unreadable_long_values(self, source: _Source, query: Query, rows: Numbers) -> Numbers:
         """The rows whose values need more memory than there is only to be parsed, whatever the view does with them."""
         found = []
         for row in source.long_values(query, rows).tolist():
             try:
-                self._invalid(source.table(query, np.array([row])))
+                self._is_unreadable(source.table(query, np.array([row])))
             except self._duckdb.OutOfMemoryException:
                 found.append(row)
         return np.array(found, rows.dtype)
 
-    def _invalid(self, table: pa.Table) -> Mask:
+    def _is_unreadable(self, table: pa.Table) -> Mask:
         """Which values are no JSON."""
         if "value" not in table.column_names:
             return np.zeros(table.num_rows, np.bool_)
         is_valid = self._queries.table(VALIDITY, table).column(0)
-        is_invalid: Mask = ~is_valid.to_numpy()
-        return is_invalid
+        is_unreadable: Mask = ~is_valid.to_numpy()
+        return is_unreadable
 
 
 def _with_finite_numbers(values: pa.Array) -> pa.Array:
@@ -184,7 +185,7 @@ class _Source:
         self._checks_values = definition.csv_columns is not None or any(
             part == Column("value") for expression in definition.expressions for part in walk(expression)
         )
-        self.is_wrong: Mask | None = None
+        self.is_unreadable: Mask | None = None
         """Which values cannot be read; None as long as all can."""
 
     def table(self, query: Query, rows: Numbers) -> pa.Table:
@@ -202,19 +203,23 @@ class _Source:
         values = self._records.values
         return rows[(values.ends - values.starts)[rows] > LONG_VALUE_BYTES]
 
-    def add_wrong(self, rows: Numbers) -> None:
+    def add_unreadable(self, rows: Numbers) -> None:
         """These values cannot be read: they are null from now on."""
-        is_wrong = np.zeros(self._records.offsets.size, np.bool_) if self.is_wrong is None else self.is_wrong.copy()
-        is_wrong[rows] = True
-        self.is_wrong = is_wrong
+        is_unreadable = np.zeros(self._records.offsets.size, np.bool_)
+        if self.is_unreadable is not None:
+            is_unreadable |= self.is_unreadable
+        is_unreadable[rows] = True
+        self.is_unreadable = is_unreadable
         values = self._columns.get("value")
         if values is not None:
-            self._columns["value"] = pc.if_else(pa.array(is_wrong), pa.scalar(None, pa.string()), values)
+            self._columns["value"] = pc.if_else(pa.array(is_unreadable), pa.scalar(None, pa.string()), values)
 
     def _rows_of(self, name: str, header: str | None, rows: Numbers) -> pa.Array:
         records = self._records
         if name == "value" and not self._checks_values:
-            is_null = records.values.is_null if self.is_wrong is None else records.values.is_null | self.is_wrong
+            is_null = records.values.is_null
+            if self.is_unreadable is not None:
+                is_null = is_null | self.is_unreadable
             return unchecked_texts(records.data, records.values, rows, is_null)
         column = self._column(name, header)
         return column if rows.size == records.offsets.size else column.take(pa.array(rows))
@@ -237,45 +242,46 @@ class _Source:
             case "partition":
                 return pa.repeat(self._partition, records.offsets.size)
             case "fields":
-                fields, self.is_wrong = _csv_fields(self._column("value", None), self.is_wrong)
+                fields, self.is_unreadable = _csv_fields(self._column("value", None), self.is_unreadable)
                 return fields
         assert name == "value", "there are no other columns"
-        values, is_wrong = text_column(records.data, records.values)
-        self.is_wrong = is_wrong
+        values, is_unreadable = text_column(records.data, records.values)
+        self.is_unreadable = is_unreadable
         return values
 
 
 def _with_unreadable(
-    rows: Numbers, values: pa.Array | None, is_wrong: Mask, definition: ViewDefinition, records: Records
+    rows: Numbers, values: pa.Array | None, is_unreadable: Mask, definition: ViewDefinition, records: Records
 ) -> Shown:
     """Leave out the rows that cannot be read, or show them as they are."""
-    wrong = np.flatnonzero(is_wrong)
-    is_right = ~is_wrong[rows]
-    rows = rows[is_right]
+    unreadable = np.flatnonzero(is_unreadable)
+    is_readable = ~is_unreadable[rows]
+    rows = rows[is_readable]
     if values is not None:
-        values = values.filter(pa.array(is_right))
-    if not definition.passes_unreadable or not wrong.size:
-        return Shown(rows, values, wrong.size)
-    every = np.concatenate([rows, wrong])
+        values = values.filter(pa.array(is_readable))
+    if not definition.passes_unreadable or not unreadable.size:
+        return Shown(rows, values, unreadable.size)
+    every = np.concatenate([rows, unreadable])
     order = np.argsort(every, kind="stable")
     if values is not None:
-        raw = [records.data[records.values.starts[row] : records.values.ends[row]].tobytes() for row in wrong.tolist()]
+        starts, ends = records.values.starts, records.values.ends
+        raw = [records.data[starts[row] : ends[row]].tobytes() for row in unreadable.tolist()]
         values = pa.concat_arrays([values, pa.array(raw, pa.binary())]).take(pa.array(order))
-    return Shown(every[order], values, wrong.size)
+    return Shown(every[order], values, unreadable.size)
 
 
-def _csv_fields(values: pa.Array, is_wrong: Mask | None) -> tuple[pa.Array, Mask | None]:
+def _csv_fields(values: pa.Array, is_unreadable: Mask | None) -> tuple[pa.Array, Mask | None]:
     """The fields of each line. Only lines with quotes or line breaks inside need Python's parser."""
     lines = pc.utf8_rtrim(values, "\r\n")
     fields = pc.split_pattern(lines, ",")
     is_special = pc.fill_null(pc.match_substring_regex(lines, '["\r\n]'), False).to_numpy(zero_copy_only=False)
     if not is_special.any():
-        return fields, is_wrong
+        return fields, is_unreadable
     parsed = fields.to_pylist()
-    is_wrong = np.zeros(len(values), np.bool_) if is_wrong is None else is_wrong.copy()
+    is_unreadable = np.zeros(len(values), np.bool_) if is_unreadable is None else is_unreadable.copy()
     for row in np.flatnonzero(is_special).tolist():
         try:
             (parsed[row],) = list(csv.reader([lines[row].as_py()], strict=True))
         except (csv.Error, ValueError):
-            parsed[row], is_wrong[row] = None, True
-    return pa.array(parsed, pa.list_(pa.string())), is_wrong
+            parsed[row], is_unreadable[row] = None, True
+    return pa.array(parsed, pa.list_(pa.string())), is_unreadable

@@ -31,9 +31,17 @@ class Expression:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal(Expression):
+    """Equal only to one of the same type: Python takes True for 1.0 and False for 0.0, and views do not."""
+
     value: str | float | bool | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
 
 
 @dataclass(frozen=True, slots=True)

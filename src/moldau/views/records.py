@@ -67,9 +67,9 @@ def text_column(data: Bytes, fields: Fields) -> tuple[pa.Array, Mask | None]:
     try:
         return column.cast(pa.string()), None
     except pa.ArrowInvalid:
-        is_wrong = np.array([not _is_utf8(value.as_py()) for value in column], np.bool_)
-        column = taken(slots(data, fields.starts, fields.ends), np.arange(count), fields.is_null | is_wrong)
-        return column.cast(pa.string()), is_wrong
+        is_unreadable = np.array([not _is_utf8(value.as_py()) for value in column], np.bool_)
+        column = taken(slots(data, fields.starts, fields.ends), np.arange(count), fields.is_null | is_unreadable)
+        return column.cast(pa.string()), is_unreadable
 
 
 def unchecked_texts(data: Bytes, fields: Fields, rows: Numbers, is_null: Mask) -> pa.Array:

@@ -111,7 +111,7 @@ class ClassicClient(ReadingClient):
     # --- join -----------------------------------------------------------------------------------------------------
 
     def _rejoin(self) -> None:
-        """Rejoin after a moment in which an eager member commits."""
+        """Rejoin after a moment; every second time, on average, commit before."""
         self.turn += 1
         self.is_stable = False
         self.in_turn(self.rng.randint(0, POLL_MS), self._prepare)
@@ -160,7 +160,7 @@ class ClassicClient(ReadingClient):
             self.protocol = response.protocol_name
             self.is_leader = response.leader == self.member_id
             self.turn += 1
-            self._sync(self._assignments(response) if self.is_leader else {}, response.skip_assignment)
+            self._sync(self._assignments(response) if self.is_leader else {})
         else:
             self._again(code, self.join)
 
@@ -178,7 +178,7 @@ class ClassicClient(ReadingClient):
 
     # --- sync -----------------------------------------------------------------------------------------------------
 
-    def _sync(self, assignments: dict[str, list[Partition]], skip_assignment: bool) -> None:
+    def _sync(self, assignments: dict[str, list[Partition]]) -> None:
         message = [
             SyncGroupRequestAssignment(member_id, _assignment(found, self._subscription_version))
             for member_id, found in assignments.items()

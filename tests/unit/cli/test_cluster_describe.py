@@ -146,6 +146,13 @@ def test_members_with_the_same_client_id_get_different_names() -> None:
     assert list(cluster_overview.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
 
 
+def test_control_characters_in_names_of_idle_members_are_escaped() -> None:
+    group = replace(GROUP, members=(member(1, client_id="a\x1b[2J\nb"),))
+    (title,) = [text for text in drawn(overview(group)) if "reading nothing" in text]
+    assert r"reading nothing: a\x1b[2J\nb" in title
+    assert "\x1b" not in title
+
+
 def test_a_member_without_a_client_id_is_named_by_its_member_id() -> None:
     nameless = Member("id-000001", None, "", "/127.0.0.1", frozenset())
     assert cluster_overview.member_names([nameless]) == {nameless.member_id: nameless.member_id}

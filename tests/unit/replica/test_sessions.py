@@ -11,7 +11,7 @@ from fetch_requests import BY_ID, BY_NAME, fetch, immediate, partition_results
 from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.replica.sessions import CONSUMER, LAST_EPOCH, FetchedPartition, FetchSession, SessionCache
+from moldau.replica.sessions import CONSUMER, EPOCH_MAX, FetchedPartition, FetchSession, SessionCache
 from moldau.server.handlers import fetch_answer
 
 EVICT_AFTER_MS = 1000
@@ -44,8 +44,8 @@ def test_epochs_follow_each_other_and_wrap_to_one() -> None:
     assert session_error(cache, session.id, 3) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert session_error(cache, session.id, 5) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert session_error(cache, session.id, -2) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    session.epoch = LAST_EPOCH
-    assert cache.resume(session.id, LAST_EPOCH, False, 0) is session
+    session.epoch = EPOCH_MAX
+    assert cache.resume(session.id, EPOCH_MAX, False, 0) is session
     assert session.epoch == 1, "0 opens and -1 closes: neither can be the next"
     assert cache.resume(session.id, 1, False, 0) is session
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.runtime.replication.fetch_session import LAST_EPOCH, Position, ReplicaFetchSession
+from moldau.runtime.replication.fetch_session import EPOCH_MAX, Position, ReplicaFetchSession
 from moldau.wire.messages.fetch import FetchRequest
 
 A, B = (b"a" * 16, 0), (b"b" * 16, 1)
@@ -94,7 +94,7 @@ def test_a_leader_without_a_free_session_gets_every_partition_each_time() -> Non
 
 def test_epochs_wrap_around_to_one() -> None:
     session = open_session()
-    session._epoch = LAST_EPOCH
-    assert next_request(session)[1] == LAST_EPOCH
+    session._epoch = EPOCH_MAX
+    assert next_request(session)[1] == EPOCH_MAX
     session.on_response(7)
     assert next_request(session)[1] == 1

@@ -1,4 +1,5 @@
-"""Client metrics subscriptions: which metrics a client is asked for, and how often it may ask and push."""
+"""Client metrics: what a client is asked for, how often it may ask and push, which configs are refused, and what is
+kept of the values that clients push."""
 
 from __future__ import annotations
 
@@ -46,26 +47,26 @@ def test_a_client_gets_the_union_of_the_subscriptions_that_match_it() -> None:
 def test_a_client_asks_and_pushes_once_an_interval() -> None:
     subscriptions = Subscriptions()
     subscriptions.set("all", {"metrics": "*", "interval.ms": "1000"})
-    id = ask(subscriptions, 0).subscription_id
+    subscription_id = ask(subscriptions, 0).subscription_id
 
-    def push(now_ms: int, subscription_id: int = id, is_terminating: bool = False) -> object:
-        outcome = subscriptions.push(ID, CLIENT, subscription_id, is_terminating, now_ms)
+    def push(now_ms: int, used_id: int = subscription_id, is_terminating: bool = False) -> object:
+        outcome = subscriptions.push(ID, CLIENT, used_id, is_terminating, now_ms)
         return ErrorCode.NONE if isinstance(outcome, Instance) else outcome
 
     assert subscriptions.ask(ID, CLIENT, 999) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert push(10) is ErrorCode.NONE  # the first push may come at once
     assert push(900) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert push(1010) is ErrorCode.NONE
-    assert push(2010, id + 1) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    assert push(2010, subscription_id + 1) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert ask(subscriptions, 2020).last_error is ErrorCode.NONE  # after UNKNOWN_SUBSCRIPTION_ID it may ask at once
     assert push(2600) is ErrorCode.NONE  # the first push after that
     assert push(2630, is_terminating=True) is ErrorCode.NONE
     assert push(9000) is ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("id", [ZERO_UUID, METADATA_TOPIC_UUID])
-def test_pushes_of_reserved_instance_ids_are_refused(id: bytes) -> None:
-    assert Subscriptions().push(id, CLIENT, 0, False, 0) is ErrorCode.INVALID_REQUEST
+@pytest.mark.parametrize("instance_id", [ZERO_UUID, METADATA_TOPIC_UUID])
+def test_pushes_of_reserved_instance_ids_are_refused(instance_id: bytes) -> None:
+    assert Subscriptions().push(instance_id, CLIENT, 0, False, 0) is ErrorCode.INVALID_REQUEST
 
 
 def test_many_clients_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +108,9 @@ def test_a_resource_needs_a_name_and_shows_its_defaults() -> None:
 
 
 def note(
-    received: ReceivedByClient, id: bytes, points: list[Point], now_ms: int, identity: ClientIdentity = CLIENT
+    received: ReceivedByClient, instance_id: bytes, points: list[Point], now_ms: int, identity: ClientIdentity = CLIENT
 ) -> None:
-    received.note(id, identity, points, characters_of(points), 1_000, now_ms)
+    received.note(instance_id, identity, points, characters_of(points), 1_000, now_ms)
 
 
 def test_received_values_are_replaced_expire_and_are_bounded() -> None:
@@ -135,7 +136,7 @@ def test_the_text_of_received_values_is_bounded() -> None:
     assert CHARACTERS_MAX // 2 < sum(characters_of(each.points) for each in kept) <= CHARACTERS_MAX
     for number in range(100):
         received.forget(number.to_bytes(16))
-    whole = CLIENT._replace(client_id="c" * 128, client_software_name="n" * 100)
+    long_identity = CLIENT._replace(client_id="c" * 128, client_software_name="n" * 100)
     for number in range(100):
-        note(received, number.to_bytes(16), [Point("a", (), 1.0, False)] * 1_000, 0, whole)
+        note(received, number.to_bytes(16), [Point("a", (), 1.0, False)] * 1_000, 0, long_identity)
     assert len(list(received.live(0))) == SERIES_MAX // 1_000

@@ -305,6 +305,16 @@ def test_error_messages_contain_no_values() -> None:
     assert str(failed.value) == "the query of the view failed with ConversionException in offsets 0 to 1"
 
 
+@pytest.mark.parametrize(("boolean", "number"), [("true", "1"), ("false", "0")])
+def test_a_boolean_and_the_number_that_python_takes_for_equal_are_different_views(boolean: str, number: str) -> None:
+    engine, content = Engine(), source_of(f'{{"paid":{boolean}}}'.encode(), f'{{"paid":{number}}}'.encode())
+    definitions = [view_definition({VIEW_WHERE: f"paid = {literal}"}) for literal in (boolean, number)]
+    assert definitions[0] != definitions[1]
+    alone = [shown_records(evaluate(Engine(), each, content, 0)) for each in definitions]
+    assert alone[0] != alone[1]
+    assert [shown_records(evaluate(engine, each, content, 0)) for each in definitions] == alone
+
+
 def test_the_number_of_compiled_queries_is_limited() -> None:
     engine = Engine()
     for number in range(QUERIES_MAX + 5):

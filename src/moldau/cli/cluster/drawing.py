@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from moldau.cli.cluster.overview import ClusterOverview, PartitionRow
-from moldau.cli.output import Styled, Table
+from moldau.cli.output import Styled, Table, cell_text
 
 
 class Signs(NamedTuple):
@@ -133,7 +133,7 @@ def _title(overview: ClusterOverview, signs: Signs) -> str:
     group = overview.group
     members = counted(len(group.members), "member")
     state = f"group {group.group_id}: {group.state}, {members}, coordinated by broker {group.coordinator.node_id}"
-    idle = f", reading nothing: {', '.join(overview.idle)}" if overview.idle else ""
+    idle = f", reading nothing: {', '.join(map(cell_text, overview.idle))}" if overview.idle else ""
     return f"{state}{idle}\n{signs.legend()}"
 
 

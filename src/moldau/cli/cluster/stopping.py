@@ -26,7 +26,8 @@ STOP_SECONDS: Final = 40.0
 """Longer than a node may take: 10 s to hand over its leaderships, 2 s to resign from the quorum, 10 s for the pending
 requests of each listener, of which a secure node has two, and some time to close its logs."""
 STOP_ALL_SECONDS: Final = 2 * STOP_SECONDS + 10.0
-"""The leader of the quorum stops after the others; then those that did not stop are killed."""
+"""STOP_SECONDS for the others, as much for the leader after them, and a little more: what does not stop in its time is
+killed."""
 
 Print = Callable[[str], None]
 

@@ -11,7 +11,7 @@ from moldau.base.ids import Uuid
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 INITIAL_EPOCH = 0
-LAST_EPOCH = 2**31 - 1
+EPOCH_MAX = 2**31 - 1
 Key = tuple[Uuid, int]
 
 
@@ -75,7 +75,7 @@ class ReplicaFetchSession:
         if not session_id:
             self._epoch = INITIAL_EPOCH
         else:
-            self._epoch = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
+            self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def start_over(self) -> None:
         """Send everything in the next request, which ends the old session. Whether the leader got the last request is
