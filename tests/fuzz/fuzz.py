@@ -111,8 +111,15 @@ def run_block(target: Target, block: Block, failures_max: int = FAILURES_SHOWN) 
                 target.begin()
             finally:
                 signal.alarm(0)
-        target.end()
-        lines.check()
+        signal.alarm(CASE_SECONDS_MAX)
+        try:
+            target.end()
+            lines.check()
+        except (Exception, TooSlow):
+            # Its last case repeats the whole block.
+            yield Failure(block.target, block.seed, block.first + block.count - 1, traceback.format_exc(chain=True))
+        finally:
+            signal.alarm(0)
 
 
 def _too_slow(number: int, frame: FrameType | None) -> None:
@@ -159,7 +166,9 @@ def repeat(target: str, seed: int, case: int) -> int:
     first = case - case % size
     signal.signal(signal.SIGALRM, _too_slow)
     print("input:", _shown(target, seed, case))
-    failures = list(run_block(TARGETS[target][0](), Block(target, seed, first, case - first + 1)))
+    block = Block(target, seed, first, case - first + 1)
+    found = run_block(TARGETS[target][0](), block, failures_max=block.count)
+    failures = [failure for failure in found if failure.case == case]
     for failure in failures:
         print(failure)
     print("the case fails" if failures else "the case does not fail")
@@ -208,6 +217,8 @@ class Tally:
     @property
     def growth_bytes(self) -> int:
         """How much larger the process was in its last tenth than in its second."""
+        if not self.memory_bytes:
+            return 0
         tenth = max(len(self.memory_bytes) // 10, 1)
         return max(self.memory_bytes[-tenth:]) - max(self.memory_bytes[tenth : 2 * tenth] or self.memory_bytes[:1])
 
@@ -226,7 +237,9 @@ def run(cases: int, seed: int, jobs: int, only: str | None) -> int:
     except KeyboardInterrupt:
         print("stopped before the end")
     print(tally.table())
-    print(f"seed {seed}; {len(tally.failures)} failures; largest process {max(tally.memory_bytes) >> 20} MiB")
+    print(
+        f"seed {seed}; {len(tally.failures)} failures; largest process {max(tally.memory_bytes, default=0) >> 20} MiB"
+    )
     if jobs == 1 and len(work) > 50 and tally.growth_bytes > GROWTH_BYTES_MAX:
         print(f"the process grew by {tally.growth_bytes >> 20} MiB: there may be a memory leak")
         return 1

@@ -204,6 +204,73 @@ def test_work_and_memory_over_the_limit_are_violations() -> None:
         limits.check_memory(111, 10)
 
 
+class Scripted:
+    """A target whose cases fail or pass as told; the input of a case is its number in the block."""
+
+    name = "scripted"
+    block_cases = 30
+    limits = Limits()
+
+    def __init__(self, failing: range = range(0), at_end: Callable[[], None] = lambda: None) -> None:
+        self._failing, self.end = failing, at_end
+        self._made = 0
+
+    def begin(self) -> None:
+        pass
+
+    def make(self, rng: Random) -> int:
+        self._made += 1
+        return self._made - 1
+
+    def size_of(self, made: int) -> int:
+        return 1
+
+    def run(self, made: int) -> None:
+        if made in self._failing:
+            raise Violation(f"case {made}")
+
+
+def broken_end() -> None:
+    raise Violation("at the end")
+
+
+@pytest.mark.parametrize(
+    ("at_end", "what"),
+    [(broken_end, "at the end"), (lambda: logging.getLogger("moldau.server").info("two\nlines"), "not plain text")],
+)
+def test_a_violation_at_the_end_of_a_block_is_a_failure_of_its_last_case(at_end: Callable[[], None], what: str) -> None:
+    (failure,) = fuzz.run_block(Scripted(at_end=at_end), fuzz.Block("scripted", SEED, 30, 10))
+    assert failure.case == 39
+    assert what in failure.what
+
+
+@pytest.mark.parametrize(("case", "status"), [(3, 1), (14, 1), (20, 0)])
+def test_only_the_repeated_case_decides_whether_it_fails(
+    case: int, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(fuzz.TARGETS, "scripted", (lambda: Scripted(failing=range(15)), 1))
+    assert fuzz.repeat("scripted", SEED, case) == status
+    printed = capsys.readouterr().out
+    assert printed.count("to repeat it: ") == status
+    assert ("the case fails" if status else "the case does not fail") in printed
+
+
+def test_a_run_without_cases_has_no_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.run(0, SEED, 1, "messages") == 0
+    assert "0 failures; largest process 0 MiB" in capsys.readouterr().out
+
+
+def test_a_run_stopped_before_its_first_block_ends_with_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(_: fuzz.Block) -> fuzz.Result:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fuzz, "run_in_process", stopped)
+    assert fuzz.run(10**6, SEED, 1, None) == 0
+    assert "stopped before the end" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("line", ["two\nlines", "a PlantedZq", "x" * 2000, "\x1b[31m"])
 def test_a_forbidden_log_line_is_a_violation(line: str) -> None:
     with pytest.raises(Violation):

@@ -50,7 +50,7 @@ class ConfigSource(IntEnum):
 
 
 class UpdateMode(Enum):
-    """Who may change a broker key while the broker runs."""
+    """Whether a key can be changed while brokers run, for single brokers or also for all at once."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -108,7 +108,8 @@ class NonEmpty:
 
 
 SHOWN_LENGTH_MAX: Final = 200
-"""How much of an invalid value an error message shows: the value may have megabytes."""
+"""How much of an invalid value an error message shows: one on the wire has at most 32,767 bytes, one in a file
+may have megabytes."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _INTEGER_RANGES: Final = {

@@ -44,10 +44,10 @@ def judge_data(seen: DirectorySeen) -> Finding:
 def judge_cache(seen: DirectorySeen | None) -> Finding:
     todo = "set XDG_CACHE_HOME to a directory that this user may write to"
     if seen is None:
-        return warning("cache directory", "this user has no home directory; Spark uses the temporary one", todo)
+        return warning("cache directory", "this user has no home directory; Spark uses the temporary directory", todo)
     check = f"cache directory {seen.path}"
     if seen.error is not None:
-        return warning(check, f"cannot be written: {seen.error}; Spark uses the temporary one", todo)
+        return warning(check, f"cannot be written: {seen.error}; Spark uses the temporary directory", todo)
     if not seen.runs_programs:
         return warning(
             check,

@@ -125,6 +125,29 @@ class TestPlan:
         with pytest.raises(ToolFailed, match='For input string: "x"'):
             parse_brokers("1,x")
 
+    @pytest.mark.parametrize(
+        ("text", "brokers"), [("1,2,", [1, 2]), ("1,2,,", [1, 2]), ("+1,-2,03", [1, -2, 3]), (",", [])]
+    )
+    def test_brokers_are_split_and_parsed_as_in_java(self, text: str, brokers: list[int]) -> None:
+        assert parse_brokers(text) == brokers
+
+    @pytest.mark.parametrize(
+        ("text", "refused"),
+        [
+            ("1_0", "1_0"),
+            ("1, 2", " 2"),
+            ("1,,2", ""),
+            (",1", ""),
+            ("", ""),
+            ("1,2147483648", "2147483648"),
+            pytest.param("9" * 5000, "9" * 5000, id="thousands of digits"),
+            ("1\n", "1\n"),
+        ],
+    )
+    def test_only_javas_integers_are_brokers(self, text: str, refused: str) -> None:
+        with pytest.raises(ToolFailed, match=f'^For input string: "{refused}"$'):
+            parse_brokers(text)
+
 
 class TestThrottles:
     def test_a_new_move_goes_from_current_to_added_replicas(self) -> None:

@@ -29,6 +29,7 @@ from moldau.wire.messages.describe_log_dirs import (
 
 GIB = 1 << 30
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+PAYMENTS = TopicPartition("payments", 0)
 MOVE_1_TO_2 = Reassignment(replicas=(1, 2), adding=(2,), removing=(1,))
 
 
@@ -115,6 +116,7 @@ class Admin:
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
+        self.altered: list[TopicPartition] = []
 
     def topics(self) -> dict[str, TopicReplicas]:
         partitions = {index: PartitionReplicas(1, (1,), (1,)) for index in range(2)}
@@ -124,7 +126,8 @@ class Admin:
         return dict.fromkeys(self._outcomes, MOVE_1_TO_2)
 
     def alter_reassignments(self, targets: Mapping[TopicPartition, object]) -> Outcomes:
-        return dict(self._outcomes)
+        self.altered += targets
+        return {where: self._outcomes[where] for where in targets}
 
 
 class Access:
@@ -174,6 +177,23 @@ def test_a_move_that_already_ended_is_not_counted_as_cancelled() -> None:
     access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)}))
     assert endpoint.cancel_reassignments(call(access, {})) == {"ok": True, "cancelled": 1}
     assert access.refreshed == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "cancelled"),
+    [({}, [P0, PAYMENTS]), ({"topics": ["payments"]}, [PAYMENTS]), ({"topics": ["orders", "other"]}, [P0])],
+)
+def test_only_moves_of_the_given_topics_are_cancelled(body: dict[str, Any], cancelled: list[TopicPartition]) -> None:
+    admin = Admin({P0: None, PAYMENTS: None})
+    assert endpoint.cancel_reassignments(call(Access(admin), body)) == {"ok": True, "cancelled": len(cancelled)}
+    assert admin.altered == cancelled
+
+
+def test_cancelling_for_a_topic_without_moves_is_an_error() -> None:
+    admin = Admin({P0: None})
+    with pytest.raises(ApiError, match="no partition of these topics is being moved"):
+        endpoint.cancel_reassignments(call(Access(admin), {"topics": ["payments"]}))
+    assert not admin.altered
 
 
 @pytest.mark.parametrize(

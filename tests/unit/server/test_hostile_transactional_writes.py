@@ -68,6 +68,7 @@ FORGED = {
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ),
 }
+"""How each batch is made, and the expected error; None: any error."""
 
 
 @pytest.mark.parametrize("version", VERSIONS_WITH_TOPIC_NAMES)
@@ -104,7 +105,7 @@ def test_a_produce_request_with_two_producers_is_refused(one_node: Transactional
     sent = one_node.send(request, ApiKey.PRODUCE, 12, 1)
     one_node.cluster.timers.advance(100)
     assert error_codes(sent) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert one_node.partition().log.end_offset == 0
+    assert [one_node.partition("victim", index).log.end_offset for index in range(2)] == [0, 0]
 
 
 # --- forged producer ids ------------------------------------------------------------------------------------------
@@ -140,7 +141,8 @@ def test_a_write_with_another_clients_producer_id_does_not_block_that_producer(
 def test_add_partitions_in_the_version_for_brokers_needs_the_right_producer(
     one_node: TransactionalCluster,
 ) -> None:
-    """A client may send AddPartitionsToTxn of version 4 or later: partitions it adds end with the open transaction."""
+    """A client may send AddPartitionsToTxn of version 4 or later: what it adds becomes part of the open
+    transaction and gets its marker."""
     producer = one_node.init("tx")
     forged = [producer, (producer[0], producer[1] + 1), (producer[0] + 1, 0), (-1, -1), (2**63 - 1, 2**15 - 1)]
     topics = [adding.AddPartitionsToTxnTopic("victim", [0, 0]), adding.AddPartitionsToTxnTopic("victim", [0])]

@@ -1,6 +1,7 @@
 """The authentication of one connection, as scripts: what the client sends, and what it gets.
 
-A line of a script is a message, an arrow, and the answer. `+5` lets 5 ms pass. Lifetimes are 10 s with PLAIN.
+A line of a script is a message, an arrow, and the answer. `+5` lets 5 ms pass. The digit of `handshake1` is the
+version of the request; in tokens, `|` stands for NUL. With PLAIN, sessions of WITH_LIFETIME have a lifetime of 10 s.
 """
 
 from __future__ import annotations

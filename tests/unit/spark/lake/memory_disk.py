@@ -21,24 +21,28 @@ class Schedule:
     """Runs drivers step by step."""
 
     def __init__(self) -> None:
-        self._current: _Stepper | None = None
+        self._current: Driver | None = None
 
     def step(self) -> None:
         if self._current is not None:
             self._current.step()
 
-    def driver(self, work: Callable[[], object]) -> _Stepper:
-        return _Stepper(self, work)
+    def driver(self, work: Callable[[], object]) -> Driver:
+        return Driver(work)
 
-    def run(self, driver: _Stepper, steps: int = 1_000_000) -> None:
+    def run(self, driver: Driver, steps: int = 1_000_000) -> None:
         """Let a driver make so many steps; fewer if it ends."""
         self._current = driver
-        driver.proceed(steps)
-        self._current = None
+        try:
+            driver.proceed(steps)
+        finally:
+            self._current = None
 
 
-class _Stepper:
-    def __init__(self, schedule: Schedule, work: Callable[[], object]) -> None:
+class Driver:
+    """Work in a thread of its own that stops before a step when its allowance is used up."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
         self.steps = 0
         self.is_done = False
         self.result: object = None
@@ -53,8 +57,6 @@ class _Stepper:
         self._allowed = steps
         if not self._is_started:
             self._is_started = True
-            if not steps:
-                self._allowed = -1
             self._thread.start()
         else:
             self._go.release()
@@ -81,7 +83,7 @@ class _Stepper:
 
 
 class MemoryDisk:
-    """What the module `disk` does, in memory. Directories are names that end with "/"."""
+    """What the module `disk` does, in memory. Paths have no "/" at their end."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self.files: dict[str, bytes] = {}

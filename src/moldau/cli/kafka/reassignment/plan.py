@@ -7,11 +7,13 @@ Directories are optional; `any` leaves the choice to the broker.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from moldau.base.config_def import INT_MAX
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.java import hash_order
@@ -22,6 +24,8 @@ K = TypeVar("K")
 
 ANY_LOG_DIR: Final = "any"
 VERSION: Final = 1
+_JAVA_INT: Final = re.compile(r"[+-]?[0-9]{1,100}")
+"""Longer texts are no ids, and Python refuses to convert thousands of digits."""
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 
@@ -114,15 +118,20 @@ def parse_topics(text: str) -> list[str]:
 
 
 def parse_brokers(text: str) -> list[int]:
-    brokers = []
-    for part in text.split(","):
-        try:
-            brokers.append(int(part))
-        except ValueError:
-            raise ToolFailed(f'For input string: "{part}"') from None
+    """Parse `1,2,3`."""
+    # Java's split drops empty parts at the end, unless there is no comma.
+    stripped = text.rstrip(",")
+    brokers = [_broker(part) for part in stripped.split(",")] if stripped or not text else []
     if repeated := hash_order.integers(duplicates(brokers)):
         raise ToolFailed(f"Broker list contains duplicate entries: {java_list(repeated)}")
     return brokers
+
+
+def _broker(text: str) -> int:
+    """Parse a broker id as Java's Integer.parseInt does: Python accepts blanks and underscores too."""
+    if not _JAVA_INT.fullmatch(text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
+        raise ToolFailed(f'For input string: "{text}"')
+    return int(text)
 
 
 def duplicates(items: Iterable[K]) -> list[K]:
