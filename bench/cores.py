@@ -221,7 +221,7 @@ def cpu_of(pids: Sequence[int]) -> dict[int, float]:
 
 
 def report(work: Work, turns: Mapping[int, Sequence[Turn]]) -> Iterator[str]:
-    one = statistics.median(turn.by_cpu for turn in turns[min(turns)])
+    fewest = statistics.median(turn.by_cpu for turn in turns[min(turns)])
     for cores, each in turns.items():
         rates = [turn.by_cpu for turn in each]
         spread = f"{min(rates):.1f}-{max(rates):.1f}"
@@ -232,15 +232,17 @@ def report(work: Work, turns: Mapping[int, Sequence[Turn]]) -> Iterator[str]:
         clock, by_cpu = statistics.median(turn.by_clock for turn in each), statistics.median(rates)
         balance = statistics.median(max(turn.node_cpu) * len(turn.node_cpu) / sum(turn.node_cpu) for turn in each)
         yield (
-            f"| {work.name} | {cores} | {clock:.1f} | {by_cpu:.1f} ({spread}) | {by_cpu / one:.2f} | {balance:.2f}"
+            f"| {work.name} | {cores} | {clock:.1f} | {by_cpu:.1f} ({spread}) | {by_cpu / fewest:.2f} | {balance:.2f}"
             f" | {nodes:.2f} / {supervisor:.2f} / {clients:.2f} |"
         )
 
 
-HEAD = (
-    "| work | nodes | k req/s | k req/CPU s of the busiest node (spread) | to one node | busiest to mean"
-    " | CPU s: nodes / supervisor / clients |\n|---|---|---|---|---|---|---|"
-)
+def head(fewest: int) -> str:
+    """`fewest`: the number of nodes that the others are compared to."""
+    return (
+        f"| work | nodes | k req/s | k req/CPU s of the busiest node (spread) | to that of {fewest} | busiest to mean"
+        " | CPU s: nodes / supervisor / clients |\n|---|---|---|---|---|---|---|"
+    )
 
 
 def main() -> None:
@@ -249,9 +251,11 @@ def main() -> None:
     parser.add_argument("--node-cpus", metavar="LIST", help="the CPUs of the nodes, as taskset takes them")
     parser.add_argument("--client-cpus", metavar="LIST", help="the CPUs of the clients")
     chosen = parser.parse_args()
+    if chosen.json or chosen.plot:
+        parser.error("--json and --plot are not supported here; --markdown writes the table")
     counts = sorted({int(each) for each in chosen.cores.split(",")})
     partitions = 2 * max(counts)
-    lines = [HEAD]
+    lines = [head(min(counts))]
     with ExitStack() as cleanup:
         brokers = {count: cleanup.enter_context(broker(count, chosen.node_cpus)) for count in counts}
         memory = {count: sum(map(resident_mib, each.nodes)) for count, each in brokers.items()}

@@ -94,7 +94,9 @@ def test_the_recipe_for_a_client_certificate(shell: Shell, certificates: Path, t
     only_ann = f"{AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}\n{SUPER_USERS}=User:ann\n"
     with broker(tmp_path, SERVER + SERVER_MUTUAL + only_ann) as kafka:
         assert shell.create_topic(kafka, CLIENT_TRUST + CLIENT_KEY).out == "orders\n"
-        assert shell.create_topic(kafka, CLIENT_TRUST).status == 1
+        refused = shell.create_topic(kafka, CLIENT_TRUST)
+        assert refused.status == 1
+        assert "refuses this client" in refused.out  # and not: the topic exists
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")

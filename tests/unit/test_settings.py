@@ -159,6 +159,11 @@ def test_keys_without_effect_give_a_warning() -> None:
     )
 
 
+def test_an_empty_list_of_assignors_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"group\.consumer\.assignors=: is empty; expected at least one of"):
+        from_properties({"group.consumer.assignors": ""})
+
+
 def test_a_password_is_in_no_warning() -> None:
     settings = load(overrides=[("sasl.jaas.config", "hunter2"), ("unknown.password", "hunter2")])
     assert len(settings.warnings) == 2

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import click
 
+from moldau.base.errors import UnusableProperty
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.console_process import CONSOLE_MISSING, LISTEN_DEFAULT, split_listen
 from moldau.cli.kafka.tool import ToolFailed
@@ -50,7 +51,7 @@ def console(
     moldau console --command-config client.properties --metrics http://localhost:9404/metrics
     """
     try:
-        from moldau.console.options import ConsoleOptions
+        from moldau.console.options import ConsoleOptions, allowed_hosts
         from moldau.console.server import bind, serve
     except ImportError as error:
         raise CommandFailed(CONSOLE_MISSING) from error
@@ -58,7 +59,8 @@ def console(
         raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
     try:
         host, port = split_listen(listen)
-    except ToolFailed as failed:
+        hosts = allowed_hosts(allow_host)
+    except (ToolFailed, UnusableProperty) as failed:
         raise CommandFailed(str(failed)) from failed
     _check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key})
     share_heap()  # it has many short-lived buffers in several threads
@@ -76,7 +78,7 @@ def console(
         listener.getsockname()[1],
         read_only,
         not no_login,
-        frozenset(name.lower() for name in allow_host),
+        hosts,
         metrics,
         pipelines,
         tls_certificate,

@@ -1,9 +1,10 @@
-"""What the console was started with, and who may reach it under which name. Pure."""
+"""What the console was started with, the names under which browsers may reach it, and the client properties of a user
+who logs in."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,6 +81,15 @@ def is_allowed_host(header: str, options: ConsoleOptions) -> bool:
     if not host:
         return False
     return _ip(host) is not None or host in {"localhost", options.host.lower()} | options.allowed_hosts
+
+
+def allowed_hosts(names: Iterable[str]) -> frozenset[str]:
+    """Return the values of --allow-host as `is_allowed_host` compares them: without a port and a final dot."""
+    hosts = {name: host_of(name) for name in names}
+    for name, host in hosts.items():
+        if not host:
+            raise UnusableProperty(f"--allow-host {name}: expected NAME or NAME:PORT")
+    return frozenset(hosts.values())
 
 
 def host_of(header: str) -> str:

@@ -44,16 +44,16 @@ def parse(text: str) -> MetaProperties:
     values = {each.key: each.value.strip() for each in properties.parse(text)}
     try:
         if values["version"] != _VERSION:
-            raise MalformedData(f"{META_PROPERTIES}: version {values['version']} is not supported")
+            raise MalformedData(f"version {values['version']} is not supported")
         return MetaProperties(
             cluster_id=_cluster_id(values["cluster.id"]),
             node_id=_node_id(values["node.id"]),
             directory_id=uuid_from_text(values["directory.id"]),
         )
     except KeyError as error:
-        raise MalformedData(f"{META_PROPERTIES} has no {error.args[0]}") from None
+        raise MalformedData(f"there is no {error.args[0]}") from None
     except ValueError as error:
-        raise MalformedData(f"{META_PROPERTIES}: {error}") from None
+        raise MalformedData(str(error)) from None
 
 
 def render(meta: MetaProperties) -> str:
@@ -69,13 +69,14 @@ def render(meta: MetaProperties) -> str:
 
 def read(files: Files, log_dir: str) -> MetaProperties | None:
     """None if the directory is not formatted or does not exist."""
-    content = files.read(f"{log_dir}/{META_PROPERTIES}")
+    path = f"{log_dir}/{META_PROPERTIES}"
+    content = files.read(path)
     if content is None:
         return None
     try:
-        return parse(content.decode())
-    except (MalformedData, UnicodeDecodeError) as error:
-        raise MalformedData(f"{log_dir}: {error}") from None
+        return parse(properties.decode(content))
+    except MalformedData as error:
+        raise MalformedData(f"{path}: {error}") from None
 
 
 def write(files: Files, log_dir: str, meta: MetaProperties) -> None:

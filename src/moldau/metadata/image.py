@@ -135,7 +135,7 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     names_by_collision_key: PersistentMap[str, str] = field(default_factory=PersistentMap)
-    """`topic_names.collision_key` to the topic with that key: no other topic may have the same key."""
+    """Topic names by `collision_key(name)` (base/topic_names): no two topics may have the same key."""
     features_off: frozenset[str] = frozenset()
     """Features that were set to level 0, unlike features that were never set."""
     controllers: PersistentMap[int, ControllerImage] = field(default_factory=PersistentMap)

@@ -10,7 +10,7 @@ from moldau.base.errors import UnusableProperty
 from moldau.cli.console import access_warnings, split_listen
 from moldau.console.failures import ApiError
 from moldau.console.listing import list_query, page_of
-from moldau.console.options import ConsoleOptions, is_allowed_host, properties_of
+from moldau.console.options import ConsoleOptions, allowed_hosts, is_allowed_host, properties_of
 from moldau.console.records.search import cursor_text, parse_cursor
 from moldau.console.records.shown import FoundRecord, record_data, shown
 from moldau.console.sessions import IDLE_SECONDS, SESSIONS_MAX, Sessions
@@ -44,6 +44,18 @@ OPTIONS = ConsoleOptions("localhost:9092", host="console.example.com", allowed_h
 )
 def test_only_allowed_hosts_are_accepted(header: str, allowed: bool) -> None:
     assert is_allowed_host(header, OPTIONS) is allowed
+
+
+@pytest.mark.parametrize("name", ["Proxy.example.com", "proxy.example.com:8080", "proxy.example.com."])
+def test_an_allowed_host_may_have_a_port_and_a_final_dot(name: str) -> None:
+    options = ConsoleOptions("localhost:9092", allowed_hosts=allowed_hosts([name]))
+    assert is_allowed_host("proxy.example.com:443", options)
+
+
+@pytest.mark.parametrize("name", ["", "http://proxy.example.com", "proxy:x"])
+def test_an_allowed_host_that_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(UnusableProperty, match=r"^--allow-host .*expected NAME"):
+        allowed_hosts([name])
 
 
 def test_a_login_replaces_the_credentials_of_the_file() -> None:

@@ -30,7 +30,7 @@ class LogMachine(RuleBasedStateMachine):
         self.store, _ = load_store(self.files, CONFIG)
         self.log: Log = self.store.create(PARTITION, TOPIC_ID, CONFIG, NOW_MS)
         self.records: list[Record] = []
-        """All that should be in the log, those below its start among them as long as their segment is there."""
+        """All records that should be in the files; also those below the log's start, until their segment is deleted."""
         self.start = 0
         self.end = 0
         self.epoch = 0
@@ -152,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
             self.files = self.files.restart()
         self.store, report = load_store(self.files, CONFIG)
         assert report.was_clean is clean
-        assert report.recovered == []
+        assert report.recovered == []  # recovery found nothing wrong
         reopened = self.store.get(PARTITION)
         assert reopened is not None
         self.log = reopened

@@ -69,8 +69,20 @@ def test_invalid_properties_are_malformed(changed: tuple[str, str], complaint: s
 
 def test_a_binary_file_is_malformed(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_bytes(b"\xff\xfe")
-    with pytest.raises(MalformedData, match=str(tmp_path)):
+    with pytest.raises(MalformedData, match=f"^{tmp_path}/meta.properties: there is no version$"):
         read(FILES, str(tmp_path))
+
+
+def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(WRITTEN_BY_KAFKA.replace("node.id=1", "node.id=\\u12"))
+    with pytest.raises(MalformedData, match=f"^{tmp_path}/meta.properties: line 3: "):
+        read(FILES, str(tmp_path))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    text = WRITTEN_BY_KAFKA.partition("UTC 2026\n")[2]
+    (tmp_path / "meta.properties").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read(FILES, str(tmp_path)) == parse(WRITTEN_BY_KAFKA)
 
 
 def test_the_file_is_written_without_leftovers(tmp_path: Path) -> None:

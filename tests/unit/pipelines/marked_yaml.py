@@ -10,7 +10,7 @@ from moldau.pipelines.problems import Problem
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.spec import Pipeline
 
-WHOLE = """\
+WHOLE_PIPELINE = """\
 name: shop
 bootstrap: localhost:9092
 sources:

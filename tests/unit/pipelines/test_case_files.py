@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marked_yaml import WHOLE, load_text
+from marked_yaml import WHOLE_PIPELINE, load_text
 
 from moldau.pipelines.cases.comparing import alike, compare_records, compare_rows, difference_lines
 from moldau.pipelines.cases.files import (
@@ -72,8 +72,8 @@ def test_an_expected_file_of_a_missing_sink_is_refused_with_advice(tmp_path: Pat
     expected = tmp_path / "tests" / "first" / "expected" / "elsewhere.jsonl"
     case = Case("first", tmp_path / "tests" / "first", {}, {"elsewhere": expected})
     with pytest.raises(BadCase, match=r"elsewhere.jsonl: the pipeline has no sink elsewhere; .* rename the file"):
-        check_expected(case, load_text(tmp_path, WHOLE))
-    stage(case, load_text(tmp_path, WHOLE), tmp_path / "temporary")  # a preview needs no expected files
+        check_expected(case, load_text(tmp_path, WHOLE_PIPELINE))
+    stage(case, load_text(tmp_path, WHOLE_PIPELINE), tmp_path / "temporary")  # a preview needs no expected files
 
 
 def test_a_failed_case_gives_no_advice_about_topics_of_its_own_broker(
@@ -93,7 +93,7 @@ def test_a_failed_case_gives_no_advice_about_topics_of_its_own_broker(
     monkeypatch.setattr(case, "launch", launch)
     monkeypatch.setattr(case, "_produce_input", lambda *_: None)
     with pytest.raises(Launched):
-        case.run_case(Case("first", tmp_path), load_text(tmp_path, WHOLE), None)  # type: ignore[arg-type]
+        case.run_case(Case("first", tmp_path), load_text(tmp_path, WHOLE_PIPELINE), None)  # type: ignore[arg-type]
 
 
 def write_lines(tmp_path: Path, text: str) -> Path:
@@ -286,7 +286,9 @@ def test_input_topics_of_a_pattern_are_not_outputs_of_a_route(
 
     topics = ["in-a", "in-b", "orders.dead", "out-a", "big"]
     monkeypatch.setattr(case, "_records", lambda bootstrap, is_output: [name for name in topics if is_output(name)])
-    text = WHOLE.replace("topic: orders", "pattern: in-.*").replace("topic: big", "topic: big\n    name: fixed")
+    text = WHOLE_PIPELINE.replace("topic: orders", "pattern: in-.*").replace(
+        "topic: big", "topic: big\n    name: fixed"
+    )
     pipeline = load_text(tmp_path, text + "  - {from: orders, name: routed, route: id}\n")
     no_spark: Any = None
     assert case._output(sink, pipeline, no_spark) == outputs
@@ -325,6 +327,6 @@ def test_a_case_may_have_more_records_than_the_producer_queue_holds(
     monkeypatch.setattr(case, "Cluster", NoCluster)
     monkeypatch.setattr(confluent, "Producer", SlowProducer)
     path = write_lines(tmp_path, "1\n" * 6)
-    pipeline = load_text(tmp_path, WHOLE)
+    pipeline = load_text(tmp_path, WHOLE_PIPELINE)
     with pytest.raises(BadCase, match="2 records are not written to the topics after 30 s"):
         case._produce_input(Case("first", tmp_path, {"orders": path}), pipeline)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from marked_yaml import WHOLE, load_text
+from marked_yaml import WHOLE_PIPELINE, load_text
 
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running import launching
@@ -88,7 +88,7 @@ def test_a_run_without_the_dead_letter_query_of_its_source_gives_a_warning(
         "counts": QueryIdentity({"events": ["topic e"]}),
         "sensors": QueryIdentity({"status": ["topic s"]}),
     }
-    pipeline = load_text(tmp_path, WHOLE)
+    pipeline = load_text(tmp_path, WHOLE_PIPELINE)
     warnings = list(launching._warnings(pipeline, queries, {name: queries[name]}, False))
     assert len(warnings) == count
     assert all("bad records of source events are left out" in each for each in warnings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flows import BOOKSTORE
-from marked_yaml import WHOLE, write
+from marked_yaml import WHOLE_PIPELINE, write
 
 from moldau.pipelines.drawing.graph import Edge, Graph, NodeKind, graph
 from moldau.pipelines.reading.loading import load
@@ -52,7 +52,7 @@ def test_edges_go_forward_in_the_order_of_the_nodes(tmp_path: Path) -> None:
 
 
 def test_a_step_uses_only_views_above_it(tmp_path: Path) -> None:
-    text = WHOLE.replace(
+    text = WHOLE_PIPELINE.replace(
         "sinks:", "steps:\n  - {name: a, sql: select * from b}\n  - {name: b, sql: select * from a join b}\nsinks:"
     )
     assert [edge for edge in graph_of(tmp_path, text).edges if edge.target.startswith("step.")] == [
@@ -61,12 +61,12 @@ def test_a_step_uses_only_views_above_it(tmp_path: Path) -> None:
 
 
 def test_sources_with_the_same_dead_letter_topic_share_its_node(tmp_path: Path) -> None:
-    text = WHOLE.replace("sinks:", "  more: {topic: more, format: text, dead_letter: orders.dead}\nsinks:")
+    text = WHOLE_PIPELINE.replace("sinks:", "  more: {topic: more, format: text, dead_letter: orders.dead}\nsinks:")
     drawn = graph_of(tmp_path, text)
     assert [node.title for node in drawn.nodes if node.kind is NodeKind.DEAD_LETTERS] == ["orders.dead"]
     assert sum(edge.target == "dead.orders.dead" for edge in drawn.edges) == 2
 
 
 def test_no_dead_letter_node_if_bad_records_are_dropped(tmp_path: Path) -> None:
-    text = WHOLE.replace("topic: orders\n", "topic: orders\n    dead_letter: drop\n")
+    text = WHOLE_PIPELINE.replace("topic: orders\n", "topic: orders\n    dead_letter: drop\n")
     assert all(node.kind is not NodeKind.DEAD_LETTERS for node in graph_of(tmp_path, text).nodes)

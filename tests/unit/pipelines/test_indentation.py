@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from depth import deep
-from marked_yaml import WHOLE, line_column, marked
+from marked_yaml import WHOLE_PIPELINE, line_column, marked
 from operations import operations_of
 from test_pipeline_loading import EVERYTHING
 
@@ -143,7 +143,7 @@ def test_the_problem_points_at_the_line_without_a_colon(text: str, missing: str)
     assert line_column(problem) == place
 
 
-@pytest.mark.parametrize("text", [SOURCE, STEPS, WHOLE, LISTS_AT_THE_MARGIN])
+@pytest.mark.parametrize("text", [SOURCE, STEPS, WHOLE_PIPELINE, LISTS_AT_THE_MARGIN])
 def test_the_problem_points_at_a_tab(text: str) -> None:
     lines = text.splitlines()
     found = 0
@@ -164,7 +164,7 @@ def test_a_tab_within_a_line_is_not_called_indentation() -> None:
     assert problem.message == "a tab is not allowed here: write a space instead"
 
 
-@pytest.mark.parametrize("text", [EVERYTHING, LISTS_AT_THE_MARGIN, WHOLE, *EXAMPLES])
+@pytest.mark.parametrize("text", [EVERYTHING, LISTS_AT_THE_MARGIN, WHOLE_PIPELINE, *EXAMPLES])
 @pytest.mark.parametrize("spaces", [-1, 1])
 def test_any_line_moved_by_one_space_is_found(text: str, spaces: int) -> None:
     """If the file is then not YAML, the problem points at the moved line."""

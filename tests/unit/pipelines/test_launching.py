@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import pytest
-from marked_yaml import WHOLE, load_text
+from marked_yaml import WHOLE_PIPELINE, load_text
 
 import moldau.cli.pipeline.run as run_command
 from moldau.cli.pipeline.files import Chosen
@@ -27,7 +27,7 @@ from moldau.pipelines.running.state_directory import Holder, StateDirectory, Sta
 from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import Pipeline
 
-SHARED = WHOLE + "    name: a\n  - from: orders\n    topic: large\n    name: b\n    with: a\n"
+SHARED = WHOLE_PIPELINE + "    name: a\n  - from: orders\n    topic: large\n    name: b\n    with: a\n"
 LAST = RunStatus(
     pipeline="shop", mode="continuous", state="running", pid=1, host="h", started="a", updated="b",
     queries=(QueryStatus(name="counts", state="running", lag_records=7),),
@@ -37,7 +37,7 @@ LAST = RunStatus(
 class Start:
     """A start of the pipeline without Spark and without a broker, up to the first query."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = WHOLE) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = WHOLE_PIPELINE) -> None:
         self.directory, self.stop, self.out = StateDirectory(folder / "state"), Stop(), StringIO()
         self.pipeline = load_text(folder, text)
         self.chosen: list[str] = []
@@ -140,7 +140,7 @@ def test_only_ctrl_c_at_a_question_is_an_interruption(
 
 def test_the_reason_of_a_failed_start_hides_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     password = 'kafka:\n  sasl.jaas.config: \'module required username="u" password="hunter2";\'\n'
-    start = Start(tmp_path, monkeypatch, password + WHOLE)
+    start = Start(tmp_path, monkeypatch, password + WHOLE_PIPELINE)
 
     def fail() -> None:
         raise PipelineError("the server refused hunter2")

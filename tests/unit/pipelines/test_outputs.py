@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from marked_yaml import WHOLE
+from marked_yaml import WHOLE_PIPELINE
 
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
@@ -66,7 +66,7 @@ def test_topics_that_only_the_java_client_can_read_are_kept_or_refused(tmp_path:
     """Moldau's client has no Kerberos, Spark's own connector has: it is unknown whether its topics are empty."""
     file = tmp_path / "shop.yaml"
     file.write_text(
-        WHOLE + "connector: kafka\nkafka: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: GSSAPI}\n",
+        WHOLE_PIPELINE + "connector: kafka\nkafka: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: GSSAPI}\n",
     )
     pipeline, directory = load(file), StateDirectory(tmp_path / "state")
     write_json(directory.checkpoint("orders-to-big") / "offsets" / "0", {})

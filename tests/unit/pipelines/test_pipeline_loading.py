@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from marked_yaml import WHOLE, load_text, write
+from marked_yaml import WHOLE_PIPELINE, load_text, write
 
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
@@ -198,7 +198,7 @@ def test_places_of_keys_and_values(folder: Path) -> None:
 
 
 def test_a_minimal_pipeline_has_defaults(tmp_path: Path) -> None:
-    pipeline = load_text(tmp_path, WHOLE)
+    pipeline = load_text(tmp_path, WHOLE_PIPELINE)
     source = pipeline.sources["orders"]
     assert isinstance(source, TopicSource)
     assert (source.format, source.start, source.dead_letter, source.headers) == (
@@ -213,7 +213,9 @@ def test_a_minimal_pipeline_has_defaults(tmp_path: Path) -> None:
 
 
 def test_settings_override_vars_and_the_bootstrap_overrides_that_of_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, WHOLE.replace("topic: big", "topic: ${t}") + "vars: {t: big, base: x, full: '${base}/y'}\n")
+    path = write(
+        tmp_path, WHOLE_PIPELINE.replace("topic: big", "topic: ${t}") + "vars: {t: big, base: x, full: '${base}/y'}\n"
+    )
     (sink,) = load(path, {"t": "huge"}, bootstrap="other:1").sinks
     assert isinstance(sink, TopicSink)
     assert sink.topic == "huge"
@@ -222,7 +224,9 @@ def test_settings_override_vars_and_the_bootstrap_overrides_that_of_the_file(tmp
 
 
 def test_numbers_and_booleans_of_yaml_are_texts_where_a_text_is_expected(tmp_path: Path) -> None:
-    text = WHOLE.replace("topic: orders", "topic: 0012").replace("topic: big", "topic: no\n    key: 1\n    value: true")
+    text = WHOLE_PIPELINE.replace("topic: orders", "topic: 0012").replace(
+        "topic: big", "topic: no\n    key: 1\n    value: true"
+    )
     pipeline = load_text(tmp_path, text)
     (sink,) = pipeline.sinks
     assert isinstance(sink, TopicSink)
@@ -233,7 +237,7 @@ def test_numbers_and_booleans_of_yaml_are_texts_where_a_text_is_expected(tmp_pat
 
 
 def test_yaml_anchors_and_merges(tmp_path: Path) -> None:
-    text = WHOLE.replace("  orders:\n", "  orders: &base\n").replace(
+    text = WHOLE_PIPELINE.replace("  orders:\n", "  orders: &base\n").replace(
         "sinks:", "  late:\n    <<: *base\n    topic: late\n    start: latest\nsinks:"
     )
     late = load_text(tmp_path, text).sources["late"]
@@ -243,7 +247,7 @@ def test_yaml_anchors_and_merges(tmp_path: Path) -> None:
 
 
 def test_files_need_not_exist_without_check_files(tmp_path: Path) -> None:
-    path = write(tmp_path, WHOLE.replace("topic: orders\n", "file: gone/*.csv\n"))
+    path = write(tmp_path, WHOLE_PIPELINE.replace("topic: orders\n", "file: gone/*.csv\n"))
     with pytest.raises(InvalidPipeline, match="no file matches"):
         load(path)
     assert load(path, check_files=False).sources["orders"].name == "orders"
@@ -251,7 +255,7 @@ def test_files_need_not_exist_without_check_files(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_does_not_count_as_a_column(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
-    path.write_bytes(b"\xef\xbb\xbf" + WHOLE.encode())
+    path.write_bytes(b"\xef\xbb\xbf" + WHOLE_PIPELINE.encode())
     place = load(path).place_of("name")
     assert (place.line, place.column) == (1, 7)
 

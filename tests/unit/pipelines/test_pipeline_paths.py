@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from marked_yaml import WHOLE, load_text
+from marked_yaml import WHOLE_PIPELINE, load_text
 
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.paths import Folder
@@ -23,7 +23,9 @@ def quoted_yaml(text: str) -> str:
 
 
 def pipeline(key: str, path: str) -> str:
-    return WHOLE.replace(SOURCE, f"{key}: {quoted_yaml(path)}\n    format: {'csv' if key == 'file' else 'parquet'}")
+    return WHOLE_PIPELINE.replace(
+        SOURCE, f"{key}: {quoted_yaml(path)}\n    format: {'csv' if key == 'file' else 'parquet'}"
+    )
 
 
 def problems(folder: Path, text: str) -> list[str]:
@@ -96,7 +98,9 @@ def test_file_urls_are_accepted(folder: Path, scheme: str) -> None:
 
 def test_a_schema_file_may_be_a_file_url(folder: Path) -> None:
     (folder / "orders.ddl").write_text("id string")
-    text = WHOLE.replace("schema: id string, amount double, ts timestamp", f"schema_file: file:{folder}/orders.ddl")
+    text = WHOLE_PIPELINE.replace(
+        "schema: id string, amount double, ts timestamp", f"schema_file: file:{folder}/orders.ddl"
+    )
     source = load_text(folder, text).sources["orders"]
     assert not isinstance(source, TableSource)
     assert source.schema_file == folder / "orders.ddl"
@@ -159,7 +163,9 @@ def test_patterns_with_too_many_alternatives_are_not_checked(tmp_path: Path, pat
 def test_a_schema_file_that_is_not_a_regular_file_is_refused(folder: Path, name: str) -> None:
     if hasattr(os, "mkfifo"):
         os.mkfifo(folder / "pipe")
-    text = WHOLE.replace("schema: id string, amount double, ts timestamp", f"schema_file: {name}\n    format: avro")
+    text = WHOLE_PIPELINE.replace(
+        "schema: id string, amount double, ts timestamp", f"schema_file: {name}\n    format: avro"
+    )
     assert problems(folder, text) == [f"'{name}' is not a file"]
 
 
@@ -171,5 +177,5 @@ def test_a_table_is_the_same_by_a_path_and_by_a_url(tmp_path: Path, path: str) -
         f"  - {{name: {name}, from: orders, table: '{table}', format: delta, mode: complete}}\n"
         for name, table in (("first", "t"), ("second", path.format(folder=tmp_path)))
     )
-    found = problems(tmp_path, WHOLE.partition("sinks:\n")[0] + "sinks:\n" + sinks)
+    found = problems(tmp_path, WHOLE_PIPELINE.partition("sinks:\n")[0] + "sinks:\n" + sinks)
     assert [each for each in found if "it writes to the table of sink 'first'" in each]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from marked_yaml import WHOLE, line_column, load_text, marked, write
+from marked_yaml import WHOLE_PIPELINE, line_column, load_text, marked, write
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, render
 from moldau.pipelines.reading.loading import load
@@ -55,7 +55,7 @@ WRONG = {
     "only comments": ("«»# nothing\n# here\n", "the file is empty"),
     "a list": ("«»- a\n- b\n", "a pipeline is a mapping"),
     "a text": ("«»hello\n", "a pipeline is a mapping"),
-    "two documents": (WHOLE + "«»---\nname: b\n", "a second YAML document"),
+    "two documents": (WHOLE_PIPELINE + "«»---\nname: b\n", "a second YAML document"),
     "tab": ("name: x\nsources:\n«»\ta: 1\n", "a tab is not allowed here"),
     "second colon": ("name: a«»: b\n", "a second ':' in one value"),
     "unclosed quote": ("name: «»'abc\n", "not YAML"),
@@ -65,30 +65,31 @@ WRONG = {
     "unclosed brace before a list": (f"{TOP}{SOURCES}sinks:\n  - «»{{from: orders, topic: x\n  - {{from: orders}}\n",
                                      "the '{' of line 6 is not closed"),
     "control character": ("name: a«»\x07b\n", "U+0007"),
-    "key twice": (WHOLE + "«name»: again\n", "the key 'name' occurs twice, first on line 1"),
+    "key twice": (WHOLE_PIPELINE + "«name»: again\n", "the key 'name' occurs twice, first on line 1"),
     "inner key twice": (source("topic: a\n«topic»: b\nformat: text"), "the key 'topic' occurs twice"),
-    "tag": (WHOLE.replace("name: shop", "name: «»!!python/object:os.system shop"), "is not used in a pipeline file"),
+    "tag": (WHOLE_PIPELINE.replace("name: shop", "name: «»!!python/object:os.system shop"),
+            "is not used in a pipeline file"),
     "alias without anchor": ("name: «»*gone\n", "the alias *gone has no anchor before it"),
     "alias in itself": ("name: &a [«»*a]\n", "is inside the anchor"),
     "merge of a text": (source("<<: «abc»\n" + TOPIC), "<< merges a mapping"),
     "list as key": ("? «»[a]\n: 1\n", "a key must be a text"),
     # the top
-    "no name": ("«»" + WHOLE.replace("name: shop\n", ""), "missing key 'name'"),
-    "bad name": (WHOLE.replace("shop", "«My» Shop"), "'My Shop' cannot be the pipeline's name"),
-    "name with a slash": (WHOLE.replace("shop", "«a»/b"), "'a/b' cannot be the pipeline's name"),
-    "name without value": (WHOLE.replace("name: shop", "«name»:"), "'name' has no value"),
-    "name is a list": (WHOLE.replace("name: shop", "«name»: [a]"), "'name' must be a text, not a list"),
-    "unknown key": (WHOLE + "«sink»: []\n", "unknown key 'sink', did you mean 'sinks'?"),
-    "unknown key by synonym": (WHOLE + "«brokers»: a:1\n", "unknown key 'brokers', did you mean 'bootstrap'?"),
-    "bootstrap": (WHOLE.replace("localhost:9092", "«localhost»"), "'localhost' is not host:port"),
-    "bootstrap port": (WHOLE.replace("localhost:9092", "«localhost»:99999"), "is not host:port"),
-    "trigger": (WHOLE + "trigger: «soon»\n", "'soon' is not a duration"),
-    "connector": (WHOLE + "connector: «kafak»\n", "'kafak' is not a connector, did you mean 'kafka'?"),
-    "kafka address": (WHOLE + "kafka:\n  «bootstrap.servers»: a:1\n", "give the address with 'bootstrap'"),
-    "kafka prefix": (WHOLE + "kafka: {«kafka.acks»: all}\n", "write 'acks'"),
-    "kafka is a text": (WHOLE + "kafka: «abc»\n", "'kafka' must be a mapping, not a text"),
-    "kafka value": (WHOLE + "kafka: {«a»: [1]}\n", "'kafka.a' must be a text"),
-    "spark prefix": (WHOLE + "spark: {«sql.x»: 1}\n", "did you mean 'spark.sql.x'?"),
+    "no name": ("«»" + WHOLE_PIPELINE.replace("name: shop\n", ""), "missing key 'name'"),
+    "bad name": (WHOLE_PIPELINE.replace("shop", "«My» Shop"), "'My Shop' cannot be the pipeline's name"),
+    "name with a slash": (WHOLE_PIPELINE.replace("shop", "«a»/b"), "'a/b' cannot be the pipeline's name"),
+    "name without value": (WHOLE_PIPELINE.replace("name: shop", "«name»:"), "'name' has no value"),
+    "name is a list": (WHOLE_PIPELINE.replace("name: shop", "«name»: [a]"), "'name' must be a text, not a list"),
+    "unknown key": (WHOLE_PIPELINE + "«sink»: []\n", "unknown key 'sink', did you mean 'sinks'?"),
+    "unknown key by synonym": (WHOLE_PIPELINE + "«brokers»: a:1\n", "unknown key 'brokers', did you mean 'bootstrap'?"),
+    "bootstrap": (WHOLE_PIPELINE.replace("localhost:9092", "«localhost»"), "'localhost' is not host:port"),
+    "bootstrap port": (WHOLE_PIPELINE.replace("localhost:9092", "«localhost»:99999"), "is not host:port"),
+    "trigger": (WHOLE_PIPELINE + "trigger: «soon»\n", "'soon' is not a duration"),
+    "connector": (WHOLE_PIPELINE + "connector: «kafak»\n", "'kafak' is not a connector, did you mean 'kafka'?"),
+    "kafka address": (WHOLE_PIPELINE + "kafka:\n  «bootstrap.servers»: a:1\n", "give the address with 'bootstrap'"),
+    "kafka prefix": (WHOLE_PIPELINE + "kafka: {«kafka.acks»: all}\n", "write 'acks'"),
+    "kafka is a text": (WHOLE_PIPELINE + "kafka: «abc»\n", "'kafka' must be a mapping, not a text"),
+    "kafka value": (WHOLE_PIPELINE + "kafka: {«a»: [1]}\n", "'kafka.a' must be a text"),
+    "spark prefix": (WHOLE_PIPELINE + "spark: {«sql.x»: 1}\n", "did you mean 'spark.sql.x'?"),
     "no sources": (f"«»{TOP}{SINKS}", "missing key 'sources'"),
     "empty sources": (f"{TOP}«sources»: {{}}\n{SINKS}", "there are no sources"),
     "sources as list": (f"{TOP}«sources»:\n  - topic: a\n{SINKS}", "'sources' must be a mapping, not a list"),
@@ -96,7 +97,7 @@ WRONG = {
     "empty sinks": (f"{TOP}{SOURCES}«sinks»: []\n", "there are no sinks"),
     "sinks as mapping": (f"{TOP}{SOURCES}«sinks»: {{a: b}}\n", "'sinks' must be a list"),
     "sink is a text": (f"{TOP}{SOURCES}sinks: [«abc»]\n", "sink 1 must be a mapping"),
-    "vars is a list": (WHOLE + "vars: «»[a]\n", "'vars' must be a mapping"),
+    "vars is a list": (WHOLE_PIPELINE + "vars: «»[a]\n", "'vars' must be a mapping"),
     # sources
     "source without kind": (f"{TOP}sources:\n  «orders»: {{format: text}}\n{SINKS}", "where does it read from?"),
     "source is a text": (f"{TOP}sources:\n  «orders»: abc\n{SINKS}", "'orders' must be a mapping"),
@@ -186,11 +187,12 @@ WRONG = {
     "table watermark": (source("table: data\n«watermark»: {column: a, delay: 1s}"), "a table is not a stream"),
     "table headers": (source("table: data\n«headers»: true"), "'headers' is for topics, not for tables"),
     # names
-    "view with a dash": (WHOLE.replace("  orders:", "  «big-orders»:").replace("from: orders", "from: big-orders"),
+    "view with a dash": (WHOLE_PIPELINE.replace("  orders:", "  «big-orders»:").replace("from: orders",
+                                                                                        "from: big-orders"),
                          "'big-orders' cannot be a view: use letters, digits and _, did you mean 'big_orders'?"),
-    "view with a reserved prefix": (WHOLE.replace("  orders:", "  «_x»:").replace("from: orders", "from: _x"),
+    "view with a reserved prefix": (WHOLE_PIPELINE.replace("  orders:", "  «_x»:").replace("from: orders", "from: _x"),
                      "begin with _ are Moldau's"),
-    "reserved word": (WHOLE.replace("  orders:", "  «Select»:").replace("from: orders", "from: Select"),
+    "reserved word": (WHOLE_PIPELINE.replace("  orders:", "  «Select»:").replace("from: orders", "from: Select"),
                       "SQL reserves this word"),
     "step like a source": (step("sql: select 1").replace("name: s\n", "name: «Orders»\n"),
                            "the name 'Orders' is used twice (as 'orders': SQL ignores case)"),
@@ -405,7 +407,9 @@ HOSTILE = {
     ),
     "deep aliases": (aliases_of_aliases("[1]", "[[[[[[[[[[X]]]]]]]]]]"), "nested more than 32 deep"),
     "variables": (
-        WHOLE + "vars:\n  v0: 0123456789\n" + "".join(f"  v{n + 1}: '${{v{n}}}${{v{n}}}'\n" for n in range(30)),
+        WHOLE_PIPELINE
+        + "vars:\n  v0: 0123456789\n"
+        + "".join(f"  v{n + 1}: '${{v{n}}}${{v{n}}}'\n" for n in range(30)),
         "with variables replaced, the file grows by more than",
     ),
 }
@@ -423,7 +427,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert raised.value.render() == (
         f"there is no pipeline file {tmp_path}/gone.yaml\n      = 'moldau pipeline init' writes one to begin with"
     )
-    write(tmp_path, WHOLE)
+    write(tmp_path, WHOLE_PIPELINE)
     with pytest.raises(InvalidPipeline) as raised:
         load(tmp_path)
     assert raised.value.render() == f"{tmp_path} is a directory\n      = did you mean {tmp_path}/pipeline.yaml?"
@@ -433,11 +437,11 @@ def test_unknown_variables_of_the_command_line_are_refused(tmp_path: Path) -> No
     with pytest.raises(
         InvalidPipeline, match="laek is given a value, but this file has no such variable, did you mean 'lake'"
     ):
-        load_text(tmp_path, WHOLE + "vars: {lake: x}\n", {"laek": "y"})
+        load_text(tmp_path, WHOLE_PIPELINE + "vars: {lake: x}\n", {"laek": "y"})
 
 
 def test_secrets_are_not_in_the_repr(tmp_path: Path) -> None:
-    text = WHOLE + "kafka: {sasl.password: '${env:SECRET}'}\n"
+    text = WHOLE_PIPELINE + "kafka: {sasl.password: '${env:SECRET}'}\n"
     pipeline = load_text(tmp_path, text)
     assert pipeline.kafka == {"sasl.password": "pw"}
     assert "pw" not in repr(pipeline)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from marked_yaml import WHOLE, line_column, load_text, marked, write
+from marked_yaml import WHOLE_PIPELINE, line_column, load_text, marked, write
 
 from moldau.client.secret_properties import MASK, masked, secret_values
 from moldau.pipelines.problems import InvalidPipeline
@@ -39,11 +39,11 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_file_gives_a_value(folder: Path, written: str, value: str) -> None:
-    assert load_text(folder, WHOLE + f"kafka: {{x: '{written}'}}\n").kafka == {"x": value}
+    assert load_text(folder, WHOLE_PIPELINE + f"kafka: {{x: '{written}'}}\n").kafka == {"x": value}
 
 
 def test_a_file_with_an_absolute_path(folder: Path) -> None:
-    text = WHOLE + f"kafka: {{x: '${{file:{folder}/password}}'}}\n"
+    text = WHOLE_PIPELINE + f"kafka: {{x: '${{file:{folder}/password}}'}}\n"
     assert load_text(folder, text).kafka == {"x": PLANTED}
 
 
@@ -68,7 +68,7 @@ def test_a_file_with_an_absolute_path(folder: Path) -> None:
 def test_a_value_that_cannot_be_read_is_one_problem_at_its_place(folder: Path, written: str, message: str) -> None:
     (folder / "bad").write_text(f"password={PLANTED}\nx=\\uZZ{PLANTED}\n")
     (folder / "binary").write_bytes(b"\xff\xfe\x00" + PLANTED.encode())
-    text, places = marked(WHOLE + written + "\n")
+    text, places = marked(WHOLE_PIPELINE + written + "\n")
     with pytest.raises(InvalidPipeline) as raised:
         load_text(folder, text)
     (problem,) = raised.value.problems
@@ -80,12 +80,12 @@ def test_a_value_that_cannot_be_read_is_one_problem_at_its_place(folder: Path, w
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
     with pytest.raises(InvalidPipeline, match=r"'large' is larger than 1048576 bytes"):
-        load_text(tmp_path, WHOLE + "kafka: {x: '${file:large}'}\n")
+        load_text(tmp_path, WHOLE_PIPELINE + "kafka: {x: '${file:large}'}\n")
 
 
 def test_a_variable_named_with_a_lone_surrogate_is_missing(tmp_path: Path) -> None:
     with pytest.raises(InvalidPipeline, match=r"the environment has no variable '\\ud800'"):
-        load(write(tmp_path, WHOLE + 'kafka: {x: "${env:\\ud800}"}\n'))
+        load(write(tmp_path, WHOLE_PIPELINE + 'kafka: {x: "${env:\\ud800}"}\n'))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_variable_named_with_a_lone_surrogate_is_missing(tmp_path: Path) -> No
 def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path: Path, line: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(InvalidPipeline, match="'fifo' cannot be read: it is not a file"):
-        load_text(tmp_path, WHOLE + line + "\n")
+        load_text(tmp_path, WHOLE_PIPELINE + line + "\n")
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path: Path, line: 
 def test_no_part_of_a_file_that_may_be_a_secret_is_suggested(tmp_path: Path, content: str) -> None:
     (tmp_path / "password").write_text(content)
     with pytest.raises(InvalidPipeline) as raised:
-        load_text(tmp_path, WHOLE + "kafka: {x: '${file:password:pl4nted}'}\n")
+        load_text(tmp_path, WHOLE_PIPELINE + "kafka: {x: '${file:password:pl4nted}'}\n")
     (problem,) = raised.value.problems
     assert problem.message == "'password' has no property 'pl4nted'"
 
 
 def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
-    text = WHOLE.replace("bootstrap: localhost:9092\n", "command_config: client.properties\n")
+    text = WHOLE_PIPELINE.replace("bootstrap: localhost:9092\n", "command_config: client.properties\n")
     pipeline = load_text(folder, text + "kafka: {sasl.mechanism: SCRAM-SHA-512}\n")
     assert pipeline.bootstrap == "broker:9093"
     assert pipeline.kafka == {
@@ -118,19 +118,21 @@ def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": JAAS,
     }, "`kafka` overrides the file; properties that have another key in a pipeline are left out"
-    assert load_text(folder, WHOLE + "command_config: client.properties\n").bootstrap == "localhost:9092"
+    assert load_text(folder, WHOLE_PIPELINE + "command_config: client.properties\n").bootstrap == "localhost:9092"
 
 
 def test_the_address_of_command_config_is_checked_where_it_is_used(folder: Path) -> None:
     (folder / "client.properties").write_text("bootstrap.servers=broker:9092, other\n")
-    text, places = marked(WHOLE.replace("bootstrap: localhost:9092\n", "command_config: «client.properties»\n"))
+    text, places = marked(
+        WHOLE_PIPELINE.replace("bootstrap: localhost:9092\n", "command_config: «client.properties»\n")
+    )
     with pytest.raises(InvalidPipeline) as raised:
         load_text(folder, text)
     (problem,) = raised.value.problems
     assert problem.message == "bootstrap.servers in 'client.properties': 'other' is not host:port"
     assert [line_column(problem)] == places
     assert load(folder / "pipeline.yaml", bootstrap="here:9092", environ={}).bootstrap == "here:9092"
-    load_text(folder, WHOLE + "command_config: client.properties\n")
+    load_text(folder, WHOLE_PIPELINE + "command_config: client.properties\n")
 
 
 CONNECTED = """\
@@ -145,7 +147,9 @@ kafka:
 
 
 def test_without_a_connection_no_secret_is_looked_up(folder: Path) -> None:
-    text = WHOLE.replace("topic: big", "topic: big\n    options: {kafka.sasl.password: '${password}', kafka.acks: 1}")
+    text = WHOLE_PIPELINE.replace(
+        "topic: big", "topic: big\n    options: {kafka.sasl.password: '${password}', kafka.acks: 1}"
+    )
     pipeline = load(write(folder, text + CONNECTED), environ={}, connects=False)
     assert pipeline.kafka == {"isolation.level": "read_uncommitted"}
     assert pipeline.sinks[0].options == {"kafka.acks": "1"}
@@ -160,13 +164,13 @@ def test_without_a_connection_no_secret_is_looked_up(folder: Path) -> None:
 
 
 def test_a_missing_value_that_is_used_elsewhere_is_always_reported(folder: Path) -> None:
-    text = WHOLE.replace("topic: big", "topic: big${suffix}") + 'vars: {suffix: "${env:NOT_SET}"}\n'
+    text = WHOLE_PIPELINE.replace("topic: big", "topic: big${suffix}") + 'vars: {suffix: "${env:NOT_SET}"}\n'
     with pytest.raises(InvalidPipeline, match="no variable 'NOT_SET'"):
         load(write(folder, text), environ={}, connects=False)
 
 
 def test_a_variable_without_a_value_is_reported_only_where_it_is_used(folder: Path) -> None:
-    text = WHOLE + "vars:\n  password:\nkafka: {sasl.password: '${password}'}\n"
+    text = WHOLE_PIPELINE + "vars:\n  password:\nkafka: {sasl.password: '${password}'}\n"
     assert load(write(folder, text), environ={}, connects=False).kafka == {}
     assert load(write(folder, text), {"password": PLANTED}, environ={}).kafka == {"sasl.password": PLANTED}
     with pytest.raises(InvalidPipeline, match="the variable 'password' has no value"):
@@ -177,7 +181,7 @@ def test_a_variable_without_a_value_is_reported_only_where_it_is_used(folder: Pa
 
 def test_a_missing_value_behind_many_variables_is_reported_once(folder: Path) -> None:
     doubling = "".join(f"  a{number}: '${{a{number - 1}}}${{a{number - 1}}}'\n" for number in range(1, 31))
-    text = WHOLE.replace("topic: big", "topic: 'big${a30}'") + f"vars:\n  a0: ${{env:NOT_SET}}\n{doubling}"
+    text = WHOLE_PIPELINE.replace("topic: big", "topic: 'big${a30}'") + f"vars:\n  a0: ${{env:NOT_SET}}\n{doubling}"
     with pytest.raises(InvalidPipeline) as raised:
         load(write(folder, text), environ={}, connects=False)
     assert [problem.message for problem in raised.value.problems] == ["the environment has no variable 'NOT_SET'"]
@@ -185,7 +189,7 @@ def test_a_missing_value_behind_many_variables_is_reported_once(folder: Path) ->
 
 def test_no_repr_shows_a_secret(folder: Path) -> None:
     options = f"options: {{kafka.sasl.password: {PLANTED}}}"
-    text = WHOLE.replace("    topic: orders\n", f"    topic: orders\n    {options}\n") + f"    {options}\n"
+    text = WHOLE_PIPELINE.replace("    topic: orders\n", f"    topic: orders\n    {options}\n") + f"    {options}\n"
     pipeline = load_text(folder, text + "command_config: client.properties\n")
     source, sink = pipeline.sources["orders"], pipeline.sinks[0]
     assert isinstance(source, TopicSource)
@@ -200,7 +204,7 @@ def test_no_repr_shows_a_secret(folder: Path) -> None:
     "name", ["fs.s3a.secret.key", "fs.s3a.access.key", "fs.azure.account.key.shop.dfs.core.windows.net"]
 )
 def test_secret_settings_of_spark_are_masked(folder: Path, name: str) -> None:
-    pipeline = load_text(folder, WHOLE + f"spark: {{spark.hadoop.{name}: {PLANTED}}}\n")
+    pipeline = load_text(folder, WHOLE_PIPELINE + f"spark: {{spark.hadoop.{name}: {PLANTED}}}\n")
     assert pipeline.spark[f"spark.hadoop.{name}"] == PLANTED
     assert PLANTED not in repr(pipeline)
     assert pipeline.masked(f"refused {PLANTED}") == f"refused {MASK}"
@@ -217,7 +221,7 @@ def test_secret_settings_of_spark_are_masked(folder: Path, name: str) -> None:
 )
 def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: str) -> None:
     with pytest.raises(InvalidPipeline) as raised:
-        load_text(folder, WHOLE + line + "\n")
+        load_text(folder, WHOLE_PIPELINE + line + "\n")
     shown = raised.value.render()
     assert "'bootstrap.servers' cannot be set under 'kafka'" in shown
     assert "kafka: {" in shown
@@ -226,7 +230,7 @@ def test_a_shown_line_of_the_file_hides_the_password_in_it(folder: Path, line: s
 
 def test_outside_of_brackets_a_password_is_the_rest_of_its_line(folder: Path) -> None:
     with pytest.raises(InvalidPipeline) as raised:
-        load_text(folder, WHOLE + f"kafka:\n  kafka.sasl.password: a,b}}{PLANTED} # {{now}}\n")
+        load_text(folder, WHOLE_PIPELINE + f"kafka:\n  kafka.sasl.password: a,b}}{PLANTED} # {{now}}\n")
     shown = raised.value.render()
     assert "\n   11 |   kafka.sasl.password: *****" in shown
     assert PLANTED not in shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marked_yaml import WHOLE, load_text, marked
+from marked_yaml import WHOLE_PIPELINE, load_text, marked
 
 from moldau.pipelines.problems import LINE_END
 from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode, read_yaml
@@ -136,7 +136,7 @@ def test_long_runs_of_blanks_are_read_once() -> None:
 )
 def test_a_word_of_sql_is_found_in_every_yaml_style(sql: str, tmp_path: Path) -> None:
     text, places = marked(
-        WHOLE.replace("sinks:", f"steps:\n  - name: s\n    {sql}\nsinks:") + "vars: {long: longer than it}\n"
+        WHOLE_PIPELINE.replace("sinks:", f"steps:\n  - name: s\n    {sql}\nsinks:") + "vars: {long: longer than it}\n"
     )
     pipeline = load_text(tmp_path, text)
     written = pipeline.texts["steps.0.sql"].text
@@ -147,7 +147,7 @@ def test_a_word_of_sql_is_found_in_every_yaml_style(sql: str, tmp_path: Path) ->
 
 
 def test_all_characters_of_a_variable_have_one_place(tmp_path: Path) -> None:
-    text, places = marked(WHOLE.replace("topic: big", "topic: big-«${r}»-x") + "vars: {r: europe}\n")
+    text, places = marked(WHOLE_PIPELINE.replace("topic: big", "topic: big-«${r}»-x") + "vars: {r: europe}\n")
     where = load_text(tmp_path, text).texts["sinks.0.topic"]
     assert where.text == "big-europe-x"
     value_places = {(where.at(offset).line, where.at(offset).column) for offset in range(4, 10)}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marked_yaml import WHOLE, load_text
+from marked_yaml import WHOLE_PIPELINE, load_text
 from patience import PATIENCE_S
 
 from moldau import __version__
@@ -306,5 +306,5 @@ def test_a_preview_that_cannot_be_compiled_leaves_nothing_in_the_cache(
     monkeypatch.setattr(previewing, "_case_records", lambda *_: Frame())
     no_spark: Any = None
     with pytest.raises(InvalidPipeline):
-        previewing.Sampled(load_text(tmp_path, WHOLE), no_spark, Case("first", tmp_path))
+        previewing.Sampled(load_text(tmp_path, WHOLE_PIPELINE), no_spark, Case("first", tmp_path))
     assert cached == []

@@ -331,6 +331,39 @@ def test_damaged_batches_are_skipped(spoilt: str) -> None:
     assert world.read() == (["aaaa", "cccc"] if spoilt == "a record" else ["aaaa"])
 
 
+@pytest.mark.parametrize(("field_at", "claim"), [(0, b"\x00\x7f"), (23, b"\x7f"), (57, b"\xff")])
+def test_a_damaged_header_at_the_end_of_a_turn_does_not_hide_later_batches(field_at: int, claim: bytes) -> None:
+    """Its base offset, its last offset delta, its number of records."""
+    world = World()
+    texts = [str(number) for number in range(LOAD_TURN_RECORDS - 1)]
+    for start in range(0, len(texts), PART):
+        world.write(*texts[start : start + PART])
+        world.node.timers.run_soon()
+    (segment,) = world.partition.log.segments
+    spoilt_at = segment.size
+    for text in ("spoilt", "after", "last"):
+        world.write(text)
+        world.node.timers.run_soon()
+    segment.file.pwrite(claim, spoilt_at + field_at)
+    notebook = Notebook()
+    turns = [len(notebook.notes) for _ in replay_log(world.partition, notebook)]
+    assert [text for text in notebook.notes if text != "spoilt"] == [*texts, "after", "last"]
+    assert turns in ([len(texts)], [len(texts) + 1])
+
+
+def test_many_damaged_batches_take_several_turns() -> None:
+    world = World()
+    for number in range(LOAD_TURN_RECORDS + 1):
+        world.write(str(number))
+        world.node.timers.run_soon()
+    (segment,) = world.partition.log.segments
+    for position, _ in list(walk_headers(segment.file, 0, segment.size))[:-1]:
+        segment.file.pwrite(b"\xff", position + 57)
+    notebook = Notebook()
+    assert len(list(replay_log(world.partition, notebook))) == 1
+    assert notebook.notes == [str(LOAD_TURN_RECORDS)]
+
+
 def test_an_unknown_record_does_not_affect_others() -> None:
     world = World()
     world.write("before", "strange", "after")

@@ -1,4 +1,5 @@
-"""Settings of the group coordinator, with Kafka's names without `group.`."""
+"""Settings of the group coordinator: Kafka's names without `group.`; the last two are `offset.metadata.max.bytes` and
+`offsets.retention.minutes`."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ class GroupSettings:
 
 def read_groups(values: Values) -> GroupSettings:
     assignors = values.strings("group.consumer.assignors")
+    if not assignors:
+        raise values.error("group.consumer.assignors", f"is empty; expected at least one of {', '.join(ASSIGNORS)}")
     for name in assignors:
         if name not in ASSIGNORS:
             raise values.error("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")

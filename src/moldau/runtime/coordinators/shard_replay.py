@@ -31,12 +31,14 @@ class Machine(Protocol):
 
     def replay(self, key: Buffer, value: Buffer | None) -> None: ...
 
-    def loaded(self) -> None: ...
+    def loaded(self) -> None:
+        """Called once when the whole log was replayed: starts the deadlines."""
 
     @property
     def deadlines(self) -> Deadlines: ...
 
-    def waiting(self) -> Iterator[Promise[Any]]: ...
+    def waiting(self) -> Iterator[Promise[Any]]:
+        """The promises to complete with an error if the machine is dropped."""
 
 
 @runtime_checkable
@@ -55,34 +57,37 @@ def replay_log(partition: Partition, machine: Machine) -> Iterator[None]:
     skipped: groups then find older offsets and read some records again, which is better than not loading at all."""
     transactional = machine if isinstance(machine, TransactionalMachine) else None
     segments = partition.log.segments
-    count = 0
+    count = position = start = 0
+    segment: Segment | None = None
     offset: int | None = segments.first.base_offset
     while offset is not None:
         # Looked up again after each turn: the cleaner may have replaced segments.
         place = segments.floor(offset)
+        if segments.at(place) is not segment:
+            segment, start = segments.at(place), offset
+            position = segment.offset_index.lookup(offset)[1] if offset > segment.base_offset else 0
+        next_base = segments.next_base(place)
+        end = partition.log.end_offset if next_base is None else next_base
         try:
-            for header, batch in _batches_from(segments.at(place), offset):
-                _replay(partition, machine, transactional, header, batch)
-                offset = header.next_offset
-                count += header.record_count
+            for header, batch in walk_batches(segment.file, position, segment.size):
+                position += len(batch)
+                if header.last_offset < start:
+                    continue
+                is_sound = _replay(partition, machine, transactional, header, batch)
+                # The header of a damaged batch may claim anything, and a base offset has no CRC.
+                if is_sound and offset < header.next_offset <= end:
+                    offset = header.next_offset
+                count += max(1, header.record_count) if is_sound else 1
                 if count >= LOAD_TURN_RECORDS:
                     break
             else:
-                offset = segments.next_base(place)
+                offset = next_base
         except MalformedData as error:
             log.error("%s: skipped the damaged rest of the segment from offset %d: %s", partition.name, offset, error)
-            offset = segments.next_base(place)
+            offset = next_base
         if count >= LOAD_TURN_RECORDS:
             count = 0
             yield
-
-
-def _batches_from(segment: Segment, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches of a segment that reach `offset`."""
-    position = segment.offset_index.lookup(offset)[1] if offset > segment.base_offset else 0
-    for header, batch in walk_batches(segment.file, position, segment.size):
-        if header.last_offset >= offset:
-            yield header, batch
 
 
 def _replay(
@@ -91,7 +96,8 @@ def _replay(
     transactional: TransactionalMachine | None,
     header: BatchHeader,
     batch: memoryview,
-) -> None:
+) -> bool:
+    """Return False if the batch is damaged; then it is skipped."""
     name, last = partition.name, header.last_offset
     try:
         if not has_valid_crc(batch):
@@ -99,7 +105,7 @@ def _replay(
         records = decode_records(batch, header)
     except MalformedData as error:
         log.error("%s: skipped the damaged batch at offsets %d to %d: %s", name, header.base_offset, last, error)
-        return
+        return False
     for record in records:
         try:
             _replay_record(machine, transactional, header, record)
@@ -107,6 +113,7 @@ def _replay(
             log.error("%s: skipped the record at offset %d, which cannot be decoded: %s", name, record.offset, error)
         except Exception:  # such as a record that contradicts an earlier one
             INTERNAL_ERRORS.log(log, f"{name}: skipped the record at offset {record.offset}")
+    return True
 
 
 def _replay_record(

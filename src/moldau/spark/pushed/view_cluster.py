@@ -17,8 +17,8 @@ from moldau.spark.pushed.shape import Shape, made_by
 class ViewCluster(Cluster):
     """Views are looked up or made when the metadata of their topics is first requested, and again if they are gone.
 
-    Topics are views for `refresh`, `topic`, `leader` and `list_offsets`, and for Fetch requests, which have ids. All
-    versions of Moldau know these.
+    Only `refresh`, `topic`, `leader`, `list_offsets` and Fetch (by id) use the view; other methods use the topic
+    itself.
     """
 
     def __init__(
@@ -29,7 +29,8 @@ class ViewCluster(Cluster):
         login = self._security.login
         self._origin = made_by(login.user if login is not None else None)
         self.views: Views = {}
-        """The view of each topic that was asked for, by id: another topic of the same name is looked at anew."""
+        """By the name of the source. The view's id is kept too: if another topic has got the view's name, the view is
+        looked up again."""
 
     def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
         """Request the metadata of the views of these topics. A topic that does not exist has none, and is removed."""

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -131,24 +131,29 @@ def forked(work: Callable[[], object]) -> tuple[int, Callable[[], str]]:
 
 def ended(work: Callable[[], object]) -> Any:
     child, output = forked(work)
-    os.waitpid(child, 0)
+    check_exit(os.waitpid(child, 0)[1])
     return json.loads(output())
 
 
-def try_steps(path: Path, kind: str, overwrite: bool, first: int, second: int) -> dict[str, object] | None:
-    """Stop driver A before its step `first` and B before its step `second`, continue A, then B. A third driver replays
-    what is missing. None if A has fewer steps."""
-    ended(lambda: run_batch(path, kind, "before", 0, overwrite))
-    a = Driver(lambda: run_batch(path, kind, "a", 1, overwrite), first)
-    if not a.is_stopped:
-        return None
-    b = Driver(lambda: [run_batch(path, kind, "b", batch, overwrite) for batch in (1, 2)], second)
-    (a_before, a_result), (b_before, b_result) = a.result(), b.result()
+def check_exit(status: int) -> None:
+    if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != 0:
+        raise RuntimeError(f"a driver failed: wait status {status}")
+
+
+def try_steps(path: Path, kind: str, overwrite: bool, step_of_a: int, step_of_b: int) -> dict[str, object] | None:
+    """Stop driver A before its step `step_of_a` and B before its step `step_of_b`, continue A, then B. A third driver
+    replays what is missing. None if A has fewer steps."""
+    ended(lambda: run_batch(path, kind, "earlier", 0, overwrite))
+    with Driver(lambda: run_batch(path, kind, "a", 1, overwrite), step_of_a) as a:
+        if not a.is_stopped:
+            return None
+        with Driver(lambda: [run_batch(path, kind, "b", batch, overwrite) for batch in (1, 2)], step_of_b) as b:
+            (a_stopped_before, a_result), (b_stopped_before, b_result) = a.result(), b.result()
     rows = ended(lambda: visible(path, kind))
     c_result = ended(lambda: [run_batch(path, kind, "c", batch, overwrite) for batch in (1, 2, 3)])
     return {
-        "first": [first, a_before], "second": [second, b_before], "a": a_result, "b": b_result, "c": c_result,
-        "rows": rows, "rows_later": ended(lambda: visible(path, kind)),
+        "step_of_a": [step_of_a, a_stopped_before], "step_of_b": [step_of_b, b_stopped_before],
+        "a": a_result, "b": b_result, "c": c_result, "rows": rows, "rows_later": ended(lambda: visible(path, kind)),
         "left": [str(file.relative_to(path)) for file in path.rglob("*.staged")],
     }  # fmt: skip
 
@@ -164,21 +169,35 @@ class Driver:
         self._process, self._output = forked(stopping)
         _, status = os.waitpid(self._process, os.WUNTRACED)
         self.is_stopped = os.WIFSTOPPED(status)
+        if not self.is_stopped:
+            check_exit(status)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it if it is still stopped."""
+        if self.is_stopped:
+            os.kill(self._process, signal.SIGKILL)
+            os.waitpid(self._process, 0)
 
     def result(self) -> tuple[str | None, Any]:
         """Let it continue to its end; return the name of the step before which it stopped, and its result."""
         if self.is_stopped:
             os.kill(self._process, signal.SIGCONT)
-            os.waitpid(self._process, 0)
+            _, status = os.waitpid(self._process, 0)
+            self.is_stopped = False
+            check_exit(status)
         *steps, result = map(json.loads, self._output().splitlines())
         return (steps[0] if steps else None), result
 
 
-def main(kind: str, directory: str, mode: str, seconds: str, every: str = "1") -> None:
-    """`seconds`: B's steps, with commas; `every`: each n-th step of A."""
-    for second in map(int, seconds.split(",")):
-        for first in range(1, 1000, int(every)):
-            report = try_steps(Path(directory) / f"{first}-{second}", kind, mode == "overwrite", first, second)
+def main(kind: str, directory: str, mode: str, steps_of_b: str, every: str = "1") -> None:
+    """`steps_of_b`: with commas; `every`: each n-th step of A."""
+    for step_of_b in map(int, steps_of_b.split(",")):
+        for step_of_a in range(1, 1000, int(every)):
+            path = Path(directory) / f"{step_of_a}-{step_of_b}"
+            report = try_steps(path, kind, mode == "overwrite", step_of_a, step_of_b)
             if report is None:
                 break
             print(json.dumps(report), flush=True)

@@ -27,14 +27,14 @@ def reports(kind: str, directory: Path, mode: str, *steps: str) -> list[dict[str
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode", "second", "every"),
+    ("kind", "mode", "step_of_b", "every"),
     [("parquet", "append", "0", "4"), ("parquet", "overwrite", "25", "8"), ("delta", "append", "0", "6"),
      ("delta", "append", "33", "9"), ("iceberg", "append", "0", "10")],
 )  # fmt: skip
 def test_each_batch_is_stored_once_after_drivers_were_stopped_and_continued(
-    tmp_path: Path, kind: str, mode: str, second: str, every: str
+    tmp_path: Path, kind: str, mode: str, step_of_b: str, every: str
 ) -> None:
-    found = reports(kind, tmp_path, mode, second, every)
+    found = reports(kind, tmp_path, mode, step_of_b, every)
     assert len(found) > 3
     wanted = list(range(30, 40)) if mode == "overwrite" else list(range(40))
     for report in found:
@@ -43,4 +43,4 @@ def test_each_batch_is_stored_once_after_drivers_were_stopped_and_continued(
         assert report["left"] == [], report
         results = [report["a"], *report["b"]]
         assert all(result in ("written", "already stored") or "DriverFenced: " in result for result in results), report
-    assert any(REFUSAL in report["a"] for report in found) or second != "0"
+    assert any(REFUSAL in report["a"] for report in found) or step_of_b != "0"
