@@ -61,6 +61,9 @@ class CheckpointFiles:
         content = checkpoints.encode_offsets(checkpoint.offsets)
         with self._write_order.at(checkpoint.number) as is_current:
             if is_current and self._written.get(checkpoint.name) != content:
+                # If this fails, the file may have the old or the new offsets.
+                self._written.pop(checkpoint.name, None)
+                self._on_disk[checkpoint.name] = _highest(self._on_disk.get(checkpoint.name, {}), checkpoint.offsets)
                 checkpoints.replace_file(self._files, self._directory, checkpoint.name, content)
                 self._written[checkpoint.name] = content
                 self._on_disk[checkpoint.name] = dict(checkpoint.offsets)
@@ -69,12 +72,9 @@ class CheckpointFiles:
         """Never write checkpoints that were computed before this call."""
         self._write_order.void()
 
-    def lower(self, partition: TopicPartition, offset: int, is_durable: bool) -> None:
-        """Lower the offsets of a partition to `offset` in all files that have a higher one. If its log was durable up
-        to a higher offset, checkpoints that are being written may have that one: they are void."""
-        on_disk = list(self._on_disk.values())
-        if not is_durable and all(offsets.get(partition, 0) <= offset for offsets in on_disk):
-            return
+    def lower(self, partition: TopicPartition, offset: int) -> None:
+        """Lower the offsets of a partition to `offset` in all files that have a higher one. Checkpoints that were
+        computed before may have a higher one too: they are void."""
         self.void()
         for name, offsets in list(self._on_disk.items()):
             if offsets.get(partition, 0) > offset:
@@ -90,3 +90,7 @@ class CheckpointFiles:
             self._written.pop(name, None)
             self._on_disk.pop(name, None)
         self._files.sync_directory(self._directory)
+
+
+def _highest(old: Mapping[TopicPartition, int], new: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {partition: max(old.get(partition, 0), new.get(partition, 0)) for partition in (*old, *new)}

@@ -263,14 +263,14 @@ class LogStore:
         appended later, below the old offsets, unchecked, or make them count as deleted or cleaned."""
         log = self._logs[partition]
         end_offset = log.end_after_truncation(offset)
-        self._checkpoints.lower(partition, end_offset, is_durable=end_offset < log.recovery_point)
+        if end_offset < log.end_offset:
+            self._checkpoints.lower(partition, end_offset)
         log.truncate_to(offset)
 
     def truncate_fully(self, partition: TopicPartition, offset: int) -> None:
         """Delete all records of a log and restart it at `offset`."""
         log = self._logs[partition]
-        first_offset = min(offset, log.segments.first.base_offset)
-        self._checkpoints.lower(partition, first_offset, is_durable=first_offset < log.recovery_point)
+        self._checkpoints.lower(partition, min(offset, log.segments.first.base_offset))
         log.truncate_fully(offset)
 
     def take_deletable(self, now_ms: int) -> Callable[[], None] | None:

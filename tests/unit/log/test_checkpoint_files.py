@@ -44,6 +44,19 @@ def test_checkpoints_computed_before_a_truncation_are_not_written_after_it(files
     assert read_offsets(files, f"{store.directory}/{layout.RECOVERY_POINTS}") == {PARTITION: 2}
 
 
+def test_a_high_watermark_computed_before_a_truncation_is_not_written_after_it(files: MemoryFiles) -> None:
+    """It may be above the recovery point. Otherwise uncommitted records would be visible after a crash."""
+    store, _ = load_store(files)
+    log = store.create(PARTITION, TOPIC_ID, LogConfig(), NOW_MS)
+    for number in range(5):
+        log.append(batch_of([b"%d" % number]), leader_epoch=2, now_ms=NOW_MS)
+    computed = store.checkpoints({PARTITION: 5})
+    store.truncate(PARTITION, 2)
+    for each in computed:
+        store.write_checkpoint(each)
+    assert not read_offsets(files, f"{store.directory}/{layout.HIGH_WATERMARKS}")
+
+
 def test_checkpoints_of_a_deleted_log_are_not_written_for_its_successor(files: MemoryFiles) -> None:
     store, _ = load_store(files)
     filled_log(store).delete_records(4)

@@ -383,24 +383,6 @@ def test_a_log_that_refuses_writes_and_is_not_flushed_does_not_stop_others() -> 
     assert promise.done
 
 
-def test_a_log_that_refuses_writes_does_not_acknowledge_what_it_has_not_flushed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(partitions=1, flush_messages="1")
-    world.run(2_000)
-    partition = world.nodes[2].partition(0)
-    request_flush = Partition.request_flush
-    monkeypatch.setattr(Partition, "request_flush", lambda self: None if self is partition else request_flush(self))
-    promise = append(world)
-    assert promise is not None
-    world.run(1_000)
-    assert (partition.log.end_offset, partition.durable_offset) == (1, 0)
-    partition.log.fault = StorageFault("a-0", OSError(errno.EIO, "the flush failed"))
-    world.nodes[2].fetchers._fetchers[1]._schedule()
-    world.run(1_000)
-    assert not promise.done
-
-
 def test_an_unreachable_leader_is_retried_with_backoff_and_others_are_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

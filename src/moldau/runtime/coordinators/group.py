@@ -108,9 +108,9 @@ class GroupCoordinator:
         if changes.topics or changes.removed:
             # The machines read the current image, which is set only after all listeners were called.
             turn = TurnItems(REMOVED_A_TURN)
-            self._timers.soon(
-                lambda: self.shards.submit_to_all(lambda groups: groups.topics_changed(image, changes, turn))
-            )
+            # Groups look at their topics when they are loaded: what is loading needs to know only of deletions.
+            submit = self.shards.submit_to_all if changes.removed else self.shards.submit_to_loaded
+            self._timers.soon(lambda: submit(lambda groups: groups.topics_changed(image, changes, turn)))
 
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups, in turns of the loop; nothing if the last removal is still going

@@ -162,18 +162,22 @@ class Shards(Generic[M]):
         return replies
 
     def submit_to_all(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
-        """Let every machine decide, and submit the outcomes: each None among them ends the turn of the loop. A machine
-        that is loading decides when it has loaded, before any request."""
+        """Like `submit_to_loaded`. A machine that is loading decides when it has loaded, before any request."""
         for index, (shard, _) in self._shards.items():
             if not shard.is_ready:
                 self._undecided.setdefault(index, []).append(decide)
-        decided = [(shard, decide(machine)) for shard, machine in self._shards.values() if shard.is_ready]
-        self._run_turn(_submit_all(decided))
+        self.submit_to_loaded(decide)
+
+    def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
+        """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the
+        loop."""
+        self._run_turn(
+            _decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready])
+        )
 
     def _on_ready(self, index: int) -> None:
-        shard, machine = self._shards[index]
-        decided = [(shard, decide(machine)) for decide in self._undecided.pop(index, ())]
-        self._run_turn(_submit_all(decided))
+        local = self._shards[index]
+        self._run_turn(_decide_and_submit([(*local, decide) for decide in self._undecided.pop(index, ())]))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
@@ -258,6 +262,13 @@ class Shards(Generic[M]):
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)
+
+
+def _decide_and_submit(
+    undecided: Iterable[tuple[Shard, M, Callable[[M], Iterable[Outcome[None] | None]]]],
+) -> Steps[None]:
+    """Let all machines decide in the first step, before any request, and submit the outcomes."""
+    yield from _submit_all([(shard, decide(machine)) for shard, machine, decide in undecided])
 
 
 def _submit_all(decided: Iterable[tuple[Shard, Iterable[Outcome[None] | None]]]) -> Steps[None]:

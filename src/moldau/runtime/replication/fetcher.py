@@ -137,9 +137,7 @@ class ReplicaFetcher:
 
     def _set_position(self, followed: Followed) -> None:
         log = followed.partition.log
-        # A log that refuses writes is not flushed: a fetch from its end would acknowledge what is not on disk.
-        offset = log.end_offset if log.fault is None else min(followed.partition.durable_offset, log.end_offset)
-        position = Position(offset, log.epochs.latest_epoch, log.start_offset, followed.leader_epoch)
+        position = Position(log.end_offset, log.epochs.latest_epoch, log.start_offset, followed.leader_epoch)
         self._session.set_position(followed.key, position)
 
     def _pause_partition(self, followed: Followed, pause_ms: int) -> None:
@@ -179,7 +177,7 @@ class ReplicaFetcher:
 
     def _send_next(self) -> None:
         self._is_scheduled = False
-        if self._is_request_pending or self._is_closed or self._pause is not None or self._must_wait_for_disk():
+        if self._is_request_pending or self._is_closed or self._pause is not None or self._waits_for_disk:
             return
         if not self._session and not self._out_of_range:
             return
@@ -321,16 +319,11 @@ class ReplicaFetcher:
         is_in_sync = self._parts.node_id in partition.state.isr
         return throttled is not None and not is_in_sync and throttled.is_throttled(partition.name)
 
-    def _must_wait_for_disk(self) -> bool:
-        """Return whether records must be flushed before the next fetch. Nobody flushes a log that refuses writes. It is
-        fetched from what is on disk on: the fetch may complete the truncation that it lacks."""
-        if any(partition.log.fault is None for partition in self._waiting_for_disk):
-            return True
-        for partition in self._waiting_for_disk:
-            followed = self._followed[partition.topic_id, partition.name.partition]
-            if followed.timer is None:
-                self._set_position(followed)
-        return False
+    @property
+    def _waits_for_disk(self) -> bool:
+        """Whether records must be flushed before the next fetch. A log that refuses writes is not flushed: the next
+        fetch may complete the truncation that it lacks."""
+        return any(partition.log.fault is None for partition in self._waiting_for_disk)
 
     def _await_disk(self, partition: Partition) -> None:
         if partition.durable_offset < partition.log.end_offset:
