@@ -44,7 +44,7 @@ EXPECTED = {
 class Case(NamedTuple):
     api: ApiKey
     kind: str
-    of_controller: bool
+    to_controller: bool
 
     @property
     def user(self) -> str:
@@ -107,7 +107,7 @@ def patient_request(api: ApiKey) -> Message:
 
 def error_names(side: Side, case: Case, version: int) -> list[str]:
     """Return the names of all error codes in the response."""
-    with side.connect(case.user, to_controller=case.of_controller) as client:
+    with side.connect(case.user, to_controller=case.to_controller) as client:
         try:
             response = client.ask(case.api, patient_request(case.api), version)
         except ConnectionError:
@@ -117,16 +117,16 @@ def error_names(side: Side, case: Case, version: int) -> list[str]:
     return [ErrorCode(code).name for code in codes_of(response)]
 
 
-def differing_answers(sides: tuple[Side, Side], *, of_controller: bool) -> dict[str, tuple[list[str], list[str]]]:
+def differing_answers(sides: tuple[Side, Side], *, to_controller: bool) -> dict[str, tuple[list[str], list[str]]]:
     """Return the error codes that differ: Apache Kafka's and ours, by API and kind of principal."""
     apache, moldau = sides
-    versions = supported_versions(moldau, to_controller=of_controller)
+    versions = supported_versions(moldau, to_controller=to_controller)
     different = {}
     for api in sorted(REQUIREMENTS):
         if api not in versions:
             continue
         for kind in KINDS:
-            case = Case(api, kind, of_controller)
+            case = Case(api, kind, to_controller)
             version = VERSIONS.get(api, versions[api][1])
             for side in sides:
                 restore_topic(side)
@@ -136,7 +136,7 @@ def differing_answers(sides: tuple[Side, Side], *, of_controller: bool) -> dict[
     return different
 
 
-@pytest.mark.parametrize("of_controller", [False, True], ids=["brokers", "controllers"])
-def test_moldau_and_kafka_return_the_same_error_codes(sides: tuple[Side, Side], of_controller: bool) -> None:
-    different = differing_answers(sides, of_controller=of_controller)
+@pytest.mark.parametrize("to_controller", [False, True], ids=["brokers", "controllers"])
+def test_moldau_and_kafka_return_the_same_error_codes(sides: tuple[Side, Side], to_controller: bool) -> None:
+    different = differing_answers(sides, to_controller=to_controller)
     assert not different, "\n".join(f"{what}: {theirs}, ours {ours}" for what, (theirs, ours) in different.items())

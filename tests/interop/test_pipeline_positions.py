@@ -130,6 +130,26 @@ def ends(watch: BrokerWatch, position: dict[TopicPartition, int]) -> Mapping[Top
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_broker_that_answers_with_an_error_is_not_reported_as_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as for a partition that has no leader after an outage."""
+    is_reachable = False
+
+    def latest(*_: object) -> None:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) if is_reachable else TimeoutError("no response")
+
+    monkeypatch.setattr(Cluster, "latest", latest)
+    lines: list[str] = []
+    with BrokerWatch(pipeline(tmp_path, "127.0.0.1:1", "t"), lines.append) as watch:
+        watch.exchange({"out": {TopicPartition("t", 0): 0}})
+        wait_until(lambda: watch.silence is not None, "the broker does not answer")
+        is_reachable = True
+        wait_until(lambda: watch.silence is None, "the broker answers")
+    assert [line.split("; ")[0] for line in lines] == ["127.0.0.1:1 does not answer", "127.0.0.1:1 answers again"]
+
+
+@pytest.mark.usefixtures("quick")
 def test_log_end_offsets_are_current(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
     topic = create_topic()
     spec, where = pipeline(tmp_path, bootstrap, topic), TopicPartition(topic, 0)

@@ -74,7 +74,7 @@ class Call:
     def changed(self, is_seen: Callable[[ClusterState], bool] = lambda state: True) -> None:
         """The cluster was changed: let the pages see it. `is_seen` says whether the collector has seen it: the broker
         that it asks may hear of it a little later."""
-        self.access.collector.await_change(AFTER_CHANGE_SECONDS, is_seen)
+        self.access.collector.await_users_change(AFTER_CHANGE_SECONDS, is_seen)
 
 
 _KINDS: Final[Mapping[type, str]] = {

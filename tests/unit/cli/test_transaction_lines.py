@@ -219,32 +219,32 @@ class TestHanging:
     ("why", "message"),
     [
         (
-            transaction_failures.listing(BrokerRefused(3, ErrorCode.INVALID_REGULAR_EXPRESSION)),
+            transaction_failures.why_not_listed(BrokerRefused(3, ErrorCode.INVALID_REGULAR_EXPRESSION)),
             "ListTransactions request sent to broker 3 failed with an unexpected exception",
         ),
         (
-            transaction_failures.describing(KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), "x"),
+            transaction_failures.why_not_described(KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), "x"),
             "DescribeTransactions request for transactionalId `x` failed because the ID could not be found",
         ),
         (
-            transaction_failures.describing(KafkaError(ErrorCode.INVALID_REQUEST), ""),
+            transaction_failures.why_not_described(KafkaError(ErrorCode.INVALID_REQUEST), ""),
             "DescribeTransactions request for transactionalId `` failed due to unexpected error",
         ),
         (
-            transaction_failures.producers(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), T0, 2),
+            transaction_failures.why_no_producers(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), T0, 2),
             "Failed to describe active producers for partition t-0 on brokerId 2",
         ),
         (
-            transaction_failures.producers(KafkaError(ErrorCode.REQUEST_TIMED_OUT), T0, 9),
+            transaction_failures.why_no_producers(KafkaError(ErrorCode.REQUEST_TIMED_OUT), T0, 9),
             "Timed out waiting for a node assignment. Call: describeProducers(api=DESCRIBE_PRODUCERS)",
         ),
         (
-            transaction_failures.aborting(KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED), "SPEC", 4),
+            transaction_failures.why_not_aborted(KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED), "SPEC", 4),
             "WriteTxnMarkers request with SPEC failed since the provided coordinator epoch 4 has been fenced by the"
             " active coordinator",
         ),
         (
-            transaction_failures.terminating(KafkaError(ErrorCode.INVALID_REQUEST), "x"),
+            transaction_failures.why_not_terminated(KafkaError(ErrorCode.INVALID_REQUEST), "x"),
             "InitProducerId request for transactionalId `x` failed due to unexpected error",
         ),
     ],

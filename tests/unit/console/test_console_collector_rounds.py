@@ -136,15 +136,46 @@ def test_an_error_of_one_group_does_not_hide_other_groups(collector: Collector) 
     assert round_of(collector)["lag"] == 0
 
 
+def test_a_chunk_without_a_known_group_does_not_hide_later_groups(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GROUPS_AT_ONCE", 2)
+    refused = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    use_groups(collector, {"a": refused, "b": refused, "mine": {TopicPartition("orders", 0): Committed(7)}})
+    round_of(collector)
+    mine = collector.state.groups["mine"]
+    assert (mine.lag, mine.members) == (3, ())
+
+
 def test_known_of_raises_if_all_groups_failed() -> None:
     refused = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert known_of({"a": 1, "b": refused}) == {"a": 1}
-    assert known_of({}) == {}
+    answers: dict[str, int | KafkaError] = {"a": 1, "b": refused, "c": refused}
+
+    def read(group_ids: list[str]) -> dict[str, int | KafkaError]:
+        return {each: answers[each] for each in group_ids}
+
+    assert list(known_of(read, ["a", "b"])) == [("a", 1)]
+    assert list(known_of(read, [])) == []
     with pytest.raises(KafkaError):
-        known_of({"a": refused, "b": refused})
+        list(known_of(read, ["b", "c"]))
 
 
-def test_await_change_waits_until_the_broker_shows_the_change(
+def test_a_part_that_is_refused_in_three_rounds_is_reported_as_a_problem(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def read_groups() -> None:
+        raise KafkaError(code)
+
+    monkeypatch.setattr(collector, "_read_groups", read_groups)
+    titles = [[each["title"] for each in round_of(collector)["problems"]] for _ in range(3)]
+    assert ["The groups cannot be read" in each for each in titles] == [False, False, True]
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "The groups cannot be read" not in [each["title"] for each in round_of(collector)["problems"]]
+
+
+def test_await_users_change_waits_until_the_broker_shows_the_change(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers learn of a new topic one after the other."""
@@ -157,7 +188,7 @@ def test_await_change_waits_until_the_broker_shows_the_change(
     monkeypatch.setattr(collector, "_read_topics", read_topics)
     collector.start()
     try:
-        collector.await_change(PATIENCE_S, lambda state: "new" in state.topics)
+        collector.await_users_change(PATIENCE_S, lambda state: "new" in state.topics)
         assert "new" in collector.state.topics
     finally:
         collector.stop()

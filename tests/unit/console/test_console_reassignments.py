@@ -134,13 +134,13 @@ class Access:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self.refreshed = 0
-        self.collector = SimpleNamespace(await_change=self._await_change)
+        self.collector = SimpleNamespace(await_users_change=self._await_users_change)
 
     @contextmanager
     def admin(self) -> Iterator[Admin]:
         yield self._admin
 
-    def _await_change(self, *_: object) -> None:
+    def _await_users_change(self, *_: object) -> None:
         self.refreshed += 1
 
 

@@ -119,7 +119,7 @@ def test_append_and_subtract_change_lists(before: str | None, operation: int, va
 
 
 def test_append_does_not_make_a_list_longer_than_its_limit() -> None:
-    """Repeated items do not count, and their number does not make the work quadratic."""
+    """Repeated items do not count."""
     name, replicas = "leader.replication.throttled.replicas", [f"{index}:1" for index in range(5_000)]
     image, codes, _ = alter_incrementally(START, (TOPIC, [(name, SET, ",".join(replicas[:4_000]))]))
     assert codes == [0]

@@ -146,6 +146,18 @@ def test_an_error_in_dev_is_returned_as_the_answer(file: Path) -> None:
         }
 
 
+def test_an_unexpected_error_does_not_stop_dev(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(question: Mapping[str, Any], on_phase: Callable[[str], None]) -> Mapping[str, Any]:
+        os.fsencode(question["case"])
+        return {"previews": []}
+
+    with answering(file, fail):
+        failed = questions.ask(file, "preview", {}, lambda _: None, {"case": "\ud800"})
+    assert failed is not None
+    assert failed["failed"].startswith("UnicodeEncodeError: ")
+    assert "UnicodeEncodeError" in caplog.text
+
+
 @pytest.mark.parametrize("sent", [b"", b"no JSON\n", b"[]\n", b'{"version": "0.0.0-other"}\n'])
 def test_a_malformed_question_does_not_stop_dev(file: Path, sent: bytes) -> None:
     path = questions.socket_path(file)

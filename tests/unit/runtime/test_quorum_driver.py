@@ -132,12 +132,12 @@ def test_a_leader_that_resigns_is_replaced_at_once() -> None:
 
 def test_an_observer_far_behind_loads_a_snapshot_and_continues_from_it() -> None:
     cluster = Cluster(3, 1).start()
-    values = fill(cluster, 10)
+    fill(cluster, 10)
     late = cluster.nodes[4]
     late.crash()
     late.files = type(late.files)()
-    for part in range(3):
-        values += [value + b"-%d" % part for value in fill(cluster, 40, 300)]
+    for _ in range(3):
+        fill(cluster, 40, 300)
         for node in cluster.nodes.values():
             if node.driver is not None:
                 assert node.snapshot()
@@ -172,7 +172,7 @@ def dynamic_cluster(voters: int, others: int = 0) -> Cluster:
 def ask(cluster: Cluster, request: Any) -> Any:
     leader = cluster.elect()
     assert leader.driver is not None
-    answer = leader.driver.answer(request, 0)
+    answer = leader.driver.answer(request, version=0)
     if isinstance(answer, Promise):
         cluster.until(lambda: answer.done)
         return answer.value()
@@ -238,7 +238,7 @@ def test_a_voter_that_lags_is_not_added() -> None:
     cluster = dynamic_cluster(1, 1)
     fill(cluster, 3)
     cluster.nodes[2].crash()
-    cluster.nodes[1].crash()
+    cluster.nodes[1].crash()  # a leader that has restarted does not know that node 2 had caught up
     cluster.nodes[1].start()
     cluster.until(cluster.is_caught_up)
     answer = add(cluster, 2)
@@ -266,7 +266,7 @@ def test_only_the_leader_describes_the_quorum() -> None:
     assert all(now_ms - each.last_caught_up_timestamp < 1_000 for each in described.current_voters)
     other = next(node for node in cluster.nodes.values() if node is not leader)
     assert other.driver is not None
-    refused = other.driver.answer(DESCRIBE, 2)
+    refused = other.driver.answer(DESCRIBE, version=2)
     assert not isinstance(refused, Promise)
     assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
 
@@ -276,7 +276,7 @@ def test_a_snapshot_request_without_topics_is_refused() -> None:
     fill(cluster, 1)
     for node in cluster.nodes.values():
         assert node.driver is not None
-        answer = node.driver.answer(FetchSnapshotRequest(CLUSTER_ID, 2), 1)
+        answer = node.driver.answer(FetchSnapshotRequest(CLUSTER_ID, 2), version=1)
         assert not isinstance(answer, Promise)
         assert answer.error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
     fill(cluster, 1)

@@ -177,7 +177,7 @@ def _list(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Tran
     try:
         listed = transactions.listed(longer_than_ms=longer_than_ms, pattern=arguments.transactional_id_pattern)
     except KafkaError as error:
-        raise failed("Failed to list transactions", failures.listing(error)) from error
+        raise failed("Failed to list transactions", failures.why_not_listed(error)) from error
     return tables.listed_table(listed)
 
 
@@ -189,7 +189,7 @@ def _describe(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: 
             raise description
     except KafkaError as error:
         what = f"Failed to describe transaction state of transactional-id `{transactional_id}`"
-        raise failed(what, failures.describing(error, transactional_id)) from error
+        raise failed(what, failures.why_not_described(error, transactional_id)) from error
     return tables.described_table(description, _now_ms())
 
 
@@ -208,7 +208,7 @@ def _producers(
         if isinstance(producers, KafkaError):
             raise producers
     except KafkaError as error:
-        raise failed(what, failures.producers(error, partition, broker_id)) from error
+        raise failed(what, failures.why_no_producers(error, partition, broker_id)) from error
     return producers
 
 
@@ -220,7 +220,7 @@ def _find_hanging(arguments: argparse.Namespace, admin: ClusterAdmin, transactio
     try:
         for partition, response in transactions.producers(partitions, arguments.broker_id).items():
             if isinstance(response, KafkaError):
-                raise failed(what, failures.producers(response, partition, arguments.broker_id))
+                raise failed(what, failures.why_no_producers(response, partition, arguments.broker_id))
             producers[partition] = response
     except KafkaError as error:
         raise failed(what, default_text(error)) from error
@@ -254,13 +254,13 @@ def _hanging(transactions: Transactions, candidates: Sequence[OpenTransaction]) 
         listed = transactions.listed(producer_ids=sorted(producer_ids))
     except KafkaError as error:
         what = f"Failed to list transactions for {len(producer_ids)} producers"
-        raise failed(what, failures.listing(error)) from error
+        raise failed(what, failures.why_not_listed(error)) from error
     transactional_ids = {transaction.producer_id: transaction.transactional_id for transaction in listed}
     described: dict[str, DescribedTransaction | None] = {}
     try:
         for name, description in transactions.described(transactional_ids.values()).items():
             if isinstance(description, KafkaError) and description.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise KafkaError(description.code, failures.describing(description, name))
+                raise KafkaError(description.code, failures.why_not_described(description, name))
             described[name] = None if isinstance(description, KafkaError) else description
     except KafkaError as error:
         raise failed(f"Failed to describe {len(transactional_ids)} transactions", message_of(error)) from error
@@ -289,7 +289,7 @@ def _abort(arguments: argparse.Namespace, admin: ClusterAdmin, transactions: Tra
             f"AbortTransactionSpec(topicPartition={partition}, producerId={producer[0]}, producerEpoch={producer[1]},"
             f" coordinatorEpoch={producer[2]})"
         )
-        why = failures.aborting(error, specification, producer[2])
+        why = failures.why_not_aborted(error, specification, producer[2])
         raise failed(f"Failed to abort transaction {specification}", why) from error
 
 
@@ -298,7 +298,7 @@ def _terminate(arguments: argparse.Namespace, admin: ClusterAdmin, transactions:
     try:
         transactions.terminate(transactional_id)
     except KafkaError as error:
-        why = failures.terminating(error, transactional_id)
+        why = failures.why_not_terminated(error, transactional_id)
         raise failed(f"Failed to force terminate transactionalId `{transactional_id}`", why) from error
 
 

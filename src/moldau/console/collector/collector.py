@@ -110,7 +110,7 @@ class Collector:
         self._pace.hurry(*steps)
         self._wake.set()
 
-    def await_change(
+    def await_users_change(
         self, timeout_seconds: float, is_seen: Callable[[ClusterState], bool] = lambda state: True
     ) -> None:
         """Read everything now, and wait until a change by the user is seen or the time is over."""
@@ -130,7 +130,7 @@ class Collector:
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._rounds_done >= wanted, end - time.monotonic())
 
-    def await_news(self, timeout_seconds: float) -> None:
+    def await_topics_read(self, timeout_seconds: float) -> None:
         """Wait for a reading of the topics that begins now. Whoever asks for what does not exist again and again does
         not make the collector read more than once a second."""
         now, wanted = time.monotonic(), self._rounds_begun + 1
@@ -139,8 +139,8 @@ class Collector:
             self.hurry("topics")
         self._await_round(wanted, now + timeout_seconds)
 
-    def await_first(self, timeout_seconds: float) -> None:
-        """Wait for the first round."""
+    def await_first_version(self, timeout_seconds: float) -> None:
+        """Wait until the state was published once."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self.state.version > 0, timeout_seconds)
 
@@ -178,7 +178,7 @@ class Collector:
         for step in list(self._pace.due(time.monotonic())):
             if self._stopped:
                 return
-            if not (self._look_after_brokers(step) and self._step(step)):
+            if not (self._read_brokers_if_due(step) and self._step(step)):
                 break
             done += 1
             if step in FIRST_SHOWN and not self.is_complete:
@@ -186,7 +186,7 @@ class Collector:
         if done or self.state.read_error:
             self._publish()
 
-    def _look_after_brokers(self, next_step: str) -> bool:
+    def _read_brokers_if_due(self, next_step: str) -> bool:
         """Read the brokers between two steps of a long round: steps wait for a broker that has just died."""
         if next_step == "brokers" or not self._pace.is_due("brokers", time.monotonic()):
             return True
@@ -225,12 +225,16 @@ class Collector:
     def _on_refusal(self, step: str, error: KafkaError) -> None:
         """The user may not read this, the cluster does not offer it, or it has no controller just now."""
         is_lasting = error.code.name.endswith("AUTHORIZATION_FAILED") or error.code is ErrorCode.UNSUPPORTED_VERSION
+        reason = error.message or error.code.name
         if is_lasting:
+            self.state.failures.forget(step)
             self.state.read.add(step)
+        else:
+            self.state.failures.note(step, reason)
         self._cluster.forget()
         self._pace.postpone(step, time.monotonic() + (REFUSED_SECONDS if is_lasting else PERIODS[step]))
         if step == "brokers":
-            self.state.read_error = f"the cluster refuses requests: {error.message or error.code.name}"
+            self.state.read_error = f"the cluster refuses requests: {reason}"
 
     def _publish(self) -> None:
         if self.state.read_error is None:  # else the numbers are old, and no news at this time
@@ -330,20 +334,17 @@ class Collector:
 
     def _read_offsets(self) -> None:
         groups = self.state.groups
-        for chunk in _chunks(list(groups)):
-            read = self._groups.each_committed(chunk)
-            for group_id, committed in known_of(read).items():
-                group = groups[group_id]
-                group.offsets, group.holds_micro_batch_ids = readings.compact(committed)
-                group.offsets_known = True
+        for group_id, committed in known_of(self._groups.each_committed, list(groups)):
+            group = groups[group_id]
+            group.offsets, group.holds_micro_batch_ids = readings.compact(committed)
+            group.offsets_known = True
 
     def _read_members(self) -> None:
         groups = self.state.groups
         now_ms = _now_ms()
         wanted = [each.group_id for each in groups.values() if each.type in ("Classic", "Consumer", "")]
-        for chunk in _chunks(wanted):
-            for group_id, described in known_of(self._groups.each_described(chunk)).items():
-                self._note_members(groups[group_id], described, now_ms)
+        for group_id, described in known_of(self._groups.each_described, wanted):
+            self._note_members(groups[group_id], described, now_ms)
 
     def _note_members(self, group: GroupState, described: DescribedGroup, now_ms: int) -> None:
         if described.state in ("PreparingRebalance", "CompletingRebalance") and group.members is not None:
@@ -379,19 +380,19 @@ class Collector:
         self.state.metrics = dict(self._metrics_reader())
 
 
-def known_of(results: Mapping[str, T | KafkaError]) -> dict[str, T]:
-    """Return what is known of groups, without those that have an error; raise it if no group has anything else."""
-    known = {group_id: result for group_id, result in results.items() if not isinstance(result, KafkaError)}
-    for result in results.values():
-        if isinstance(result, KafkaError) and not known:
-            raise result
-    return known
-
-
-def _chunks(group_ids: list[str]) -> Iterator[list[str]]:
-    """What is read of a chunk is stored compactly before the next is read."""
-    for start in range(0, len(group_ids), GROUPS_AT_ONCE):
-        yield group_ids[start : start + GROUPS_AT_ONCE]
+def known_of(read: Callable[[list[str]], Mapping[str, T | KafkaError]], groups: list[str]) -> Iterator[tuple[str, T]]:
+    """Read groups in chunks, and yield those that have no error. Raise an error at the end if all groups have one.
+    The caller stores a chunk compactly before the next is read."""
+    first_error, is_any_known = None, False
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        for group_id, result in read(groups[start : start + GROUPS_AT_ONCE]).items():
+            if isinstance(result, KafkaError):
+                first_error = first_error or result
+            else:
+                is_any_known = True
+                yield group_id, result
+    if first_error is not None and not is_any_known:
+        raise first_error
 
 
 def _now_ms() -> int:

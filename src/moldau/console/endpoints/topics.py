@@ -92,9 +92,9 @@ def readers_data(readers: list[Reader]) -> list[dict[str, Any]]:
 
 def known_topic(collector: Collector, name: str) -> TopicState:
     """Return a topic. One that the collector does not know may be new: it looks once more, and this waits for it."""
-    collector.await_first(2.0)
+    collector.await_first_version(2.0)
     if name not in collector.look().topics:
-        collector.await_news(1.0)
+        collector.await_topics_read(1.0)
     topic = collector.state.topics.get(name)
     if topic is None:
         raise unknown_topic(name)

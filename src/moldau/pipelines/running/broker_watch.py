@@ -38,8 +38,8 @@ class BrokerWatch:
         self._positions: Mapping[str, Offsets] = {}
         self._ends: LogEnds | None = None
         self._unanswered = 0
-        self.trouble: str | None = None
-        """Why the queries make no progress, while the broker does not answer."""
+        self.silence: str | None = None
+        """The line for the status while the broker does not answer."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._poll_until_over, name="broker watch", daemon=True)
 
@@ -94,19 +94,23 @@ class BrokerWatch:
         try:
             ends = cluster.latest(partitions, self._read_committed)
         except KafkaError:  # a deleted topic, a partition without a leader: the queries that read it report that
+            self._note_response()
             cluster.forget()
             return None
         except (OSError, MalformedData) as error:
             cluster.close()
             self._unanswered += 1
             if self._unanswered == SILENT_AFTER:
-                self.trouble = f"{self._bootstrap} does not answer; the queries wait for it ({error})"
-                self._say(self.trouble)
+                self.silence = f"{self._bootstrap} does not answer; the queries wait for it ({error})"
+                self._say(self.silence)
             return None
+        self._note_response()
+        return LogEnds(time.time(), ends)
+
+    def _note_response(self) -> None:
         if self._unanswered >= SILENT_AFTER:
             self._say(f"{self._bootstrap} answers again")
-        self._unanswered, self.trouble = 0, None
-        return LogEnds(time.time(), ends)
+        self._unanswered, self.silence = 0, None
 
 
 def ends_now(pipeline: Pipeline, partitions: Iterable[TopicPartition]) -> LogEnds | None:

@@ -83,7 +83,7 @@ class Broker(Protocol):
     """The part of BrokerWatch that a run uses."""
 
     @property
-    def trouble(self) -> str | None: ...
+    def silence(self) -> str | None: ...
 
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
 
@@ -93,7 +93,7 @@ class Broker(Protocol):
 class NoBroker:
     """For a batch run, whose queries have no positions."""
 
-    trouble: str | None = None
+    silence: str | None = None
 
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
         return None
@@ -357,7 +357,7 @@ class Run:
     def _publish_status(self) -> None:
         self._published_s = time.monotonic()
         queries = (*(each.gauge.status for each in self._watched), *(gauge.status for gauge in self.left_out))
-        self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.trouble)
+        self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.silence)
         self.display.show(self.status)
         try:
             self.directory.write_status(self.status.to_json())

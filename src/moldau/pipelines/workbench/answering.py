@@ -35,7 +35,7 @@ def answer(
             cases = find_cases(bench.file.absolute(), question["cases"])
             results = bench.results(cases, empty_broker, on_phase, question["update"])
             return {"results": [result_to_json(result) for result in results]}
-        case = question["case"] and find_cases(bench.file.absolute(), [question["case"]])[0]
+        case = find_cases(bench.file.absolute(), [question["case"]])[0] if question["case"] else None
         with Sampled(bench.pipeline(question["bootstrap"]), spark, case) as sampled:
             return {"previews": [asdict(each) for each in sampled.previews(question["steps"], question["rows"])]}
     except SPARK_ERRORS as error:

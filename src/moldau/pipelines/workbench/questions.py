@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import selectors
 import socket
@@ -37,6 +38,8 @@ CLIENT_TIMEOUT_S: Final = 10.0
 """How long a client that has connected may take to send its question, and to receive a line of the answer."""
 PATH_LENGTH_MAX: Final = 100
 """Limit of the bytes of a socket's path. The kernel's limit is a little higher."""
+
+log = logging.getLogger(__name__)
 
 OnPhase = Callable[[str], None]
 Answerer = Callable[[Mapping[str, Any], OnPhase], Mapping[str, Any]]
@@ -109,9 +112,13 @@ def answer_one(listener: socket.socket, answer: Answerer, timeout_s: float) -> b
                 _send(caller, {"phase": phase})
 
         try:
-            _send(caller, answer(question, on_phase))
+            message = answer(question, on_phase)
         except PipelineError as error:
-            _send(caller, {"failed": str(error)})
+            message = {"failed": str(error)}
+        except Exception as error:  # the `dev` of another terminal goes on
+            log.exception("the question of another command could not be answered")
+            message = {"failed": f"{type(error).__name__}: {error}"}
+        _send(caller, message)
     return True
 
 

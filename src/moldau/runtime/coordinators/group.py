@@ -26,8 +26,8 @@ from moldau.wire.messages.create_topics import CreatableTopic
 R = TypeVar("R")
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
-SHORT_GROUP_ID = GROUP_ID_BYTES_MAX // 4
-"""Characters that cannot take more bytes than that."""
+UNCHECKED_LENGTH_MAX = GROUP_ID_BYTES_MAX // 4
+"""A group id of so many characters has at most GROUP_ID_BYTES_MAX bytes as UTF-8."""
 REMOVED_A_TURN: Final = 200
 """Offsets of deleted topics that are removed in one turn of the loop."""
 LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
@@ -66,13 +66,13 @@ class GroupCoordinator:
         """Submit a request to the shard of its group, which calls `decide(groups, *arguments)`. Raise KafkaError if
         this node does not have the shard; a promise may also be completed with a KafkaError. After PatternsNotMatched,
         call `match` and submit it again."""
-        if not group_id or len(group_id) > SHORT_GROUP_ID:
+        if not group_id or len(group_id) > UNCHECKED_LENGTH_MAX:
             _check_group_id(group_id, allows_empty_group_id)
         return self.shards.submit(group_id, decide, *arguments)
 
     def match(self, group_id: str, unmatched: PatternsNotMatched) -> Steps[None]:
-        """Match the patterns that a request of the group needs, for one request at a time: others may need the same
-        ones. Raise KafkaError if this node no longer coordinates the group."""
+        """Match the patterns that a request of the group needs. A node matches those of one request at a time;
+        others wait, as they may need the same ones. Raise KafkaError if this node no longer coordinates the group."""
         while self._is_matching:
             yield
             self.shards.loaded_machine_of(group_id)
@@ -130,7 +130,8 @@ def _check_group_id(group_id: str, allows_empty: bool) -> None:
 
 def _decide_if_same(current: Groups, read: Groups, decide: Callable[..., Outcome[R]], *arguments: Any) -> Outcome[R]:
     if current is not read:
-        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # it was: clients try again here
+        # The machine was loaded again meanwhile; with this code clients retry at the same node.
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return decide(current, *arguments)
 
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from moldau.base.setting_sources import SettingsError
 from moldau.security.tls.cipher_names import TLS_13_SUITES, is_safe, openssl_name
-from moldau.security.tls.settings import TlsSettings, tls_error
-from moldau.security.tls.stores import KeyFiles, KeyStore, read_key_store, read_trust_store
+from moldau.security.tls.settings import TlsSettings
+from moldau.security.tls.stores import KeyFiles, KeyStore, read_key_store, read_trust_store, store_error
 
 _VERIFY_MODES: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -97,7 +97,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, stores: Stores, f
         context.load_verify_locations(cadata=stores.trusted)
     except ssl.SSLError:
         store = settings.trust_store
-        raise tls_error(store.prefix, store.location, "a certificate is damaged") from None
+        raise store_error(store.prefix, store.location, "a certificate is damaged") from None
 
 
 def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -143,9 +143,9 @@ def _load_keys(context: ssl.SSLContext, settings: TlsSettings, keys: KeyStore, f
         with files.named("".join((keys.key, *keys.chain)).encode()) as path:
             context.load_cert_chain(path, password=keys.password or "")
     except ssl.SSLError as refused:
-        raise tls_error(store.prefix, store.location, _key_fault(refused, keys.password is not None)) from None
+        raise store_error(store.prefix, store.location, _key_fault(refused, keys.password is not None)) from None
     except ValueError:  # OpenSSL's limit
-        raise tls_error(store.prefix, store.location, "ssl.key.password is longer than 1024 bytes") from None
+        raise store_error(store.prefix, store.location, "ssl.key.password is longer than 1024 bytes") from None
 
 
 def _key_fault(refused: ssl.SSLError, is_encrypted: bool) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from moldau.base.config_def import ConfigValue
-from moldau.base.setting_sources import SettingsError
 from moldau.security.tls.mapping_rules import MappingRules
 
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
@@ -78,7 +77,7 @@ def read_tls(value_of: ValueOf, error: ErrorFor, *, is_server: bool) -> TlsSetti
     for name in enabled:
         if name not in PROTOCOLS:
             raise error("ssl.enabled.protocols", f"{name} is not supported; expected {' or '.join(PROTOCOLS)}")
-    # TLSv1.2 excludes 1.3; TLS and TLSv1.3 allow both, as in Java
+    # `context` leaves out 1.3 if this is TLSv1.2; TLS and TLSv1.3 allow both, as in Java
     if protocol == "TLSv1.2" and "TLSv1.2" not in enabled:
         raise error("ssl.protocol", "is not one of ssl.enabled.protocols")
     algorithm = (reader.text("ssl.endpoint.identification.algorithm") or "").lower()
@@ -173,8 +172,3 @@ class _Reader:
     def _require(self, is_met: bool, key: str, reason: str) -> None:
         if not is_met:
             raise self._error(key, reason)
-
-
-def tls_error(prefix: str, location: str | None, reason: str) -> SettingsError:
-    """Return the error about a store: it names the file, never what is in it."""
-    return SettingsError(f"{prefix}.location={location}: {reason}" if location is not None else f"{prefix}: {reason}")

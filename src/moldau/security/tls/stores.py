@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from moldau.base.errors import MalformedData
+from moldau.base.setting_sources import SettingsError
 from moldau.security.tls.pem import Block, der_of, parse_blocks
-from moldau.security.tls.settings import PEM, StoreSettings, TlsSettings, tls_error
+from moldau.security.tls.settings import PEM, StoreSettings, TlsSettings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -78,7 +79,7 @@ def read_trust_store(store: StoreSettings, files: KeyFiles) -> str:
         text = data.decode("latin-1")
     certificates = [block.text for block in _blocks(store, text) if block.is_certificate]
     if not certificates:
-        raise tls_error(store.prefix, store.location, "contains no certificate")
+        raise store_error(store.prefix, store.location, "contains no certificate")
     return "".join(certificates)
 
 
@@ -103,16 +104,16 @@ def _content(store: StoreSettings, files: KeyFiles) -> bytes:
     try:
         data = files.read(store.location, STORE_BYTES_MAX + 1)
     except OSError as refused:
-        raise tls_error(store.prefix, store.location, f"cannot be read: {refused.strerror}") from None
+        raise store_error(store.prefix, store.location, f"cannot be read: {refused.strerror}") from None
     if len(data) > STORE_BYTES_MAX:
-        raise tls_error(store.prefix, store.location, f"has more than {STORE_BYTES_MAX} bytes")
+        raise store_error(store.prefix, store.location, f"has more than {STORE_BYTES_MAX} bytes")
     return data
 
 
 def _is_pkcs12(store: StoreSettings, data: bytes) -> bool:
     """Whether the bytes are a PKCS12 file rather than PEM. Raise SettingsError if they are neither."""
     if data.startswith(_JKS_MAGIC):
-        raise tls_error(
+        raise store_error(
             store.prefix,
             store.location,
             "is a JKS file, which only Java reads; convert it: keytool -importkeystore -srckeystore OLD -destkeystore"
@@ -121,7 +122,7 @@ def _is_pkcs12(store: StoreSettings, data: bytes) -> bool:
     if data[:1] == bytes((_DER_SEQUENCE,)):
         return True
     if _PEM_START not in data:
-        raise tls_error(store.prefix, store.location, "is neither a PEM nor a PKCS12 file")
+        raise store_error(store.prefix, store.location, "is neither a PEM nor a PKCS12 file")
     return False
 
 
@@ -129,18 +130,18 @@ def _blocks(store: StoreSettings, text: str) -> list[Block]:
     try:
         return parse_blocks(text)
     except MalformedData as wrong:
-        raise tls_error(store.prefix, store.location, str(wrong)) from None
+        raise store_error(store.prefix, store.location, str(wrong)) from None
 
 
 def _pem_key_store(store: StoreSettings, blocks: list[Block]) -> KeyStore:
     keys = [block for block in blocks if block.is_key]
     chain = tuple(block.text for block in blocks if block.is_certificate)
     if len(keys) != 1:
-        raise tls_error(store.prefix, store.location, f"expected one private key, but found {len(keys)}")
+        raise store_error(store.prefix, store.location, f"expected one private key, but found {len(keys)}")
     if not chain:
-        raise tls_error(store.prefix, store.location, "contains no certificate")
+        raise store_error(store.prefix, store.location, "contains no certificate")
     if keys[0].is_encrypted and store.key_password is None:
-        raise tls_error(store.prefix, store.location, "the private key is encrypted; set ssl.key.password")
+        raise store_error(store.prefix, store.location, "the private key is encrypted; set ssl.key.password")
     return KeyStore(keys[0].text, store.key_password if keys[0].is_encrypted else None, chain)
 
 
@@ -149,12 +150,12 @@ def _pkcs12_key_store(store: StoreSettings, data: bytes) -> KeyStore:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if loaded.key is None or loaded.cert is None:
-        raise tls_error(store.prefix, store.location, "contains no private key with a certificate")
+        raise store_error(store.prefix, store.location, "contains no private key with a certificate")
     key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     try:  # the fields of a certificate are read only when they are asked for
         chain = _in_order(loaded.cert.certificate, [each.certificate for each in loaded.additional_certs])
     except ValueError:
-        raise tls_error(store.prefix, store.location, "a certificate in it is damaged") from None
+        raise store_error(store.prefix, store.location, "a certificate in it is damaged") from None
     return KeyStore(key, None, tuple(each.public_bytes(Encoding.PEM).decode() for each in chain))
 
 
@@ -166,7 +167,7 @@ def _pkcs12_trust_store(store: StoreSettings, data: bytes) -> str:
     if loaded.cert is not None and loaded.key is None:
         certificates.insert(0, loaded.cert.certificate)
     if not certificates:
-        raise tls_error(store.prefix, store.location, "contains no trusted certificate")
+        raise store_error(store.prefix, store.location, "contains no trusted certificate")
     return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
 
 
@@ -176,7 +177,7 @@ def _load_pkcs12(store: StoreSettings, data: bytes) -> PKCS12KeyAndCertificates:
         from cryptography.hazmat.primitives.serialization import pkcs12
         from cryptography.x509 import InvalidVersion
     except ImportError:
-        raise tls_error(
+        raise store_error(
             store.prefix,
             store.location,
             "a PKCS12 file can be read only with the package cryptography: pip install 'moldau[tls]'; or use PEM",
@@ -184,11 +185,11 @@ def _load_pkcs12(store: StoreSettings, data: bytes) -> PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if store.password is None else store.password.encode())
     except (UnsupportedAlgorithm, InvalidVersion) as wrong:
-        raise tls_error(store.prefix, store.location, f"cannot be read: {wrong}") from None
+        raise store_error(store.prefix, store.location, f"cannot be read: {wrong}") from None
     except ValueError:
         password = f"{store.prefix}.password"
         reason = f"{password} is wrong, or the file is damaged" if store.password else f"set {password}"
-        raise tls_error(store.prefix, store.location, reason) from None
+        raise store_error(store.prefix, store.location, reason) from None
 
 
 def _in_order(certificate: Certificate, others: Iterable[Certificate]) -> list[Certificate]:
@@ -198,3 +199,8 @@ def _in_order(certificate: Certificate, others: Iterable[Certificate]) -> list[C
         chain.append(issuer)
         left.remove(issuer)
     return chain
+
+
+def store_error(prefix: str, location: str | None, reason: str) -> SettingsError:
+    """Return the error about a store: it names the file, never what is in it."""
+    return SettingsError(f"{prefix}.location={location}: {reason}" if location is not None else f"{prefix}: {reason}")

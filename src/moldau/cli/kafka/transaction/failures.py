@@ -17,7 +17,7 @@ def failed(what: str, why: str) -> ToolFailed:
     return ToolFailed(f"{what}: {why}. {MORE}")
 
 
-def listing(error: KafkaError) -> str:
+def why_not_listed(error: KafkaError) -> str:
     if not isinstance(error, BrokerRefused):
         return message_of(error)
     request = f"ListTransactions request sent to broker {error.node_id}"
@@ -26,7 +26,7 @@ def listing(error: KafkaError) -> str:
     return f"{request} failed with an unexpected exception"
 
 
-def describing(error: KafkaError, transactional_id: str) -> str:
+def why_not_described(error: KafkaError, transactional_id: str) -> str:
     request = f"DescribeTransactions request for transactionalId `{transactional_id}`"
     match error.code:
         case ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -38,7 +38,7 @@ def describing(error: KafkaError, transactional_id: str) -> str:
     return f"{request} failed due to unexpected error"
 
 
-def producers(error: KafkaError, partition: TopicPartition, broker_id: int | None) -> str:
+def why_no_producers(error: KafkaError, partition: TopicPartition, broker_id: int | None) -> str:
     task = f"Failed to describe active producers for partition {partition}"
     match error.code:
         case ErrorCode.NOT_LEADER_OR_FOLLOWER if broker_id is not None:
@@ -56,7 +56,7 @@ def producers(error: KafkaError, partition: TopicPartition, broker_id: int | Non
     return f"{task} due to unexpected error"
 
 
-def aborting(error: KafkaError, specification: str, coordinator_epoch: int) -> str:
+def why_not_aborted(error: KafkaError, specification: str, coordinator_epoch: int) -> str:
     request = f"WriteTxnMarkers request with {specification}"
     match error.code:
         case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -75,7 +75,7 @@ def aborting(error: KafkaError, specification: str, coordinator_epoch: int) -> s
     return f"{request} failed due to unexpected error: {message_of(KafkaError(error.code))}"
 
 
-def terminating(error: KafkaError, transactional_id: str) -> str:
+def why_not_terminated(error: KafkaError, transactional_id: str) -> str:
     request = f"InitProducerId request for transactionalId `{transactional_id}`"
     match error.code:
         case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
