@@ -1,7 +1,7 @@
 """What `moldau cluster start` shows: the nodes' output prefixed with their ids, and on a terminal a status line.
 
-Without a terminal, or on one that cannot encode the signs, there is no status line and no escape code. `Foreground` prints state changes as lines on every
-screen.
+Without a terminal, or on one that cannot encode the signs, there is no status line and no escape code. `Foreground`
+prints state changes as lines on every screen.
 """
 
 from __future__ import annotations
