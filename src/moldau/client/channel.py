@@ -12,7 +12,8 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar, cast
@@ -92,6 +93,16 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+    @contextmanager
+    def waiting(self, seconds: float) -> Iterator[None]:
+        """Wait this long for responses, instead of as long as for the connection."""
+        connect_seconds = self._socket.gettimeout()
+        self._socket.settimeout(seconds)
+        try:
+            yield
+        finally:
+            self._socket.settimeout(connect_seconds)
 
     def offers(self, key: ApiKey) -> bool:
         return self._common_version(key) is not None

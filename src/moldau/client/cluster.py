@@ -159,6 +159,12 @@ class Cluster:
         """Send a request that every node can answer; return its response."""
         return self._any_channel().ask(key, request, response_type, versions)
 
+    def ask_any_patiently(self, key: ApiKey, request: Message, response_type: type[M], seconds: float) -> M:
+        """Send a request that every node can answer; return its response, which may take this long."""
+        channel = self._any_channel()
+        with channel.waiting(seconds):
+            return channel.ask(key, request, response_type)
+
     # --- retries ----------------------------------------------------------------------------------------------------
 
     def retry(self, action: Callable[[], T], timeout_ms: float, retriable: frozenset[ErrorCode] = RETRIABLE) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import signal
 import subprocess
@@ -21,7 +22,8 @@ from moldau.cli.cluster import foreground as foreground_module
 from moldau.cli.cluster.directory import ClusterDirectory, Description
 from moldau.cli.cluster.foreground import Foreground
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ProcessIdentity
-from moldau.cli.cluster.screen import JsonScreen, PlainScreen, Screen
+from moldau.cli.cluster.screen import ClosableScreen, JsonScreen, PlainScreen, Screen
+from moldau.cli.cluster.screen import screen as open_screen
 from moldau.cli.main import main
 from moldau.local_cluster import NodeAddress
 from moldau.platforms.processes import PROCESSES
@@ -266,12 +268,14 @@ def test_a_failed_restart_on_request_does_not_stop_the_cluster(start: Start) -> 
     def act(line: str) -> None:
         if "The cluster is ready" in line:
             request.touch()
-        elif "restarts it" in line:
+        elif "cannot be started" in line:
             send(signal.SIGINT)
 
     screen = ScriptedScreen(no_action, act)
     assert cluster.run(screen) == 0
-    assert "moldau cluster: node 1 cannot be started: [Errno 28] No space left on device" in screen.printed
+    lines = [line for line in screen.printed if line.startswith("moldau cluster: node")]
+    assert len(lines) == 2, "the end of the stopped node is not reported again"
+    assert lines[1].startswith("moldau cluster: node 1 cannot be started: [Errno 28] No space left on device; `moldau")
     assert not request.exists()
 
 
@@ -309,3 +313,31 @@ def test_a_line_that_the_output_cannot_encode_stops_no_node(start: Start, monkey
 
     assert cluster.run(Signalling()) == 0
     assert b"[1] caf\xe9 \\u2192" in written.getvalue()
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("latin-1", b"caf\xe9 \\u2192\n"), ("utf-8", "caf\u00e9 \u2192\n".encode())]
+)
+def test_a_terminal_shows_what_it_cannot_encode_as_escapes(
+    encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", Terminal(written, encoding=encoding, write_through=True))
+    with open_screen() as on_terminal:
+        screen = ClosableScreen(on_terminal)
+        screen.show_states({1: NodeState.UP})
+        screen.line("caf\u00e9 \u2192")
+    assert shown in written.getvalue().replace(b"\r", b"")
+
+
+def test_json_lines_hold_every_character_whatever_the_output_can_encode(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1", write_through=True))
+    with open_screen(is_json=True) as screen:
+        ClosableScreen(screen).node_line(1, "caf\u00e9 \u2192")
+    assert json.loads(written.getvalue())["message"] == "caf\u00e9 \u2192"

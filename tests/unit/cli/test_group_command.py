@@ -16,7 +16,14 @@ from moldau.base.errors import ErrorCode
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition
 from moldau.cli.group.commands import _list_rows
-from moldau.cli.group.lag import PartitionLag, first_timestamp, log_ends, partition_lags, whole_batches
+from moldau.cli.group.lag import (
+    PartitionLag,
+    first_timestamp,
+    first_timestamps,
+    log_ends,
+    partition_lags,
+    whole_batches,
+)
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, PartitionBounds
@@ -32,6 +39,7 @@ from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression
+from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.wire.records import ControlType, Record, append_varint, build_batch, control_record
 
 NOW_MS = 1_800_000_000_000
@@ -344,3 +352,29 @@ def test_java_assignors_are_translated_for_librdkafka(java_config: str, librdkaf
         for_librdkafka({"partition.assignment.strategy": java_config}).get("partition.assignment.strategy")
         == librdkafka_name
     )
+
+
+def test_a_dead_leader_is_dialled_once_for_the_ages_of_all_records() -> None:
+    """The other leader has a marker before the record, so that it is asked twice."""
+    marker = bytes(build_batch([control_record(ControlType.COMMIT, b"", 5)], is_control=True))
+    batches = [marker, batch_of(NOW_MS, base_offset=1)]
+    dialled: list[int] = []
+
+    def answer(*_: object) -> FetchResponse:
+        data = PartitionData(0, records=memoryview(batches.pop(0)))
+        return FetchResponse(responses=[FetchableTopicResponse(b"", "t", [data])])
+
+    class HalfDead(Moving):
+        def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+            self._addresses = {1: ("host", 1), 2: ("host", 2)}
+            self._topics = {"t": Topic("t", b"", {0: 1, 1: 2})}
+
+        def channel(self, node_id: int) -> Any:
+            dialled.append(node_id)
+            if node_id == 2:
+                raise ConnectionRefusedError("Connection refused")
+            return SimpleNamespace(ask=answer)
+
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert first_timestamps(HalfDead(), {first: 0, second: 0}) == {first: NOW_MS}
+    assert dialled == [1, 2, 1]

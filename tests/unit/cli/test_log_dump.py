@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,21 @@ def test_a_file_with_a_wrong_name_or_number_is_reported_in_one_line(tmp_path: Pa
         assert result.exit_code == 1
         assert result.stderr.startswith(f"moldau: {path}: ")
         assert "stack trace" not in result.stderr
+
+
+def test_a_partition_that_a_running_broker_deletes_during_the_listing_is_left_out(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = data_dir / "payments-0"
+    gone.mkdir()
+    listdir = os.listdir
+
+    def delete_before_listing(path: str) -> list[str]:
+        if path == str(gone):
+            gone.rmdir()
+        return listdir(path)
+
+    monkeypatch.setattr(data_files.os, "listdir", delete_before_listing)
+    result = dump(data_dir)
+    assert result.exit_code == 0, result.stderr
+    assert not gone.exists()

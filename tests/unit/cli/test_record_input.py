@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from moldau.cli.connect import CommandFailed
 from moldau.cli.records.input import BadRecord, InputRecord, envelope_parser, line_parser
 from moldau.cli.records.produce import produce, send_lines
 from moldau.client.confluent import KafkaError, KafkaException
@@ -114,6 +115,18 @@ def test_records_before_one_that_is_refused_are_written() -> None:
     deliveries = send_lines(producer, "t", [b"a", b"b", b"long", b"c"], InputRecord, -1, eager=False)
     assert deliveries.summary("t") == "2 records to t: partition 0 offsets 0-1"
     assert (deliveries.failed, deliveries.first_error.str()) == (1, "too large")
+
+
+def test_a_line_that_is_no_record_is_named_although_the_flush_fails() -> None:
+    class FencedProducer(RefusingProducer):
+        def flush(self) -> None:
+            raise KafkaException(KafkaError(KafkaError._FENCED, "fenced"))
+
+    def parse(line: bytes) -> InputRecord:
+        raise BadRecord("no record")
+
+    with pytest.raises(CommandFailed, match="line 1: no record"):
+        send_lines(FencedProducer(b""), "t", [b"a"], parse, -1, eager=False)
 
 
 def test_records_before_an_error_of_the_input_are_written() -> None:

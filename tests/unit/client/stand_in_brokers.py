@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -73,6 +74,8 @@ class FakeBrokers:
             ApiKey.PRODUCE: lambda _, request: produce_response(request),
         }
         self.connections: list[int] = []
+        self.waits_s: list[float] = []
+        """How long responses are awaited that may take longer than a connection."""
         self.received: list[tuple[int, ApiKey, Any]] = []
         monkeypatch.setattr(cluster, "Channel", lambda host, port, *_: FakeChannel(self, port))
 
@@ -116,6 +119,11 @@ class FakeChannel:
     @property
     def in_flight(self) -> int:
         return len(self._sent)
+
+    @contextmanager
+    def waiting(self, seconds: float) -> Iterator[None]:
+        self._brokers.waits_s.append(seconds)
+        yield
 
     def offers(self, key: ApiKey) -> bool:
         return key in self._brokers.handlers

@@ -9,8 +9,8 @@ from stand_in_brokers import BOOTSTRAP, FakeBrokers
 
 from moldau.base.errors import ErrorCode
 from moldau.client import cluster
-from moldau.client.stand_in.admin import AdminClient, ConfigResource, NewTopic
-from moldau.client.stand_in.values import KafkaException
+from moldau.client.stand_in.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from moldau.client.stand_in.values import KafkaException, TopicPartition
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from moldau.wire.messages.describe_configs import (
@@ -66,13 +66,14 @@ def test_altered_configs_are_matched_to_their_topics(brokers: FakeBrokers) -> No
 def test_a_response_is_awaited_for_longer_than_the_broker_may_take(
     brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The retry of a topic's creation that was only slow would say that the topic exists already."""
-    waits_s: list[float] = []
+    """The retry of a topic's creation that was only slow would say that the topic exists already. A node that does not
+    take connections is left sooner, so that there is time to ask another."""
+    connects_s: list[float] = []
     requests_ms: list[int] = []
     channel = cluster.Channel
 
     def connect(host: str, port: int, security: Any, timeout_s: float) -> Any:
-        waits_s.append(timeout_s)
+        connects_s.append(timeout_s)
         return channel(host, port)
 
     def create(_: int, request: Any) -> CreateTopicsResponse:
@@ -82,4 +83,13 @@ def test_a_response_is_awaited_for_longer_than_the_broker_may_take(
     monkeypatch.setattr(cluster, "Channel", connect)
     brokers.handlers[ApiKey.CREATE_TOPICS] = create
     AdminClient({"bootstrap.servers": BOOTSTRAP}).create_topics([NewTopic("t", 10_000)])["t"].result()
-    assert waits_s[0] * 1000 > requests_ms[0]
+    assert brokers.waits_s[0] * 1000 > requests_ms[0]
+    assert connects_s == [cluster.CONNECT_SECONDS]
+
+
+def test_offsets_are_not_awaited_for_longer_than_a_connection(brokers: FakeBrokers) -> None:
+    """A leader that hangs must leave time to ask the next one."""
+    brokers.topics["t"] = {0: 1}
+    first = TopicPartition("t", 0)
+    AdminClient({"bootstrap.servers": BOOTSTRAP}).list_offsets({first: OffsetSpec.latest()})[first].result()
+    assert brokers.waits_s == []

@@ -202,6 +202,16 @@ def test_a_member_leaves_although_offsets_of_a_deleted_topic_cannot_be_committed
     assert brokers.requests(HEARTBEAT)[-1].member_epoch == -1
 
 
+def test_offsets_are_committed_again_if_the_coordinator_does_not_know_the_topic_yet(
+    brokers: FakeBrokers, member: Member
+) -> None:
+    assert len(member.poll(4)) == 2
+    answers = [_without_a_topic("t"), brokers.handlers[ApiKey.OFFSET_COMMIT]]
+    brokers.handlers[ApiKey.OFFSET_COMMIT] = lambda node, request: answers.pop(0)(node, request)
+    member.consumer.close()
+    assert answers == []
+
+
 def test_a_topic_that_the_broker_does_not_know_yet_is_read_later(brokers: FakeBrokers, member: Member) -> None:
     del brokers.topics["t"]
     member.poll(2)

@@ -9,7 +9,7 @@ from stand_in_brokers import BOOTSTRAP, FakeBrokers, batch_with_one_record, fetc
 
 from moldau.base.errors import ErrorCode
 from moldau.client.stand_in.consumer import Consumer
-from moldau.client.stand_in.values import KafkaException, TopicPartition
+from moldau.client.stand_in.values import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from moldau.wire.apis import ApiKey
 from moldau.wire.records import Record, build_batch
 
@@ -99,3 +99,22 @@ def test_a_fatal_error_is_raised_even_while_another_partition_has_records(broker
     with pytest.raises(KafkaException):
         reader.poll(1)
     assert values(reader, 1) == [b"1"]
+
+
+@pytest.mark.parametrize("offset", [OFFSET_INVALID, 7])
+def test_a_partition_without_a_valid_offset_is_an_error_if_offsets_are_not_reset(
+    brokers: FakeBrokers, offset: int
+) -> None:
+    def out_of_range(_: int, request: Any) -> Any:
+        response = fetch_response(request, lambda each: None)
+        response.responses[0].partitions[0].error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        return response
+
+    brokers.topics["t"] = {0: 1}
+    brokers.handlers[ApiKey.FETCH] = out_of_range
+    reader = Consumer({"bootstrap.servers": BOOTSTRAP, "auto.offset.reset": "error"})
+    reader.assign([TopicPartition("t", 0, offset)])
+    (message,) = [each for each in (reader.poll(1), reader.poll(1)) if each is not None]
+    error = message.error()
+    assert error is not None
+    assert (error.code(), error.name()) == (KafkaError._AUTO_OFFSET_RESET, "_AUTO_OFFSET_RESET")

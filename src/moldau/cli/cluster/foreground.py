@@ -118,7 +118,7 @@ class Foreground:
         try:
             self._start(node_id)
         except OSError as error:
-            retry = ""
+            retry = f"; `{_command(self._directory, f'restart {node_id}')}` tries again"
             if self._is_one_broker:
                 retry = f"; the next attempt is in {self._restarts.ended(node_id, time.monotonic()):g} s"
             self._print(f"node {node_id} cannot be started: {error}{retry}")
@@ -196,6 +196,7 @@ class Foreground:
             self._print(f"node {node_id} is being stopped, to be restarted")
             stop_one(process, self._print)
             self._children[node_id].wait()
+            self._states[node_id] = NodeState.DOWN
             self._show_lines(node_id)
         self._start_again(node_id)
         remove(self._directory.restart_path(node_id))

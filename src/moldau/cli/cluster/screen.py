@@ -1,7 +1,7 @@
 """What `moldau cluster start` shows: the nodes' output prefixed with their ids, and on a terminal a status line.
 
-Without a terminal there is no status line and no escape code. `Foreground` prints state changes as lines on every
-screen.
+Without a terminal, or on one that cannot encode the signs, there is no status line and no escape code. `Foreground`
+prints state changes as lines on every screen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Screen(Protocol):
 
 class PlainScreen:
     def line(self, text: str) -> None:
-        click.echo(text)
+        click.echo(_encodable(text, sys.stdout.encoding))
 
     def node_line(self, node_id: int, text: str) -> None:
         self.line(f"[{node_id}] {text}")
@@ -61,7 +61,7 @@ class JsonScreen(PlainScreen):
 
     def node_line(self, node_id: int, text: str) -> None:
         if text.startswith("{"):
-            click.echo(text)
+            super().line(text)
         else:
             self._write({"node": node_id}, text)
 
@@ -73,14 +73,15 @@ class JsonScreen(PlainScreen):
 class LiveScreen:
     """Output scrolls, the states of all nodes stay at the bottom."""
 
-    def __init__(self, live: Any) -> None:
+    def __init__(self, live: Any, encoding: str) -> None:
         self._live = live
+        self._encoding = encoding
         self._shown: dict[int, NodeState] = {}
 
     def line(self, text: str) -> None:
         from rich.text import Text
 
-        self._live.console.print(Text(text), soft_wrap=True)
+        self._live.console.print(Text(_encodable(text, self._encoding)), soft_wrap=True)
 
     def node_line(self, node_id: int, text: str) -> None:
         self.line(f"[{node_id}] {text}")
@@ -98,8 +99,8 @@ class LiveScreen:
 
 
 class ClosableScreen:
-    """Shows everything on a screen until its output is closed (`| head`, a closed terminal), and nothing after that.
-    Characters that the output cannot encode are escaped: nodes log what clients call themselves."""
+    """Shows everything on a screen until its output is closed (`| head`, a closed terminal), and nothing after
+    that."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -107,10 +108,10 @@ class ClosableScreen:
         """Why nothing can be shown any more."""
 
     def line(self, text: str) -> None:
-        self._show(lambda: self._screen.line(_encodable(text)))
+        self._show(lambda: self._screen.line(text))
 
     def node_line(self, node_id: int, text: str) -> None:
-        self._show(lambda: self._screen.node_line(node_id, _encodable(text)))
+        self._show(lambda: self._screen.node_line(node_id, text))
 
     def show_states(self, states: Mapping[int, NodeState]) -> None:
         self._show(lambda: self._screen.show_states(states))
@@ -124,12 +125,10 @@ class ClosableScreen:
             # A full disk, to which the output may go, is no reason to stop the nodes: only the line is lost.
             if error.errno in OUTPUT_CLOSED:
                 self.error = error
-        except UnicodeEncodeError:  # of the signs in the status line
-            return
 
 
-def _encodable(text: str) -> str:
-    encoding = sys.stdout.encoding or "utf-8"
+def _encodable(text: str, encoding: str) -> str:
+    """Escape the characters that the output cannot encode: nodes log what clients call themselves."""
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
@@ -138,14 +137,16 @@ def screen(is_json: bool = False) -> Iterator[Screen]:
     if is_json:
         yield JsonScreen(lambda: datetime.now(UTC))
         return
-    if not sys.stdout.isatty():
+    encoding = sys.stdout.encoding  # `Live` replaces stdout by one without an encoding
+    signs = "".join(sign for sign, _ in SIGNS.values())
+    if not sys.stdout.isatty() or _encodable(signs, encoding) != signs:
         yield PlainScreen()
         return
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
-        yield LiveScreen(live)
+        yield LiveScreen(live, encoding)
 
 
 class Tail:

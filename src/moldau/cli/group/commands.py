@@ -63,7 +63,8 @@ def list_groups(broker: Broker, output_format: str) -> None:
 
 def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> Iterable[tuple[Any, ...]]:
     """Yield the rows. Each kind of request is sent once to each coordinator, for all its groups, not once for each
-    group. Of groups whose coordinator does not answer only what the listing says is known."""
+    group. Of groups whose coordinator is not known, or answers with an error code that it cannot answer yet, only what
+    the listing says is known. A coordinator that cannot be reached ends the listing."""
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = connection.groups.each_described(consumers)
     committed = _answered(connection.groups.each_committed(consumers))

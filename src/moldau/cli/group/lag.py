@@ -101,10 +101,14 @@ def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) ->
     budget = DecodingBudget()
     while pending:
         before = dict(pending)
+        answered: set[TopicPartition] = set()
         for partition, data in _fetch(cluster, before):
+            answered.add(partition)
             _store_timestamp_or_advance(cluster, partition, data, pending, timestamps, budget)
         if pending == before:  # No partition advanced: the log ended, or the leader returned an error.
             break
+        # A leader that failed is not asked again: each round would wait for it.
+        pending = {partition: offset for partition, offset in pending.items() if partition in answered}
     return {partition: timestamp for partition, timestamp in timestamps.items() if timestamp >= 0}
 
 

@@ -58,8 +58,7 @@ def dump(paths: tuple[str, ...], records: bool, record_format: str | None, verif
     moldau log dump data --verify
     """
     files = _files_of(paths)
-    existing = [file for file in files if data_files.holds_batches(file) and os.path.exists(file)]
-    batch_bytes = sum(map(os.path.getsize, existing))
+    batch_bytes = sum(_size(file) for file in files if data_files.holds_batches(file))
     with progress_bar("reading", batch_bytes) as progress:
         if verify:
             rows = list(_of_each(files, lambda file: _verified(file, progress)))
@@ -82,6 +81,14 @@ def _files_of(paths: tuple[str, ...]) -> list[str]:
     if not files:
         raise CommandFailed(f"nothing in {', '.join(paths)} is a file that a broker writes; name its data directory")
     return files
+
+
+def _size(file: str) -> int:
+    """Return the size in bytes, 0 for a file that a running broker deleted meanwhile."""
+    try:
+        return os.path.getsize(file)
+    except FileNotFoundError:
+        return 0
 
 
 def _of_each(files: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:

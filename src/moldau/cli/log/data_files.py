@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from moldau.log import layout, offset_index, time_index, txn_index
@@ -138,7 +139,8 @@ def find_files(path: str) -> list[str]:
         child = os.path.join(path, name)
         if os.path.isdir(child):
             if layout.partition_of(name) is not None or layout.is_deleted_directory(name):
-                files += find_files(child)
+                with suppress(FileNotFoundError):  # a running broker may delete it meanwhile
+                    files += find_files(child)
         elif is_known(child):
             files.append(child)
     return files

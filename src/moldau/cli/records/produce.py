@@ -96,7 +96,7 @@ def send_lines(
             try:
                 value, key, headers, record_partition, timestamp = parse(line)
             except BadRecord as error:
-                producer.flush()
+                _serve(producer.flush, deliveries)
                 raise CommandFailed(f"line {number}: {error} ({deliveries.summary(topic)} before it)") from error
             target = partition if record_partition is None or partition >= 0 else record_partition
             extra: dict[str, Any] = {"timestamp": timestamp} if timestamp is not None else {}

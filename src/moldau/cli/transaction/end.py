@@ -57,7 +57,7 @@ def hanging(
     with transaction_connection(broker) as connection:
         partitions = existing_partitions(connection, topics, ())
         if broker_id is None:
-            partitions = _with_leader(connection, partitions)
+            partitions = _searchable(connection, partitions)
         else:
             partitions = _replicas_on(connection, broker_id, partitions)
         now_ms = time.time_ns() // 1_000_000
@@ -77,13 +77,14 @@ def hanging(
     show(output_format, Table(columns, rows, HOW_TO_ABORT if rows else "", empty="no transaction hangs"))
 
 
-def _with_leader(connection: TransactionConnection, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """Leave out partitions without a leader, with a note: one of them must not end the search of all others."""
+def _searchable(connection: TransactionConnection, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Leave out partitions without a leader, and those whose topic was deleted or may not be read, with a note: one of
+    them must not end the search of all others."""
     led, without = connection.cluster.led(partitions)
     if without:
         first = sorted(without)[0]
-        others = f" and {len(without) - 1} more, which have" if len(without) > 1 else ", which has"
-        click.echo(f"moldau: not searched: {first.topic} partition {first.partition}{others} no leader", err=True)
+        others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        click.echo(f"moldau: {first.topic} partition {first.partition}{others} cannot be searched now", err=True)
     return [partition for of_leader in led.values() for partition in of_leader]
 
 

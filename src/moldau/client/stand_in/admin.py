@@ -62,9 +62,9 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 REQUEST_SECONDS: Final = 30.0
-RESPONSE_SECONDS: Final = REQUEST_SECONDS + 5.0
-"""Longer than a broker may take: a request that is repeated, though it was only slow, would fail because its topic
-exists already."""
+EXTRA_SECONDS: Final = 5.0
+"""How much longer than the broker may take its response is awaited, if the request must not be repeated: when it was
+only slow, its topic already exists, or no longer does."""
 T = TypeVar("T")
 
 
@@ -153,7 +153,7 @@ class ListedGroups(NamedTuple):
 class AdminClient:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._cluster = connect(config, RESPONSE_SECONDS)
+        self._cluster = connect(config)
         weakref.finalize(self, self._cluster.close)
 
     def list_topics(self, topic: str | None = None, timeout: float = REQUEST_SECONDS) -> ClusterMetadata:
@@ -175,7 +175,9 @@ class AdminClient:
 
         def attempt() -> dict[str, Future[None]]:
             request = CreateTopicsRequest(requested, timeout_ms=int(request_timeout * 1000))
-            response = self._cluster.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+            response = self._cluster.ask_any_patiently(
+                ApiKey.CREATE_TOPICS, request, CreateTopicsResponse, request_timeout + EXTRA_SECONDS
+            )
             return {each.name: _future(None, each.error_code, each.error_message) for each in response.topics}
 
         return self._call(attempt, [each.name for each in requested])
@@ -196,7 +198,9 @@ class AdminClient:
 
         def attempt() -> dict[str, Future[None]]:
             request = CreatePartitionsRequest(requested, timeout_ms=int(request_timeout * 1000))
-            response = self._cluster.ask_any(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
+            response = self._cluster.ask_any_patiently(
+                ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse, request_timeout + EXTRA_SECONDS
+            )
             return {each.name: _future(None, each.error_code, each.error_message) for each in response.results}
 
         return self._call(attempt, [each.name for each in requested])
@@ -205,7 +209,9 @@ class AdminClient:
         def attempt() -> dict[str, Future[None]]:
             states = [DeleteTopicState(name=name) for name in names]
             request = DeleteTopicsRequest(states, names, timeout_ms=int(request_timeout * 1000))
-            response = self._cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+            response = self._cluster.ask_any_patiently(
+                ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, request_timeout + EXTRA_SECONDS
+            )
             return {each.name or "": _future(None, each.error_code, each.error_message) for each in response.responses}
 
         return self._call(attempt, names)

@@ -28,6 +28,9 @@ FETCH_BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 """The values of auto.offset.reset, as the timestamp to list offsets for."""
+RESET_IS_AN_ERROR: Final = "error"
+"""The value of auto.offset.reset with which nothing is read without a valid offset."""
+SPECIAL_OFFSETS: Final = {OFFSET_BEGINNING: EARLIEST, OFFSET_END: LATEST}
 
 
 @dataclass(slots=True)
@@ -53,10 +56,10 @@ class Fetcher:
 
         A partition without a leader or a node that does not answer does not delay the others.
         """
+        messages = self._refuse_missing_offsets()
         active = {topic_partition: each for topic_partition, each in self.assigned.items() if not each.is_paused}
         led, without_leader = self._cluster.led(active)
         errors: list[Exception] = list(without_leader.values())
-        messages: list[Message] = []
         requested_nodes: list[int] = []
         for node, partitions in led.items():
             with self._collecting_errors(node, errors):
@@ -88,14 +91,23 @@ class Fetcher:
             except BrokerError as error:
                 errors.append(error)
 
+    def _refuse_missing_offsets(self) -> list[Message]:
+        """Return an error for each partition without an offset, if auto.offset.reset says so."""
+        if self._reset != RESET_IS_AN_ERROR:
+            return []
+        return [
+            _reset_error(topic_partition, each, "no previously committed offset available")
+            for topic_partition, each in self.assigned.items()
+            if not each.is_paused and each.position < 0 and each.position not in SPECIAL_OFFSETS
+        ]
+
     def _resolve_positions(self, assigned: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Replace special offsets by real ones: the start or end of the log, or by auto.offset.reset."""
-        times = {OFFSET_BEGINNING: EARLIEST, OFFSET_END: LATEST}
         unresolved = {topic_partition: each for topic_partition, each in assigned.items() if each.position < 0}
         if not unresolved:
             return
         at = {
-            topic_partition: times.get(each.position, RESETS.get(self._reset, LATEST))
+            topic_partition: SPECIAL_OFFSETS.get(each.position, RESETS.get(self._reset, LATEST))
             for topic_partition, each in unresolved.items()
         }
         for topic_partition, offset in self._cluster.list_offsets(at, self._read_committed).items():
@@ -145,6 +157,8 @@ class Fetcher:
     ) -> list[Message]:
         """Return the messages of one partition and move its position behind them."""
         code = ErrorCode(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._reset == RESET_IS_AN_ERROR:
+            return [_reset_error(topic_partition, assigned, "fetch failed: offset out of range")]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             assigned.position = {"earliest": OFFSET_BEGINNING}.get(self._reset, OFFSET_END)
             return []
@@ -160,6 +174,13 @@ class Fetcher:
             eof = KafkaError(KafkaError._PARTITION_EOF, "No more messages")
             messages.append(Message(*topic_partition, assigned.position, error=eof))
         return messages
+
+
+def _reset_error(topic_partition: TopicPartition, assigned: AssignedPartition, reason: str) -> Message:
+    """Return the error, and read no more of the partition."""
+    assigned.is_paused = True
+    offset = assigned.position if assigned.position >= 0 else None
+    return Message(*topic_partition, offset, error=KafkaError(KafkaError._AUTO_OFFSET_RESET, reason))
 
 
 def _most_severe(errors: Sequence[Exception]) -> Exception | None:

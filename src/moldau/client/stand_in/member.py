@@ -151,13 +151,23 @@ class GroupMember:
 
         def attempt() -> None:
             response = self._request(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS)
-            for code in (each.error_code for topic in response.topics for each in topic.partitions):
-                if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            codes = {
+                TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+                for topic in response.topics
+                for each in topic.partitions
+                if each.error_code
+            }
+            for code in codes.values():
+                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     self._coordinator = None
-                    raise KafkaError(ErrorCode(code))
+                    raise KafkaError(code)
+            if codes and (known := codes.keys() & self._cluster_partitions()):
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the coordinator does not know {min(known)} yet"
+                )
 
         try:
-            self._cluster.retry(attempt, RESPONSE_MS, TRANSIENT)
+            self._cluster.retry(attempt, RESPONSE_MS, TRANSIENT | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
         except KafkaError as error:
             if error.code not in REMOVED | STALE:
                 raise
@@ -165,6 +175,10 @@ class GroupMember:
             self._next_heartbeat = 0.0
             return False
         return True
+
+    def _cluster_partitions(self) -> set[TopicPartition]:
+        topics = self._cluster.topics().values()
+        return {TopicPartition(topic.name, index) for topic in topics for index in topic.leaders}
 
     def _send_heartbeat(self) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(

@@ -25,6 +25,7 @@ LOCAL_ERRORS: Final = {
     -186: "_INVALID_ARG",
     -185: "_TIMED_OUT",
     -172: "_STATE",
+    -140: "_AUTO_OFFSET_RESET",
 }
 """The errors of librdkafka itself that can happen here."""
 LIBRDKAFKA_NAMES: Final = {
@@ -52,6 +53,7 @@ class KafkaError:
     _INVALID_ARG: Final = -186
     _TIMED_OUT: Final = -185
     _STATE: Final = -172
+    _AUTO_OFFSET_RESET: Final = -140
     TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.TOPIC_ALREADY_EXISTS)
     UNKNOWN_TOPIC_OR_PART: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
