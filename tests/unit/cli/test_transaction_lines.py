@@ -23,7 +23,7 @@ from moldau.cli.kafka.transaction.tables import described_table, hanging_table, 
 from moldau.cli.main import main
 from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.transaction.commands import _partitions
-from moldau.cli.transaction.end import _with_leader
+from moldau.cli.transaction.end import _searchable
 from moldau.client.cluster import Cluster, Topic
 from moldau.client.transaction_values import (
     ActiveProducer,
@@ -382,7 +382,7 @@ def test_partitions_without_a_leader_are_not_searched(capsys: pytest.CaptureFixt
     cluster._addresses = {1: ("host", 1)}
     cluster._topics = {"t": Topic("t", b"", {0: 1, 1: -1})}
     connection: Any = SimpleNamespace(cluster=cluster)
-    assert _with_leader(connection, [T0, T1]) == [T0]
-    assert capsys.readouterr().err == "moldau: not searched: t partition 1, which has no leader\n"
-    assert _with_leader(connection, [T0]) == [T0]
+    assert _searchable(connection, [T0, T1]) == [T0]
+    assert capsys.readouterr().err == "moldau: t partition 1 cannot be searched now\n"
+    assert _searchable(connection, [T0]) == [T0]
     assert capsys.readouterr().err == ""
