@@ -309,7 +309,7 @@ class TestDataLoss:
     ) -> None:
         topic = self.trimmed(bootstrap, create_topic, admin)
         starts = f'{{"{topic}": {{"0": 3}}}}'
-        with pytest.warns(UserWarning, match="offsets 3 to 9 are gone"):
+        with pytest.warns(UserWarning, match="offsets 3 to 9 are deleted"):
             table = read(bootstrap, subscribe=topic, startingOffsets=starts, failOnDataLoss="false")
         assert values(table) == list(range(10, 20))
 
