@@ -114,7 +114,8 @@ class CommandResult(NamedTuple):
 
 
 def moldau(*words: str) -> CommandResult:
-    """Run the command in this process, which is quicker; a node that it starts must not be a child of this process."""
+    """Run the command in this process, which is quicker. But a node that it starts must not be a child of this process,
+    which would not reap it after its end."""
     if words[0] == "restart":
         command = [sys.executable, "-m", "moldau", "cluster", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -172,7 +173,7 @@ def test_three_nodes_announce_themselves_and_one_leads(three: RunningCluster) ->
     assert "127.0.0.1" in three.run("status").stdout.splitlines()[1]
 
 
-def test_a_killed_node_is_reported_and_restarted_by_the_foreground_process(three: RunningCluster) -> None:
+def test_a_killed_node_is_reported_and_restarted_on_request_by_the_foreground_process(three: RunningCluster) -> None:
     bootstrap = bootstrap_of(three)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(PATIENCE_S)

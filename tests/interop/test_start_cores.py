@@ -33,7 +33,7 @@ def broker_answers() -> None:
 
 
 def free_port(count: int = 4) -> int:
-    """Return a free port; the ports above it that the nodes use are free too."""
+    """Return a free port; those above it are free too that the nodes use for clients and for each other."""
     while True:
         port = random.randrange(20_000, 31_000)
         if all(is_free(port + above + number) for above in (0, 1000, 2000) for number in range(count)):
@@ -129,7 +129,7 @@ def test_two_nodes_act_as_one_broker(data_dir: Path) -> None:
         assert f"127.0.0.1:{port} (nodes 1-2 on ports {port + 1}-{port + 2}" in line
         assert {node: row["state"] for node, row in broker.states().items()} == {1: "up", 2: "up"}
         assert broker.create("orders") == {1: 2, 2: 2}
-        for _ in range(8):  # the system chooses which node answers
+        for _ in range(8):  # the kernel chooses which node accepts the connection
             assert {each.node_id: each.port for each in metadata_of(port).brokers} == {1: port + 1, 2: port + 2}
             assert {each.rack for each in metadata_of(port).brokers} == {"machine-1"}
         broker.produce("orders", numbered(0, 40))
@@ -195,11 +195,10 @@ def test_replicas_are_spread_over_machines_and_survive_the_loss_of_one(tmp_path:
     ports = [first, first + 10, first + 20]
     machines = ["--machines", ",".join(f"127.0.0.1:{port}" for port in ports)]
     machines += ["-o", "broker.session.timeout.ms=3000", "-o", "broker.heartbeat.interval.ms=500"]
-    brokers = [
-        RunningBroker(tmp_path / str(port), port, cores, *machines)
-        for port, cores in zip(ports, (2, 1, 1), strict=True)
-    ]
+    brokers: list[RunningBroker] = []
     try:
+        for port, cores in zip(ports, (2, 1, 1), strict=True):
+            brokers.append(RunningBroker(tmp_path / str(port), port, cores, *machines))
         for broker in brokers:
             broker.line_with("is ready after")
         assert brokers[2].create("orders").keys() <= {1, 2, 101, 201}

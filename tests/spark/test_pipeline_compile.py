@@ -378,6 +378,7 @@ def test_dead_letter_drop_drops_bad_records(spark: SparkSession, tmp_path: Path)
 SHAPES = """
     sources:
       events: {topic: in, schema: 'id string, n int, at timestamp'}
+      local_times: {topic: local, schema: 'at timestamp_ntz'}
     sinks:
       - name: shaped
         from: events
@@ -387,6 +388,8 @@ SHAPES = """
         partition: pmod(n, 3)
       - {name: routed, from: events, route: "concat('to.', n)", value: n, key: n}
       - {name: lines, from: events, topic: out, format: csv}
+      - {name: local, from: local_times, topic: out, key: "array(at)"}
+      - {name: local_lines, from: local_times, topic: out, format: csv}
       - {name: lost, from: events, route: id}
       - {name: below, from: events, topic: out, partition: n}
 """
@@ -394,13 +397,17 @@ SHAPES = """
 
 def test_rows_become_records(spark: SparkSession, tmp_path: Path) -> None:
     values = [b'{"id":"a","n":7,"at":"2026-01-31T08:00:00.123456+01:00"}', b'{"id":"b c","n":-1}']
-    made = compiled(spark, pipeline(tmp_path, SHAPES), events=values)
+    local_times = [b'{"at":"2026-01-31T08:00:00.123456"}']
+    made = compiled(spark, pipeline(tmp_path, SHAPES), events=values, local_times=local_times)
     first, second = flow_rows(made, "shaped")
     assert first.key == '{"id":"a"}'
     assert first.value == '{"id":"a","n":7,"at":"2026-01-31T07:00:00.123456Z"}'
     assert [(pair.key, pair.value and bytes(pair.value)) for pair in first.headers] == [("n", b"7"), ("none", None)]
     assert (first.partition, second.partition) == (1, 2)
     assert flow_rows(made, "lines")[0].value == "a,7,2026-01-31T07:00:00.123456Z"
+    (local,) = flow_rows(made, "local")
+    assert (local.key, local.value) == ('["2026-01-31T08:00:00.123456"]', '{"at":"2026-01-31T08:00:00.123456"}')
+    assert flow_rows(made, "local_lines")[0].value == "2026-01-31T08:00:00.123456"
     routed = flow_rows(made, "routed")
     assert [(row.key, row.value, row.topic) for row in routed] == [("7", "7", "to.7"), ("-1", "-1", "to.-1")]
     with pytest.raises(Exception, match="sink lost: route id gave 'b c', which is not a legal topic name"):

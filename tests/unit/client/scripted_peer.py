@@ -32,6 +32,7 @@ def framed(header: RequestHeader, response: Message) -> bytes:
 
 
 async def politely(header: RequestHeader, writer: asyncio.StreamWriter) -> None:
+    """The throttle time shows which request was answered."""
     writer.write(framed(header, HeartbeatResponse(throttle_time_ms=header.correlation_id)))
 
 
@@ -83,7 +84,8 @@ class ScriptedPeer:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 header, _ = read_request_header(await reader.readexactly(size))
-                if header.api_key == ApiKey.API_VERSIONS and self.answer_handshake(header, writer):
+                if header.api_key == ApiKey.API_VERSIONS:
+                    self.answer_handshake(header, writer)
                     continue
                 self.asked.append(header)
                 await self.answer(header, writer)
@@ -93,18 +95,17 @@ class ScriptedPeer:
             self._writers.discard(writer)
             writer.close()
 
-    def answer_handshake(self, header: RequestHeader, writer: asyncio.StreamWriter) -> bool:
+    def answer_handshake(self, header: RequestHeader, writer: asyncio.StreamWriter) -> None:
         self.handshakes.append(header.api_version)
         highest = self.versions[ApiKey.API_VERSIONS][1]
         if header.api_version > highest:
             old = header._replace(api_version=0)
             writer.write(framed(old, ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)))
-            return True
+            return
         supported = [
             ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.versions.items()
         ]
         writer.write(framed(header, ApiVersionsResponse(api_keys=supported)))
-        return True
 
 
 async def until(holds: Callable[[], bool]) -> None:

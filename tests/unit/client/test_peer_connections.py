@@ -194,7 +194,7 @@ def test_a_timeout_closes_the_connection_and_the_next_request_opens_another(uv: 
 def test_a_node_that_accepts_but_never_answers_times_out() -> None:
     async def talk() -> None:
         server = ScriptedPeer()
-        server.answer_handshake = lambda header, writer: True  # type: ignore[method-assign]
+        server.answer_handshake = lambda header, writer: None  # type: ignore[method-assign]
         async with connected(server) as (_, peer):
             while server.connections < 2:  # one may time out before it is connected
                 assert await heartbeat(peer, timeout_ms=50) is ErrorCode.REQUEST_TIMED_OUT

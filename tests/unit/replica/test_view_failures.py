@@ -14,10 +14,27 @@ from moldau.replica.view_counts import REPORT_INTERVAL_MS, ViewCounts
 from moldau.replica.view_failures import BACKOFFS_MS, FAILURES_MAX, REMEMBERED_MAX_MS, REMEMBERED_MS, RunFailures
 from moldau.views.jobs import Evaluated, ViewFailed
 
-PERMANENT = ViewFailed("no DuckDB")
+NOT_RETRIABLE = ViewFailed("no DuckDB")
 TOO_SLOW = ViewFailed("it took too long", is_divisible=True)
 KILLED = ViewFailed("its worker was killed", is_retriable=True)
-SHOWN = Evaluated(0, 10, b"batch", (0,), (9,), 10, 1, 0, True)
+
+
+def evaluated(begin: int, end: int) -> Evaluated:
+    """The result of a run of batches (one record each): one of them is shown."""
+    return Evaluated(
+        begin,
+        end,
+        b"batch",
+        positions=(0,),
+        last_offsets=(end - 1,),
+        seen=end - begin,
+        shown=1,
+        unreadable=0,
+        holds_batches=True,
+    )
+
+
+SHOWN = evaluated(0, 10)
 
 
 def read_error(world: ViewWorld) -> ErrorCode:
@@ -31,10 +48,10 @@ def test_each_statistic_that_brokers_describe_is_counted() -> None:
     assert [name for name in VIEW_STATISTICS if not hasattr(counts, name)] == []
 
 
-def test_a_permanent_failure_is_reported_to_readers_at_once() -> None:
+def test_a_failure_that_is_not_retriable_is_reported_to_readers_at_once() -> None:
     world = ViewWorld()
     assert world.read() is None
-    world.answer(PERMANENT)
+    world.answer(NOT_RETRIABLE)
     assert world.wakes == 1
     assert read_error(world) == ErrorCode.CORRUPT_MESSAGE
     assert len(world.asked) == 1
@@ -77,7 +94,7 @@ def test_a_failure_is_ignored_if_the_log_was_truncated() -> None:
     world = ViewWorld()
     world.read()
     world.log.generation += 1
-    world.answer(PERMANENT)
+    world.answer(NOT_RETRIABLE)
     assert world.wakes == 1
     assert world.read() is None
     assert len(world.asked) == 2
@@ -87,7 +104,7 @@ def test_a_failure_is_ignored_if_the_log_was_truncated() -> None:
 def test_a_limited_number_of_failures_is_remembered() -> None:
     failures = RunFailures()
     for offset in range(FAILURES_MAX + 1):
-        assert failures.add(offset, PERMANENT, 0) is None
+        assert failures.add(offset, NOT_RETRIABLE, 0) is None
     assert [failures.must_wait(offset, 1) for offset in (0, 1, FAILURES_MAX)] == [False, True, True]
 
 
@@ -105,7 +122,7 @@ def test_a_run_that_fails_again_is_remembered_for_longer() -> None:
     waits = []
     world.read()
     for _ in range(8):
-        world.answer(PERMANENT)
+        world.answer(NOT_RETRIABLE)
         begin_ms = world.now_ms
         tries = len(world.asked)
         while len(world.asked) == tries:
@@ -128,7 +145,7 @@ def test_a_run_that_takes_too_long_is_divided_down_to_one_batch() -> None:
         assert world.wakes == tries
         if len(lengths) > 1 and lengths[-1] == BATCH_BYTES:
             break
-    assert lengths == [10 * BATCH_BYTES, 5 * BATCH_BYTES // 2, BATCH_BYTES]
+    assert lengths == [10 * BATCH_BYTES, 10 * BATCH_BYTES // 4, BATCH_BYTES]
     assert read_error(world) == ErrorCode.CORRUPT_MESSAGE
     assert world.reports == ["view v-0 at offset 0: it took too long"]
     world.now_ms += REMEMBERED_MS
@@ -150,11 +167,7 @@ def test_only_the_failing_batch_is_not_returned() -> None:
             piece, work = world.pieces[answered], world.asked[answered]
             begin, end = piece.position // BATCH_BYTES, (piece.position + piece.length) // BATCH_BYTES
             answered += 1
-            work.complete(
-                TOO_SLOW
-                if begin <= bad < end
-                else Evaluated(begin, end, b"batch", (0,), (end - 1,), end - begin, 1, 0, True)
-            )
+            work.complete(TOO_SLOW if begin <= bad < end else evaluated(begin, end))
     assert failed_at == {bad}
     assert world.reports == ["view v-0 at offset 6: it took too long"]
 
@@ -164,7 +177,7 @@ def test_runs_grow_again_after_one_that_took_too_long() -> None:
     world.read()
     world.answer(TOO_SLOW)
     world.read()
-    world.answer(Evaluated(0, 2, b"batch", (0,), (1,), 2, 1, 0, True))
+    world.answer(evaluated(0, 2))
     assert world.read() == b"batch"
     assert world.pieces[-1].length == 5 * BATCH_BYTES
 

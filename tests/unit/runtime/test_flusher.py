@@ -32,6 +32,7 @@ class PendingWork:
         self._run()
 
     def run(self) -> None:
+        """Call the flusher's callback. It asks for `result`, which does the work."""
         self._done(self)
 
 
@@ -62,6 +63,7 @@ class FlusherHarness:
         return self.node.partition(name)
 
     def on_disk(self) -> dict[str, int]:
+        """Return the high watermarks: with one replica and `flush.messages=1` they follow the flushes."""
         return {str(each.name): each.high_watermark for each in self.node.partitions}
 
 
@@ -93,7 +95,7 @@ def test_logs_are_synced_side_by_side_each_by_one_thread(harness: FlusherHarness
     harness.loop.pending[0].run()
     first, second = harness.loop.pending[1:]
     first.run()
-    assert sorted(harness.on_disk().values()) == [0, 0, 1], "nothing is reported before all threads are done"
+    assert sorted(harness.on_disk().values()) == [0, 0, 1], "the second flush is reported when all its threads are done"
     second.run()
     assert harness.on_disk() == {"a-0": 2, "b-0": 1, "c-0": 1}
     assert len(harness.loop.pending) == 3

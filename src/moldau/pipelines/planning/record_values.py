@@ -3,7 +3,7 @@
 - json: an object of the row's columns, timestamps in ISO 8601 with all six digits; csv, avro: the columns in order.
 - text, raw: the row's one column. A source's metadata columns (_key, _offset …) are not part of a value unless the
   sink's `value` names them.
-- key, headers: texts and bytes as they are, structs as JSON, other types as text.
+- key, headers: texts and bytes as they are; structs, arrays, maps and variants as JSON; other types as text.
 - topic: the sink's `topic` for all rows, or its `route`, an SQL expression that gives the topic of each row.
 
 This module makes and checks columns; sinks.py knows their place in the pipeline's file.
@@ -24,8 +24,11 @@ from moldau.pipelines.planning.avro_types import Avro
 from moldau.pipelines.planning.sources import METADATA
 from moldau.pipelines.spec import RecordFormat
 
-JSON_OPTIONS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-CSV_OPTIONS: Final = JSON_OPTIONS
+TIME_FORMATS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Spark's own formats would cut times to milliseconds."""
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 LEGAL_TOPIC: Final = rf"\A(?!\.{{1,2}}\z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
 
@@ -43,9 +46,9 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
         raise UnwritableRows("the rows have no columns to write")
     row = F.struct(*(F.col(_quoted(name)) for name in names))
     if format_ == "json":
-        return F.to_json(row, JSON_OPTIONS | dict(options))
+        return F.to_json(row, TIME_FORMATS | dict(options))
     if format_ == "csv":
-        return F.to_csv(row, CSV_OPTIONS | dict(options))
+        return F.to_csv(row, TIME_FORMATS | dict(options))
     assert avro is not None, "loading gives every avro sink a schema"
     return write_column(row, avro)
 
@@ -69,12 +72,12 @@ def as_string_or_binary(column: Column, data_type: DataType) -> Column:
     if isinstance(data_type, (StringType, BinaryType)):
         return column
     if isinstance(data_type, (StructType, ArrayType, MapType, VariantType)):
-        return F.to_json(column, JSON_OPTIONS)
+        return F.to_json(column, TIME_FORMATS)
     return column.cast("string")
 
 
 def headers_of(values: Mapping[str, Column]) -> Column:
-    """Return headers as the connector's array: never null, because null arrays are slow to transfer to Python."""
+    """Return headers as the array that the sink takes: never null, because null arrays are slow to move to Python."""
     pairs = [F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in values.items()]
     return F.array(*pairs).cast(HEADERS_TYPE)
 

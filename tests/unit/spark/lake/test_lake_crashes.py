@@ -124,17 +124,17 @@ def test_a_parquet_batch_killed_at_any_step_is_stored_once_after_the_replay(
 def test_a_delta_or_iceberg_batch_killed_in_its_commit_is_stored_once_without_orphans(
     tmp_path: Path, kind: str, last_step_happens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the last step and without it, since the log is written between two steps."""
-    path, replays_wanted, batch = tmp_path / "table", set(), 0
+    """With the last step and without it: the table's library writes its log between two steps, without `disk.os`."""
+    path, replay_commits, batch = tmp_path / "table", set(), 0
     while True:  # batch n is killed at its n-th step; its rows show which batch is missing or stored twice
         batch += 1
         tag, killing = BatchTag("query", batch), KillingOs(batch, last_step_happens)
         files = run_tasks(path, kind, tag, cut=1)
         if not killed(monkeypatch, killing, lambda f=files, t=tag: commit(str(path), kind, f, t)):
             break
-        replays_wanted.add(run_batch(path, kind, batch, cut=2))
+        replay_commits.add(run_batch(path, kind, batch, cut=2))
     assert visible(path, kind) == list(range(10, 10 * batch + 10))
-    assert replays_wanted == {True, False}, "some kills came before the log was written, some after it"
+    assert replay_commits == {True, False}, "some kills came before the log was written, some after it"
     assert not list(path.rglob("*.staged"))
     assert len(list(path.rglob("*.parquet"))) == len(live_files(path, kind)), "orphans are left"
 
