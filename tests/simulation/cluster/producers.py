@@ -79,6 +79,8 @@ class Lane:
     """Whether another attempt is scheduled."""
     failures: int = 0
     """Failures since the last acknowledgement."""
+    acknowledged_by: int | None = None
+    """The node of the last acknowledgement."""
 
 
 class Producer(ClusterClient):
@@ -170,17 +172,20 @@ class Producer(ClusterClient):
             ApiKey.PRODUCE,
             13,
             request,
-            lambda reply: self._replied(lane, batch, attempt, reply),
+            lambda reply: self._replied(lane, batch, attempt, leader.node_id, reply),
             "write",
         )
 
-    def _replied(self, lane: Lane, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
+    def _replied(
+        self, lane: Lane, batch: Batch, attempt: int, node_id: int, reply: ProduceResponse | KafkaError
+    ) -> None:
         if lane is not self.lanes.get(lane.partition) or batch.is_acknowledged:
             return
         code, partition = produced(reply)
         if partition is not None and code is ErrorCode.NONE:
             batch.is_acknowledged = True
             lane.failures = 0
+            lane.acknowledged_by = node_id
             lane.queue.remove(batch)
             self.world.trace(f"{self.name} {lane.partition}@{batch.first} at {partition.base_offset}")
             self.world.audit.acknowledged(lane.topic_id, lane.partition, partition.base_offset, batch.values)
@@ -189,7 +194,8 @@ class Producer(ClusterClient):
             return
         self.trace_result(f"{lane.partition}@{batch.first}", code)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            if batch is lane.queue[0]:
+            # Another node may be a former leader that does not know yet that it was replaced.
+            if batch is lane.queue[0] and lane.acknowledged_by in (None, node_id):
                 self.world.violated(
                     f"{self.name}: {batch.values[0]!r} is out of order although all earlier records are acknowledged"
                 )

@@ -55,6 +55,8 @@ class Lane:
     next_sequence: int = 0
     is_known: bool = False
     """Whether something of this epoch was acknowledged, so that the partition has its state."""
+    acknowledged_by: int | None = None
+    """The node of the last acknowledgement."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +173,7 @@ class Writing:
         client = self._client
         code, partition = produced(reply)
         if partition is not None and code is ErrorCode.NONE:
-            self._acknowledged(queue, batch, partition.base_offset)
+            self._acknowledged(queue, batch, node_id, partition.base_offset)
             return
         if attempt != queue.attempt:
             return
@@ -184,7 +186,8 @@ class Writing:
             if self._may_be_forgotten(queue):
                 self._over(code)
                 return
-            if batch is queue.in_flight[0]:
+            # Another node may be a former leader that does not know yet that it was replaced.
+            if batch is queue.in_flight[0] and queue.lane.acknowledged_by in (None, node_id):
                 client.world.violated(
                     f"{client.name}: {batch.values[0]!r} is out of order although all earlier records are acknowledged"
                 )
@@ -203,9 +206,10 @@ class Writing:
         is_by_name = not self._client.is_v2 and self._client.world.may_be_deleted(topic)
         return is_by_name or 0 < lane.end_offset <= ledger.start
 
-    def _acknowledged(self, queue: Queue, batch: Batch, offset: int) -> None:
+    def _acknowledged(self, queue: Queue, batch: Batch, node_id: int, offset: int) -> None:
         client = self._client
         batch.is_acknowledged = queue.lane.is_known = True
+        queue.lane.acknowledged_by = node_id
         queue.in_flight.remove(batch)
         queue.failures = 0
         topic, partition = queue.place
