@@ -186,6 +186,9 @@ def test_a_deleted_topic_hides_only_the_lag_of_its_query(
     assert last.offsets == positions["out"]
     assert committed(bootstrap, f"{spec.name}.out") == positions["out"]
     assert committed(bootstrap, f"{spec.name}.other") == {}
+    asked = ends_now(spec, [TopicPartition(deleted, 0), TopicPartition(kept, 0)])
+    assert asked is not None
+    assert asked.offsets == positions["out"]
 
 
 def test_an_unexpected_error_is_reported_at_the_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

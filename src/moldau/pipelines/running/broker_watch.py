@@ -101,7 +101,7 @@ class BrokerWatch:
 
     def _request_ends(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> LogEnds | None:
         try:
-            ends = self._ends_of_led(cluster, partitions)
+            ends = _ends_of_led(cluster, partitions, self._read_committed)
         except KafkaError:  # leaders are moving
             self._note_response()
             cluster.forget()
@@ -116,16 +116,6 @@ class BrokerWatch:
         self._note_response()
         return LogEnds(time.time(), ends) if ends else None
 
-    def _ends_of_led(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the log ends, without those of a deleted topic or a partition that has no leader: the queries that
-        read it report that."""
-        try:
-            return cluster.latest(partitions, self._read_committed)
-        except KafkaError:
-            cluster.forget()
-            led, _ = cluster.led(partitions)
-            return cluster.latest(chain.from_iterable(led.values()), self._read_committed)
-
     def _note_response(self) -> None:
         if self._unanswered >= SILENT_AFTER:
             self._say(f"{self._bootstrap} answers again")
@@ -138,11 +128,22 @@ def ends_now(pipeline: Pipeline, partitions: Iterable[TopicPartition]) -> LogEnd
     if cluster is None:
         return None
     try:
-        return LogEnds(time.time(), cluster.latest(partitions, is_read_committed(pipeline)))
+        return LogEnds(time.time(), _ends_of_led(cluster, partitions, is_read_committed(pipeline)))
     except (KafkaError, MalformedData, OSError):
         return None
     finally:
         cluster.close()
+
+
+def _ends_of_led(cluster: Cluster, partitions: Iterable[TopicPartition], read_committed: bool) -> Offsets:
+    """Return the log ends, without those of a deleted topic or a partition that has no leader: the queries that read it
+    report that."""
+    try:
+        return cluster.latest(partitions, read_committed)
+    except KafkaError:
+        cluster.forget()
+        led, _ = cluster.led(partitions)
+        return cluster.latest(chain.from_iterable(led.values()), read_committed)
 
 
 def is_read_committed(pipeline: Pipeline) -> bool:
