@@ -79,7 +79,7 @@ def test_a_group_with_members_is_reported_once_and_not_asked_again(
     with Group(bootstrap) as group, closing(Cluster(bootstrap, {})) as cluster:
         positions = Positions(spec.name, cluster, lines.append)
         group.id = f"{spec.name}.out"
-        group.stable(topic=topic)
+        group.join_members(topic=topic)
         for offset in range(3):
             positions.commit("out", {TopicPartition(topic, 0): offset})
     (line,) = lines
