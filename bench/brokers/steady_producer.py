@@ -1,4 +1,5 @@
-"""A producer that sends one small request every few milliseconds and waits for the answer, to see who makes it wait."""
+"""A producer that sends one small request every few milliseconds and waits for the answer: its latencies show what
+other work of the broker costs everybody else."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ TOPIC = "orders"
 
 
 class SteadyProducer:
-    """One request after the other, at a fixed rate. `login` are the requests that come first."""
+    """One request after the other, at most one in each interval: sends that a slow answer holds up are left out, not
+    made up for. `login` are the requests that come first."""
 
     def __init__(self, address: str, cleanup: ExitStack, login: Iterable[bytes] = ()) -> None:
         connection = cleanup.enter_context(Connection(address))

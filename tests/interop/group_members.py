@@ -116,8 +116,9 @@ class Group:
     def consumer(self, topics: Sequence[str] | None = None, **fields: Any) -> ConsumerMember:
         return ConsumerMember(self, self.connect(), topics, **fields)
 
-    def stable(self, count: int = 1, topic: str = "t", **fields: Any) -> list[ClassicMember]:
-        """Return so many classic members of a Stable group, the leader first; member n owns partition n."""
+    def join_members(self, count: int = 1, topic: str = "t", **fields: Any) -> list[ClassicMember]:
+        """Let so many classic members join, until the group is Stable. Return them, the leader first; member n owns
+        partition n."""
         members = [self.member(**fields) for _ in range(count)]
         self.rebalance(*members, topic=topic)
         return members

@@ -56,7 +56,7 @@ def scene(
         assert idle.commit(long_name, 0, partition=2) == 0
         assert other.commit(topic, 9) == 0
         protocols = [("range", subscription(topic))]
-        classic.stable(2, topic=topic, protocols=protocols, session_timeout=SESSION_TIMEOUT_MS)
+        classic.join_members(2, topic=topic, protocols=protocols, session_timeout=SESSION_TIMEOUT_MS)
         member = new.consumer([topic])
         member.join()
         plan = tmp_path_factory.mktemp("plans") / "plan.csv"

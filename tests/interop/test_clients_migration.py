@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 CreateTopic = Callable[..., str]
 MEMBERS, PARTITIONS = 3, 6
 SHARES = [2, 2, 2]
-NEW = "confluent-consumer"
+CONSUMER_FLAVOUR = "confluent-consumer"
 LONGER_THAN_PATIENCE = {"session.timeout.ms": int(4000 * PATIENCE_S), "max.poll.interval.ms": int(4000 * PATIENCE_S)}
 """Timeouts longer than the test's patience: a group that only continues after a timeout fails the test."""
 
@@ -68,7 +68,7 @@ def running_traffic(bootstrap: str, topic: str) -> Iterator[Traffic]:
 
 def open_member(group: Group, traffic: Traffic, flavour: str, place: int, is_static: bool) -> Reader:
     config: dict[str, Any] = {"group.instance.id": f"i{place}"} if is_static else {}
-    if flavour != NEW:
+    if flavour != CONSUMER_FLAVOUR:
         config |= LONGER_THAN_PATIENCE
     reader = FLAVOURS[flavour].open(group.bootstrap, group.id, [traffic.topic], **config)
     traffic.readers.append(reader)
@@ -86,12 +86,13 @@ def roll(group: Group, traffic: Traffic, members: list[Reader], flavour: str, is
 
 
 def roll_to_consumer_and_back(bootstrap: str, topic: str, classic: str, is_static: bool) -> None:
+    """Replace all classic members by consumer members, one by one, and these by classic ones again."""
     with Group(bootstrap) as group, running_traffic(bootstrap, topic) as traffic:
         group.assign_at_once()
         members = [open_member(group, traffic, classic, place, is_static) for place in range(MEMBERS)]
         await_shares(members, SHARES)
         assert group.listed_type() == "classic"
-        roll(group, traffic, members, NEW, is_static)
+        roll(group, traffic, members, CONSUMER_FLAVOUR, is_static)
         assert group.listed_type() == "consumer"
         roll(group, traffic, members, classic, is_static)
         assert group.listed_type() == "classic"
@@ -104,7 +105,7 @@ def let_a_consumer_member_join_and_leave(bootstrap: str, topic: str, classic: st
         group.assign_at_once()
         members = [open_member(group, traffic, classic, place, False) for place in range(MEMBERS - 1)]
         await_shares(members, [3, 3])
-        guest = open_member(group, traffic, NEW, MEMBERS, False)
+        guest = open_member(group, traffic, CONSUMER_FLAVOUR, MEMBERS, False)
         await_shares([*members, guest], SHARES)
         traffic.await_more()
         assert group.listed_type() == "consumer"
@@ -125,8 +126,8 @@ def await_all_read(traffic: Traffic) -> None:
 
 CLASSIC = [
     "confluent-range",
-    # librdkafka's leaders add user data for existing members. Apache Kafka, which cannot
-    # know that they do not need it, does not convert such a group.
+    # With this assignor, librdkafka's leaders put user data into the assignments of members that had one before. Apache
+    # Kafka does not convert such a group: it cannot know that the members do without these data.
     pytest.param("confluent-cooperative", marks=pytest.mark.moldau_only),
 ]
 

@@ -136,7 +136,7 @@ class TestDescribe:
         assert cells(state[2])[-3:] == ["-", "Empty", "0"]
 
     def test_a_classic_group(self, tools: Tools, group: Group, filled: str) -> None:
-        leader, other = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
+        leader, other = group.join_members(2, topic=filled, protocols=[("range", subscription(filled))])
         assert leader.commit(filled, 9) == 0
         shown = tools("consumer_groups", "--describe", "--group", group.id)
         assert (shown.status, shown.err) == (0, "")
@@ -150,7 +150,7 @@ class TestDescribe:
         assert cells(state[2])[-5:] == ["range", "Stable", "-", "-", "2"]
 
     def test_a_static_member_shows_its_instance(self, tools: Tools, group: Group, filled: str) -> None:
-        (member,) = group.stable(1, topic=filled, instance="till-1")
+        (member,) = group.join_members(1, topic=filled, instance="till-1")
         members = tools("consumer_groups", "--describe", "--group", group.id, "--members").lines
         assert cells(members[1])[:3] == ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID"]
         assert cells(members[2])[:3] == [group.id, member.id, "till-1"]
@@ -289,7 +289,7 @@ class TestReset:
         assert refused == (0, error(message), "")
 
     def test_a_group_with_members_is_not_reset(self, tools: Tools, group: Group, filled: str) -> None:
-        (member,) = group.stable(1, topic=filled)
+        (member,) = group.join_members(1, topic=filled)
         member.commit(filled, 5)
         refused = self.reset(tools, group, "--topic", filled, "--to-earliest", "--execute")
         assert refused.status == 0
@@ -343,7 +343,7 @@ class TestDelete:
         )
 
     def test_a_group_in_use_is_not_deleted(self, tools: Tools, bootstrap: str, group: Group, filled: str) -> None:
-        group.stable(1, topic=filled)
+        group.join_members(1, topic=filled)
         with Group(bootstrap) as idle:
             idle.commit(filled, 1)
             shown = tools("consumer_groups", "--delete", "--group", group.id, "--group", idle.id)
@@ -367,7 +367,7 @@ class TestDelete:
         assert (group.committed(filled), group.committed(filled, 1)) == (-1, 2)
 
     def test_offsets_in_use_or_of_unknown_topics_are_not_deleted(self, tools: Tools, group: Group, filled: str) -> None:
-        group.stable(1, topic=filled, protocols=[("range", subscription(filled))])
+        group.join_members(1, topic=filled, protocols=[("range", subscription(filled))])
         shown = tools("consumer_groups", "--delete-offsets", "--group", group.id, "--topic", filled)
         assert shown.lines[1] == "Error: Encountered some partition-level error, see the follow-up details."
         partitions = shown.lines[4:]

@@ -94,7 +94,7 @@ class TestDescribe:
         assert 30 * 3600 <= described(run, group)["lag_seconds"] < 31 * 3600  # record 70 is 30 hours old
 
     def test_members_and_their_partitions(self, run: Run, group: Group, filled: str) -> None:
-        leader, other = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
+        leader, other = group.join_members(2, topic=filled, protocols=[("range", subscription(filled))])
         found = described(run, group)
         assert [row["member"] for row in found["partitions"]] == [leader.id, other.id]
         assert [row["lag"] for row in found["partitions"]] == [None, None]
@@ -226,7 +226,7 @@ class TestReset:
         assert group.committed(filled) == 6
 
     def test_a_group_with_members_is_not_reset(self, run: Run, group: Group, filled: str) -> None:
-        (member,) = group.stable(1, topic=filled)
+        (member,) = group.join_members(1, topic=filled)
         message = refusal(run("group", "reset", group.id, "--to", "earliest", "--topic", filled, "--execute", status=1))
         assert message.startswith(f"group {group.id} has 1 active member: {member.id} (")
         assert message.endswith("; stop it first")
@@ -242,7 +242,7 @@ class TestDelete:
     def test_one_group_with_members_prevents_all_deletions(
         self, run: Run, bootstrap: str, group: Group, filled: str
     ) -> None:
-        first, second = group.stable(2, topic=filled, protocols=[("range", subscription(filled))])
+        first, second = group.join_members(2, topic=filled, protocols=[("range", subscription(filled))])
         with Group(bootstrap) as idle:
             idle.commit(filled, 1)
             message = refusal(run("group", "delete", idle.id, group.id, "--yes", status=1))

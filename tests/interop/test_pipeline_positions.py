@@ -79,7 +79,7 @@ def test_a_group_with_members_is_reported_once_and_not_asked_again(
     with Group(bootstrap) as group, closing(Cluster(bootstrap, {})) as cluster:
         positions = Positions(spec.name, cluster, lines.append)
         group.id = f"{spec.name}.out"
-        group.stable(topic=topic)
+        group.join_members(topic=topic)
         for offset in range(3):
             positions.commit("out", {TopicPartition(topic, 0): offset})
     (line,) = lines
@@ -140,6 +140,7 @@ def test_a_broker_that_answers_with_an_error_is_not_reported_as_silent(
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) if is_reachable else TimeoutError("no response")
 
     monkeypatch.setattr(Cluster, "latest", latest)
+    monkeypatch.setattr(Cluster, "led", lambda *_: ({}, {}))
     lines: list[str] = []
     with BrokerWatch(pipeline(tmp_path, "127.0.0.1:1", "t"), lines.append) as watch:
         watch.exchange({"out": {TopicPartition("t", 0): 0}})
@@ -170,6 +171,35 @@ def test_log_end_offsets_are_current(bootstrap: str, create_topic: CreateTopic, 
     asked = ends_now(spec, [where])
     assert asked is not None
     assert asked.offsets == {where: 6}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_deleted_topic_hides_only_the_lag_of_its_query(
+    bootstrap: str, create_topic: CreateTopic, tmp_path: Path
+) -> None:
+    kept, deleted = create_topic(), f"gone-{uuid.uuid4().hex[:8]}"
+    spec = pipeline(tmp_path, bootstrap, kept)
+    positions = {"out": {TopicPartition(kept, 0): 0}, "other": {TopicPartition(deleted, 0): 0}}
+    with BrokerWatch(spec, pytest.fail) as watch:
+        last = watch.last_exchange(positions)
+    assert last is not None
+    assert last.offsets == positions["out"]
+    assert committed(bootstrap, f"{spec.name}.out") == positions["out"]
+    assert committed(bootstrap, f"{spec.name}.other") == {}
+    asked = ends_now(spec, [TopicPartition(deleted, 0), TopicPartition(kept, 0)])
+    assert asked is not None
+    assert asked.offsets == positions["out"]
+
+
+def test_an_unexpected_error_is_reported_at_the_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def latest(*_: object) -> None:
+        raise AssertionError("unexpected")
+
+    monkeypatch.setattr(Cluster, "latest", latest)
+    lines: list[str] = []
+    with BrokerWatch(pipeline(tmp_path, "127.0.0.1:1", "t"), lines.append) as watch:
+        assert watch.last_exchange({"out": {TopicPartition("t", 0): 0}}) is None
+    assert lines == ["lag is not known any more, and positions are not committed any more: AssertionError: unexpected"]
 
 
 @pytest.mark.usefixtures("quick")

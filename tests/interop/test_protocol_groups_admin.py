@@ -113,7 +113,7 @@ def test_the_states_of_a_group(group: Group) -> None:
 
 
 def test_an_emptied_group_keeps_its_protocol_type(group: Group) -> None:
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert member.leave() == 0
     assert facts(group.describe(6)) == (0, "Empty", "consumer", "")
 
@@ -124,7 +124,7 @@ def test_a_group_that_only_commits_is_empty(group: Group, create_topic: CreateTo
 
 
 def test_many_groups_are_described_at_once(group: Group) -> None:
-    group.stable()
+    group.join_members()
     names = [group.id, f"{group.id}-other"]
     answer = group.ask("describe_groups", 6, groups=names, include_authorized_operations=False)
     found = {shown.group_id: (shown.group_state, int(shown.error_code)) for shown in answer.groups}
@@ -133,7 +133,7 @@ def test_many_groups_are_described_at_once(group: Group) -> None:
 
 def test_authorized_operations_are_returned_on_request(group: Group) -> None:
     """Bits of the operations on a group: read 3, delete 6, describe 8, and those of its configs (10, 11)."""
-    group.stable()
+    group.join_members()
     answer = group.ask("describe_groups", 6, groups=[group.id], include_authorized_operations=True)
     assert answer.groups[0].authorized_operations & (1 << 3 | 1 << 6 | 1 << 8) == (1 << 3 | 1 << 6 | 1 << 8)
 
@@ -144,7 +144,7 @@ def test_authorized_operations_are_returned_on_request(group: Group) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_a_group_is_listed_in_every_version(group: Group, version: int) -> None:
     assert group.listed(version) is None
-    group.stable()
+    group.join_members()
     shown = group.listed(version)
     assert shown is not None
     assert shown.protocol_type == "consumer"
@@ -155,7 +155,7 @@ def test_a_group_is_listed_in_every_version(group: Group, version: int) -> None:
 
 
 def test_groups_are_listed_by_state(group: Group, create_topic: CreateTopic) -> None:
-    group.stable()
+    group.join_members()
     assert group.listed(4, states_filter=["Stable"]) is not None
     assert group.listed(4, states_filter=["sTABLE", "Dead"]) is not None
     assert group.listed(4, states_filter=["Empty", "PreparingRebalance", "CompletingRebalance"]) is None
@@ -168,7 +168,7 @@ def test_groups_are_listed_by_state(group: Group, create_topic: CreateTopic) -> 
 
 
 def test_groups_are_listed_by_type(group: Group, create_topic: CreateTopic) -> None:
-    group.stable()
+    group.join_members()
     assert group.listed(types_filter=["classic"]) is not None
     assert group.listed(types_filter=["CLASSIC", "consumer"]) is not None
     assert group.listed(types_filter=["consumer"]) is None
@@ -188,7 +188,7 @@ def test_groups_are_listed_by_type(group: Group, create_topic: CreateTopic) -> N
 @pytest.mark.parametrize("version", range(3))
 def test_a_group_is_deleted_once_it_is_empty(group: Group, create_topic: CreateTopic, version: int) -> None:
     name = create_topic()
-    (member,) = group.stable(topic=name)
+    (member,) = group.join_members(topic=name)
     assert member.commit(name, 5) == 0
     assert group.delete(version) == ErrorCode.non_empty_group
     assert group.committed(name) == 5
@@ -201,7 +201,7 @@ def test_a_group_is_deleted_once_it_is_empty(group: Group, create_topic: CreateT
 def test_many_groups_are_deleted_at_once(group: Group, create_topic: CreateTopic) -> None:
     name = create_topic()
     with Group(group.bootstrap) as other:
-        group.stable(topic=name)
+        group.join_members(topic=name)
         other.commit(name, 5)
         names = [group.id, other.id, f"{other.id}-none"]
         results = group.ask("delete_groups", 2, groups_names=names).results
@@ -211,7 +211,7 @@ def test_many_groups_are_deleted_at_once(group: Group, create_topic: CreateTopic
 
 
 def test_a_deleted_group_restarts_at_generation_1(group: Group) -> None:
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert (member.leave(), group.delete()) == (0, 0)
     assert group.member().join().generation_id == 1
 
@@ -265,7 +265,7 @@ def test_deleting_offsets_of_unknown_groups_is_refused(group: Group, create_topi
 def test_offsets_of_subscribed_topics_are_not_deleted(group: Group, create_topic: CreateTopic) -> None:
     subscribed, former = create_topic(), create_topic()
     assert group.commit(former, 5) == 0
-    (member,) = group.stable(topic=subscribed, protocols=[("range", subscription(subscribed))])
+    (member,) = group.join_members(topic=subscribed, protocols=[("range", subscription(subscribed))])
     assert member.commit(subscribed, 6) == 0
     code, found = delete_offsets(group, {subscribed: [0], former: [0]})
     assert (code, found) == (0, {(subscribed, 0): ErrorCode.group_subscribed_to_topic, (former, 0): 0})

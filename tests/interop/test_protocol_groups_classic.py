@@ -24,7 +24,7 @@ def group(bootstrap: str) -> Iterator[Group]:
 @pytest.fixture
 def two_members(group: Group) -> tuple[ClassicMember, ClassicMember]:
     """A Stable group of two, in generation 2."""
-    leader, follower = group.stable(2)
+    leader, follower = group.join_members(2)
     return leader, follower
 
 
@@ -85,7 +85,7 @@ def test_a_join_without_protocol_type_or_protocols_is_refused(
 
 
 def test_a_join_without_a_common_protocol_is_refused(group: Group) -> None:
-    group.stable(protocols=[("range", METADATA), ("sticky", METADATA)])
+    group.join_members(protocols=[("range", METADATA), ("sticky", METADATA)])
     assert group.member(protocols=[("own", b"")]).ask_join().error_code == ErrorCode.inconsistent_group_protocol
     other_type = group.member().ask_join(protocol_type="connect")
     assert other_type.error_code == ErrorCode.inconsistent_group_protocol
@@ -93,7 +93,7 @@ def test_a_join_without_a_common_protocol_is_refused(group: Group) -> None:
 
 
 def test_an_empty_group_accepts_another_protocol_type(group: Group) -> None:
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert member.leave() == 0
     connect = group.member(protocols=[("compatible", b"")])
     assert connect.ask_join(protocol_type="connect").error_code == ErrorCode.member_id_required
@@ -181,14 +181,14 @@ def test_a_join_repeated_before_sync_gets_the_same_answer(group: Group) -> None:
 
 
 def test_a_member_that_does_not_rejoin_in_time_is_removed(group: Group) -> None:
-    leader, follower = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
+    leader, follower = group.join_members(2, rebalance_timeout=SHORT_REBALANCE_MS)
     answer = leader.join()
     assert (answer.generation_id, [member.member_id for member in answer.members]) == (3, [leader.id])
     assert follower.heartbeat() == ErrorCode.unknown_member_id
 
 
 def test_a_leader_that_does_not_rejoin_in_time_is_replaced(group: Group) -> None:
-    leader, follower = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
+    leader, follower = group.join_members(2, rebalance_timeout=SHORT_REBALANCE_MS)
     follower.protocols = [("range", subscription("u"))]
     answer = follower.join()
     assert (answer.leader, [member.member_id for member in answer.members]) == (follower.id, [follower.id])
@@ -197,7 +197,7 @@ def test_a_leader_that_does_not_rejoin_in_time_is_replaced(group: Group) -> None
 
 def test_members_that_rejoined_stay_after_the_rebalance_timeout(group: Group) -> None:
     """The rebalance timeout passes and nothing happens: there is no event to wait for."""
-    members = group.stable(2, rebalance_timeout=SHORT_REBALANCE_MS)
+    members = group.join_members(2, rebalance_timeout=SHORT_REBALANCE_MS)
     deadline = time.monotonic() + 1.2 * SHORT_REBALANCE_MS / 1000
     while time.monotonic() < deadline:
         assert [member.heartbeat() for member in members] == [0, 0]
@@ -262,7 +262,7 @@ def test_a_sync_while_members_join_gets_rebalance_in_progress(two_members: tuple
 
 
 def test_a_waiting_sync_is_answered_when_a_member_joins(group: Group) -> None:
-    leader, follower = group.stable(2)
+    leader, follower = group.join_members(2)
     leader.post_join()
     group.await_state("PreparingRebalance")
     follower.join()
@@ -294,7 +294,7 @@ def test_a_member_that_does_not_sync_in_time_is_removed(group: Group) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_heartbeat(group: Group, version: int) -> None:
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert member.heartbeat(version) == 0
     assert member.heartbeat(version, generation_id=7) == ErrorCode.illegal_generation
     assert member.heartbeat(version, member_id="made-up") == ErrorCode.unknown_member_id
@@ -321,7 +321,7 @@ def test_a_pending_id_is_not_yet_a_member(group: Group) -> None:
 
 def test_a_rebalance_waits_for_a_pending_member(group: Group) -> None:
     """A member that got an id will join in a moment, so the others wait for it."""
-    leader, follower = group.stable(2)
+    leader, follower = group.join_members(2)
     newcomer = group.member()
     newcomer.id = newcomer.ask_join().member_id
     leader.post_join()
@@ -337,7 +337,7 @@ def test_a_rebalance_waits_for_a_pending_member(group: Group) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_every_version_of_leave(group: Group, version: int) -> None:
-    leader, follower = group.stable(2)
+    leader, follower = group.join_members(2)
     assert follower.leave(version) == 0
     assert leader.heartbeat() == ErrorCode.rebalance_in_progress
     assert follower.heartbeat() == ErrorCode.unknown_member_id
@@ -348,13 +348,13 @@ def test_every_version_of_leave(group: Group, version: int) -> None:
 
 
 def test_generations_continue_after_the_last_member_left(group: Group) -> None:
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert (member.generation, member.leave()) == (1, 0)
     assert group.member().join().generation_id == 3
 
 
 def test_several_members_leave_in_one_request(group: Group) -> None:
-    leader, second, third = group.stable(3)
+    leader, second, third = group.join_members(3)
     identities = [{"member_id": name, "group_instance_id": None} for name in (second.id, "made-up", third.id, "")]
     answer = group.ask("leave_group", 5, group_id=group.id, members=identities)
     assert answer.error_code == 0
@@ -376,7 +376,7 @@ def test_leaving_an_unknown_group_is_refused(group: Group) -> None:
 
 
 def test_the_waiting_join_of_a_member_that_leaves_is_answered(group: Group) -> None:
-    leader, _ = group.stable(2)
+    leader, _ = group.join_members(2)
     leader.post_join()
     group.await_state("PreparingRebalance")
     identities = [{"member_id": leader.id, "group_instance_id": None}]

@@ -12,7 +12,8 @@ from protocol_requests import topic_id
 
 CreateTopic = Callable[..., str]
 NO_OPERATIONS_REQUESTED = -(2**31)
-CLASSIC, CONSUMER = 0, 1
+CONSUMER = 1
+"""The member type of a consumer; a classic member has 0."""
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_a_reconciling_group_is_described(group: Group, name: str) -> None:
     first, second = group.consumer([name]), group.consumer([name])
     join_alone(first, 4)
     second.join()
-    held = owned_topics(first.owned)
+    held = owned_topics(first.owned)  # it still names all four, so that the second member has to wait for its two
     settle(lambda: not first.heartbeat(topic_partitions=held).error_code and len(first.partitions()) == 2)
     shown = group.described_consumers()
     assert shown.group_state == "Reconciling"
@@ -80,7 +81,7 @@ def test_an_emptied_group_is_described(group: Group, name: str) -> None:
 
 def test_classic_unknown_and_unnamed_groups_are_refused(group: Group, name: str) -> None:
     missing = f"{group.id}-none"
-    group.stable()
+    group.join_members()
     requested = {"group_ids": [group.id, missing, ""], "include_authorized_operations": False}
     answer = group.ask("consumer_group_describe", 1, **requested)
     found = {shown.group_id: int(shown.error_code) for shown in answer.groups}

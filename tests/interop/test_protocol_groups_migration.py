@@ -71,7 +71,7 @@ def mixed(group: Group, name: str) -> tuple[ClassicMember, ConsumerMember]:
 
 
 def test_an_empty_classic_group_becomes_a_consumer_group(group: Group, name: str) -> None:
-    (member,) = group.stable(topic=name)
+    (member,) = group.join_members(topic=name)
     assert [member.commit(name, 5), member.leave(), group.listed_type()] == [0, 0, "classic"]
     new = group.consumer([name])
     join_alone(new, 4)
@@ -210,7 +210,7 @@ def test_a_classic_group_with_user_data_is_not_converted(group: Group, name: str
 
 
 def test_only_a_first_heartbeat_converts_a_classic_group(group: Group, name: str) -> None:
-    group.stable(topic=name, protocols=[("range", subscription(name))])
+    group.join_members(topic=name, protocols=[("range", subscription(name))])
     new = group.consumer([name])
     assert new.code(member_epoch=1) == ErrorCode.group_id_not_found
     assert new.leave().error_code == ErrorCode.group_id_not_found

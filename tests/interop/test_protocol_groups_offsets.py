@@ -30,7 +30,7 @@ def name(create_topic: CreateTopic) -> str:
 
 @pytest.fixture
 def two_members(group: Group) -> tuple[ClassicMember, ClassicMember]:
-    leader, follower = group.stable(2)
+    leader, follower = group.join_members(2)
     return leader, follower
 
 
@@ -226,7 +226,7 @@ def test_only_members_of_the_current_generation_may_commit(
 @pytest.mark.parametrize("version", range(2, 10))
 def test_an_outsider_may_commit_while_the_group_is_empty(group: Group, name: str, version: int) -> None:
     assert group.commit(name, 5, version=version) == 0
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert group.commit(name, 6, version=version) == ErrorCode.unknown_member_id
     assert member.leave() == 0
     assert group.commit(name, 7, version=version) == 0
@@ -274,9 +274,9 @@ def test_commits_while_the_group_rebalances(two_members: tuple[ClassicMember, Cl
 
 
 def test_offsets_outlive_the_members(group: Group, name: str) -> None:
-    (member,) = group.stable()
+    (member,) = group.join_members()
     assert [member.commit(name, 5), member.leave()] == [0, 0]
-    group.stable()
+    group.join_members()
     assert group.committed(name) == 5
 
 

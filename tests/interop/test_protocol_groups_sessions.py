@@ -51,7 +51,7 @@ class GroupsAfterTimeout:
 
 
 def waiting_join(group: Group) -> list[ClassicMember]:
-    (leader,), newcomer = group.stable(session_timeout=6_000), group.member(session_timeout=6_000)
+    (leader,), newcomer = group.join_members(session_timeout=6_000), group.member(session_timeout=6_000)
     newcomer.post_join()
     group.await_members(2)
     return [leader, newcomer]
@@ -114,11 +114,11 @@ def after_timeout(bootstrap: str, create_topic: Callable[..., str]) -> Iterator[
         found = GroupsAfterTimeout(
             mixed=mixed_pair(groups[6], topic),
             pending=pending_member(groups[0]),
-            last=groups[1].stable(**fields)[0],
+            last=groups[1].join_members(**fields)[0],
             joining=waiting_join(groups[2]),
-            committing=groups[3].stable(**fields)[0],
+            committing=groups[3].join_members(**fields)[0],
             static=static_pair(groups[4]),
-            dynamic=groups[5].stable(2, **fields),
+            dynamic=groups[5].join_members(2, **fields),
             kept_s=0.0,
         )
         await_session_timeout(found, topic, began)

@@ -230,7 +230,7 @@ def test_a_producer_fenced_by_its_successor_commits_no_offsets(
 def test_a_member_commits_in_its_own_generation_only(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
-    (member,) = group.stable(topic=name)
+    (member,) = group.join_members(topic=name)
     begin(wire, producer, group, version)
     for member_id, generation, expected in (
         (member.id, member.generation - 1, ErrorCode.illegal_generation),
@@ -255,7 +255,7 @@ def test_a_commit_without_a_member_is_accepted_even_if_the_group_has_members(
     wire: Wire, name: str, group: Group, producer: TransactionalProducer, version: int
 ) -> None:
     """As producers did before members were known: only the transactional id fences them."""
-    group.stable(topic=name)
+    group.join_members(topic=name)
     begin(wire, producer, group, version)
     assert commit_offsets(wire, producer, group.id, {(name, 0): 5}, version) == {(name, 0): ErrorCode.none}
     end(wire, producer, True, version=5 if version >= NEW else 4)

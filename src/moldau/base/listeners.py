@@ -1,6 +1,6 @@
 """A listener: a name, its security protocol and an address, in Kafka's notation NAME://host:port.
 
-Parsing only; `settings` decides which listeners a node has and which of them it advertises to clients.
+`settings` decides which listeners a node has and which of them it advertises to clients.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def start_command(bootstrap_servers: str) -> str:
-    """Return the command that starts a broker where a client looks for one: plain `moldau start` if the address is
-    remote or has the default port."""
+    """Return the command that starts a broker where a client has found none, as advice in the error message: plain
+    `moldau start` if the address is remote or has the default port."""
     address = bootstrap_servers.partition(",")[0].strip().rpartition("://")[2]
     host, _, port = address.rpartition(":")
     needs_no_option = port == "9092" or host not in ("localhost", "127.0.0.1", "[::1]")

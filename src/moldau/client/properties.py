@@ -157,7 +157,7 @@ def _user_and_password(module: LoginModule) -> dict[str, str]:
 
 
 def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
-    """Translate key and trust stores: PEM and PKCS#12 can be read, Java's own JKS cannot."""
+    """Translate key and trust stores: librdkafka reads both as PEM, a key store also as PKCS#12, and no JKS."""
     is_trust = name.startswith("ssl.trust")
     kind = java.get("ssl.truststore.type" if is_trust else "ssl.keystore.type", "JKS").upper()
     if kind == "PEM":
@@ -168,8 +168,8 @@ def _store(name: str, path: str, java: Mapping[str, str]) -> dict[str, str]:
 
 
 def public_java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
-    """Return the protocol, and which servers are trusted, with Java's names: for the file of another user. Keys and
-    passwords are left out."""
+    """Return the protocol, and which servers are trusted, with Java's names: for the client properties of a new user,
+    which `moldau user create` writes. Keys and passwords are left out."""
     protocol = librdkafka.get("security.protocol", "PLAINTEXT").upper()
     java = {"security.protocol": protocol if protocol.startswith("SASL") else f"SASL_{protocol}"}
     for name, java_name in (("ssl.ca.pem", "certificates"), ("ssl.ca.location", "location")):

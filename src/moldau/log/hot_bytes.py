@@ -15,6 +15,7 @@ MARK_EVERY_BYTES: Final = 8 << 20
 MARK_AFTER_BYTES: Final = HOT_BYTES // 8
 """A log that is written to once in a while gets a new mark when so much was written to others."""
 MARKS_MAX: Final = 8
+"""Of a segment: at most its last 64 MiB are hot, however few bytes the other logs get."""
 
 
 class WrittenBytes:

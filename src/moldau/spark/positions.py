@@ -21,7 +21,7 @@ from moldau.spark.subscribed import subscribed_partitions
 from moldau.spark.watching import Watch
 
 RETRIABLE_EXCEPT_MISSING: Final = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-"""A missing topic is an error at once: waiting for it would look like hanging."""
+"""When a read begins, a missing topic is an error at once: waiting for it would look like hanging."""
 IDLE_SECONDS: Final = 0.4
 """How long an idle stream waits for new records in one call; Spark cannot stop a query during it."""
 
@@ -118,7 +118,7 @@ class Stream:
         return ReadAllAvailable()
 
     def fix_target(self) -> None:
-        """Fix the end of the stream at the present end offsets."""
+        """Fix the end of the stream at the present end offsets, for Trigger.AvailableNow."""
         partitions = subscribed(self._cluster, self._options)
         self._target_begins = _list_offsets(self._cluster, self._options, dict.fromkeys(partitions, EARLIEST))
         self._target = _list_offsets(self._cluster, self._options, dict.fromkeys(partitions, LATEST))
@@ -144,7 +144,8 @@ class Stream:
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
-        """Return the ranges of a batch. A partition that is new since the last batch is read from its beginning."""
+        """Return the ranges of a batch. A partition that is new since the last batch is read from its beginning. The
+        range of one whose log has shrunk ends before its start: nothing is read, and the next batch starts there."""
         begins = self._begins(start, end)
         return [Range(partition, begins[partition], end[partition]) for partition in sorted(end)]
 

@@ -30,7 +30,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 OFFSETS_PARTITIONS = 4
 SEGMENT_BYTES = 1 << 20
 """The smallest allowed value."""
-EXPIRE_MS = 20_000
+EXPIRY_CHECK_MS = 20_000
 
 
 class ProcessTimers:
@@ -123,7 +123,7 @@ class Process:
         self.files = files
         self.clock: FakeClock = timers.clock
         self.timers = ProcessTimers(timers)
-        self._timers = timers
+        self._simulation_timers = timers
         self._on_fault = on_fault
         self._fault: Exception | None = None
         self.flusher = SlowFlusher(self.timers, flush_delay_ms, self._failed)
@@ -165,16 +165,17 @@ class Process:
         made = self.groups.topic.create_if_missing()
         made.then(_expect_created)
         self._run_until(lambda: made.done)
+        self.flusher.flush()
         self.flusher.is_starting = False
 
     def _run_until(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
             self.flusher.flush()
-            moved = self._timers.run_soon()
+            moved = self._simulation_timers.run_soon()
             if self._fault is not None:
                 raise self._fault
             if not moved and not is_done():
-                # It would retry in a while: registration needs disk space for its record.
+                # The node would try again later: it has no disk space for the record of its registration.
                 raise StorageFault("data", OSError(errno.ENOSPC, "the node waits for its disk"))
 
     def die(self) -> None:
@@ -187,7 +188,7 @@ class Process:
             yield index, shard, machine
 
     def machine_of(self, group_id: str) -> Groups | None:
-        """Return the machine that has the group, if it is ready."""
+        """Return the state machine of the shard that the group belongs to, if the shard is ready."""
         found = self.groups.shards._shards.get(self.groups.shards.partition_of(group_id))
         return found.machine if found is not None and found.shard.is_ready else None
 
@@ -218,6 +219,6 @@ def _settings(groups: GroupSettings) -> Settings:
         "log.flush.interval.messages": "1",
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
-        "offsets.retention.check.interval.ms": str(EXPIRE_MS),
+        "offsets.retention.check.interval.ms": str(EXPIRY_CHECK_MS),
     }
     return replace(from_properties(properties, CLUSTER_ID), groups=groups)

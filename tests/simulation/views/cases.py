@@ -15,9 +15,11 @@ from compaction.clients import KEYS, TOMBSTONES
 from moldau.wire.records import NEXT_OFFSET, Record
 
 NO_JSON = 0.02
+"""The probability of a value that is not JSON, as TOMBSTONES is that of a tombstone."""
 AMOUNTS = 100
 STEP_MS = 2_000
-"""Amounts rise by ten in this time, up to 100 and from 0 again: the records of a run have similar amounts."""
+"""Amounts rise by ten in this time, up to 100 and from 0 again: records that follow each other have similar
+amounts, and a view shows or hides many in a row."""
 
 Fields = Mapping[str, Any]
 
@@ -75,6 +77,7 @@ def _amount(fields: Fields) -> float:
 CASES = {
     "high": Case({"where": "amount >= 70"}, lambda fields: _amount(fields) >= 70),
     "some": Case(
+        # A keyword of conditions, such as `is`, may be the name of a field.
         {"where": "amount between 20 and 39 and kind = 'a'", "select": "id, kind as is", "key": "sha256"},
         lambda fields: 20 <= _amount(fields) <= 39 and fields["kind"] == "a",
         lambda fields: {"id": fields["id"], "is": fields["kind"]},

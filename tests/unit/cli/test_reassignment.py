@@ -251,6 +251,11 @@ class TestProposal:
         assert all({racks[broker] for broker in replicas} == {"a", "b", "c"} for replicas in placed)
         assert max(Counter(replicas[0] for replicas in placed).values()) <= 3
 
+    @pytest.mark.parametrize("seed", range(20))
+    def test_every_broker_leads_if_there_are_more_racks_than_replicas(self, seed: int) -> None:
+        placed = place_replicas({0: "a", 1: "a", 2: "b", 3: "b"}, 4, 1, random.Random(seed))
+        assert sorted(placed) == [[0], [1], [2], [3]]
+
     def test_more_replicas_than_brokers_are_refused(self) -> None:
         with pytest.raises(ToolFailed, match="The target replication factor of 2 cannot be reached because only 1"):
             place_replicas({1: None}, 1, 2, random.Random(0))

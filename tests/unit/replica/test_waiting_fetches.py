@@ -11,7 +11,7 @@ from in_memory_node import InMemoryNode
 from moldau.base.errors import ErrorCode
 from moldau.replica.waiting import FETCHES_A_TURN
 from moldau.server.handlers.fetch import UPDATED_A_TURN
-from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN
+from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer
 
 A: Key = ("a", 0)
 B: Key = ("a", 1)
@@ -279,3 +279,20 @@ def test_a_long_fetch_that_did_not_wait_watches_no_partition_afterwards(node: In
     assert len(partition_results(answer)) == count
     assert not node.partition("a").watchers.consumers
     assert not node.partition("a", 1).watchers.consumers
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_long_fetch_that_failed_does_not_wait_for_records(
+    node: InMemoryNode, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("unexpected")
+
+    monkeypatch.setattr(FetchAnswer, "_read", fail)
+    count = 3 * PARTITIONS_A_TURN
+    node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
+    answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, epoch=epoch, wait_ms=500))
+    node.timers.run_soon()
+    assert answer.done
+    watching = node.partition("a").watchers.consumers
+    assert [session.on_touch for session in watching] == ([] if epoch < 0 else [None])

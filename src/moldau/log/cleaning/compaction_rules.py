@@ -1,9 +1,9 @@
-"""Decides which records of a piece compaction keeps, and of which batches at least the header.
+"""Decides which records compaction keeps, and of which batches at least the header, a piece of a segment at a time.
 
 A record stays if it is the last of its key and is no expired tombstone. Tombstones, and markers whose transaction has
 no batches left, get a delete horizon in the first round that reads them, `delete.retention.ms` from then. They are
 removed after it (KIP-534), unless a replica is out of sync. Batches without records are removed, except the last ones
-of an active producer and the last one of a segment: their headers stay, so that sequences and offsets are not lost.
+of an active producer and the last one of a new segment: their headers stay, so that sequences and offsets are not lost.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class CompactionRules:
     """The rules of one round, and its transactions up to the current piece."""
 
     def __init__(self, job: CleaningJob, keys: KeyMap, cleaned_up_to: int) -> None:
+        """`keys` has no records from the offset `cleaned_up_to` on: these stay."""
         self._job = job
         self._keys = keys
         self._cleaned_up_to = cleaned_up_to
@@ -43,7 +44,8 @@ class CompactionRules:
         self._last_data_offsets = np.array(last_offsets, np.int64)
 
     def decide_batches(self, piece: Piece, is_end: bool) -> BatchDecisions:
-        """Decide on the piece's batches. `is_end` if the piece ends the last segment of a group."""
+        """Decide on the piece's batches. `is_end` if the piece ends the last segment of a group, which becomes
+        one new segment."""
         is_discarded = np.zeros(piece.starts.size, np.bool_)
         is_obsolete = np.zeros(piece.starts.size, np.bool_)
         keeps_header = self._is_last_of_producer(piece)
@@ -56,8 +58,8 @@ class CompactionRules:
                 continue
             is_obsolete[index] = self.transactions.on_control_batch(producer_id, last_offset, piece.batch(index))
             if self._has_last_epoch(piece, index):
-                # Keep the marker even if it is obsolete: it carries the epoch. If Kafka has emptied it already, keep at
-                # least its header.
+                # Keep the marker even if it is obsolete: it carries the epoch. If Apache Kafka's cleaner has removed
+                # its record, the header still carries it.
                 keeps_header[index] = True
             else:
                 is_discarded[index] = is_obsolete[index] and is_expired[index]

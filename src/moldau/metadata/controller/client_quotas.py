@@ -60,7 +60,7 @@ def decide_alter_client_quotas(
             yield
         entity = _entity(entry)
         try:
-            if entity in results:
+            if entity in results:  # as in Kafka, the entity has this error, and yet its first entry counts
                 raise _invalid("The entity is there twice in the request.")
             changes = _check(entity, entry)
         except KafkaError as error:

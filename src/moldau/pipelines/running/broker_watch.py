@@ -1,8 +1,8 @@
 """Asks the broker once a second for the log end offsets, and commits the positions of the queries, in its own thread.
 
 The run itself never waits for the broker: it passes its positions and gets the last answer. The answer is dropped when
-the next request fails, so that no outdated lag is shown. One line says that the broker does not answer, another that it
-answers again.
+the next request fails, so that no outdated lag is shown. A deleted topic, or a partition without a leader, hides only
+the lag of the queries that read it. One line says that the broker does not answer, another that it answers again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Final, Self
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
@@ -34,8 +35,9 @@ class BrokerWatch:
         self._bootstrap, self._say = pipeline.bootstrap, say
         self._read_committed = is_read_committed(pipeline)
         self._cluster = cluster_of_pipeline(pipeline)
-        self._groups = None if self._cluster is None else Positions(pipeline.name, self._cluster, say)
+        self._committer = None if self._cluster is None else Positions(pipeline.name, self._cluster, say)
         self._positions: Mapping[str, Offsets] = {}
+        """By query."""
         self._ends: LogEnds | None = None
         self._unanswered = 0
         self.silence: str | None = None
@@ -62,8 +64,8 @@ class BrokerWatch:
         self._end()
         self._positions, self._ends = positions, None
         for _ in range(LAST_TRIES):
-            if self._ends is None:
-                self._poll()
+            if self._ends is None and not self._poll():
+                break
         return self._ends
 
     def _end(self) -> None:
@@ -71,29 +73,36 @@ class BrokerWatch:
         self._thread.join()
 
     def _poll_until_over(self) -> None:
-        while not self._over.is_set():
-            try:
-                self._poll()
-            except Exception as error:  # the known ends would soon be outdated
-                self._ends = None
-                self._say(f"lag is not known any more: {type(error).__name__}: {error}")
-                return
+        while not self._over.is_set() and self._poll():
             self._over.wait(ASK_EVERY_S)
 
-    def _poll(self) -> None:
+    def _poll(self) -> bool:
+        """Request the log ends, and commit. Return False after an unexpected error, which ends both."""
+        try:
+            self._request_and_commit()
+        except Exception as error:  # the known ends would soon be outdated
+            self._ends = None
+            self._say(
+                f"lag is not known any more, and positions are not committed any more: {type(error).__name__}: {error}"
+            )
+            return False
+        return True
+
+    def _request_and_commit(self) -> None:
         positions = self._positions
         partitions = {partition for position in positions.values() for partition in position}
-        if self._cluster is None or self._groups is None or not partitions:
+        if self._cluster is None or self._committer is None or not partitions:
             return
-        self._ends = self._request_ends(self._cluster, partitions)
-        if self._ends is not None:
+        self._ends = ends = self._request_ends(self._cluster, partitions)
+        if ends is not None:
             for query, position in positions.items():
-                self._groups.commit(query, position)
+                if position.keys() <= ends.offsets.keys():
+                    self._committer.commit(query, position)
 
     def _request_ends(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> LogEnds | None:
         try:
-            ends = cluster.latest(partitions, self._read_committed)
-        except KafkaError:  # a deleted topic, a partition without a leader: the queries that read it report that
+            ends = _ends_of_led(cluster, partitions, self._read_committed)
+        except KafkaError:  # leaders are moving
             self._note_response()
             cluster.forget()
             return None
@@ -105,7 +114,7 @@ class BrokerWatch:
                 self._say(self.silence)
             return None
         self._note_response()
-        return LogEnds(time.time(), ends)
+        return LogEnds(time.time(), ends) if ends else None
 
     def _note_response(self) -> None:
         if self._unanswered >= SILENT_AFTER:
@@ -119,11 +128,22 @@ def ends_now(pipeline: Pipeline, partitions: Iterable[TopicPartition]) -> LogEnd
     if cluster is None:
         return None
     try:
-        return LogEnds(time.time(), cluster.latest(partitions, is_read_committed(pipeline)))
+        return LogEnds(time.time(), _ends_of_led(cluster, partitions, is_read_committed(pipeline)))
     except (KafkaError, MalformedData, OSError):
         return None
     finally:
         cluster.close()
+
+
+def _ends_of_led(cluster: Cluster, partitions: Iterable[TopicPartition], read_committed: bool) -> Offsets:
+    """Return the log ends, without those of a deleted topic or a partition that has no leader: the queries that read it
+    report that."""
+    try:
+        return cluster.latest(partitions, read_committed)
+    except KafkaError:
+        cluster.forget()
+        led, _ = cluster.led(partitions)
+        return cluster.latest(chain.from_iterable(led.values()), read_committed)
 
 
 def is_read_committed(pipeline: Pipeline) -> bool:

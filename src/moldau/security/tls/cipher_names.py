@@ -13,18 +13,19 @@ _REPLACEMENTS: Final = (
     (re.compile(r"(AES|CAMELLIA)_(\d+)_"), r"\1\2_"),
     (re.compile(r"CCM_8$"), "CCM8"),
 )
-
-
-_UNAUTHENTICATED: Final = re.compile(r"NULL|anon|^A(?:EC)?DH-|EXPORT|[^A-Za-z0-9_-]")
+_UNSAFE: Final = re.compile(r"NULL|anon|^A(?:EC)?DH-|EXPORT|[^A-Za-z0-9_-]")
+"""Suites that do not encrypt, do not authenticate or are weak, and the operators of OpenSSL's expressions."""
 
 
 def is_safe(name: str) -> bool:
-    """Whether this is the name of one suite that encrypts and authenticates, not an expression for several."""
-    return not _UNAUTHENTICATED.search(name)
+    """Whether the name of a suite promises encryption and authentication. OpenSSL's keywords for several suites, such
+    as ALL, are for the caller to find: they are not in its list of suites."""
+    return not _UNSAFE.search(name)
 
 
 def openssl_name(name: str) -> str:
-    """Return OpenSSL's name of a suite of TLS 1.2; a name that is not IANA's is returned as it is."""
+    """Return OpenSSL's name of a suite of TLS 1.2 with AES, Camellia or ChaCha20, by certificates; a name that is not
+    IANA's is returned as it is."""
     if not name.startswith("TLS_") or "_WITH_" not in name:
         return name
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")

@@ -55,8 +55,8 @@ UPDATED_A_TURN = 200
 """Partitions of a long request that are added to its session in one turn. One of a follower takes 30 microseconds if it
 moves the high watermark."""
 NEW_FOLLOWERS_WAIT_MS = 50
-"""The maximum wait of followers' fetches while new followers are expected, so that these are soon included."""
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The maximum wait of followers' fetches while new followers are expected: only their next fetch can name a partition
+that this node has begun to lead."""
 
 
 class Fetch:
@@ -73,7 +73,7 @@ class Fetch:
         clock: Clock,
         fetch_bytes_max: int,
         *,
-        node_id: int = CONSUMER,
+        node_id: int,
         replication: Replication | None = None,
         throttled: ThrottledReplicas | None = None,
         rack_aware_reads: bool = False,
@@ -131,8 +131,8 @@ class Fetch:
     def _steps(
         self, session: FetchSession, request: FetchRequest, reads: Reads, answer: FetchAnswer
     ) -> Steps[FetchResponse | Promise[FetchResponse]]:
-        """The same for a request of many partitions. They are watched from the beginning: records that come after a
-        partition was read, and before the last one was, also end the wait."""
+        """Answer a request of many partitions. They are watched from the beginning: records that come after a partition
+        was read, and before the last one was, also end the wait."""
         is_touched, on_touch_before = False, session.on_touch
 
         def on_touch(size: int) -> None:
@@ -142,6 +142,25 @@ class Fetch:
                 on_touch_before(size)
 
         session.on_touch = on_touch
+        may_wait = False
+        try:
+            yield from self._update_in_turns(session, request, reads)
+            yield
+            response = yield from answer.collect()
+            may_wait = response is None
+        finally:
+            if not may_wait:
+                session.on_touch = on_touch_before
+                if not session.id:
+                    session.close()
+        if response is not None:
+            return response
+        parked = answer.park(self._parked, self._wait_ms(request, reads))
+        if is_touched and session.on_touch is not None:
+            session.on_touch(0)  # wakes the parked fetch: it reads the partitions again
+        return parked
+
+    def _update_in_turns(self, session: FetchSession, request: FetchRequest, reads: Reads) -> Steps[None]:
         turn = TurnItems(UPDATED_A_TURN)
         for topic in request.topics:
             for some in split(topic.partitions, UPDATED_A_TURN) if topic.partitions else ((),):
@@ -153,17 +172,6 @@ class Fetch:
                 self._forget(session, forgotten, some_indexes)
                 if turn.ends_after(len(some_indexes)):
                     yield
-        yield
-        response = yield from answer.collect()
-        if response is not None:
-            session.on_touch = on_touch_before
-            if not session.id:
-                session.close()
-            return response
-        parked = answer.park(self._parked, self._wait_ms(request, reads))
-        if is_touched and session.on_touch is not None:
-            session.on_touch(0)
-        return parked
 
     def _denied_follower(self, request: FetchRequest) -> FetchResponse | Promise[FetchResponse]:
         """Return the error for every partition, without a session."""

@@ -35,7 +35,7 @@ def strings(keys: Iterable[str]) -> list[str]:
 
 
 def strings_presized(keys: Iterable[str]) -> list[str]:
-    """The order in a map that was created for this number of keys, with a table no larger than needed."""
+    """The order in a `new HashMap<>(n)` for n keys: its table is no larger than needed."""
     return _ordered(keys, string_hash, 1)
 
 

@@ -2,8 +2,9 @@
 generator is an argument.
 
 Replicas are placed as by Kafka's controller. Racks take turns, and so do brokers within each rack, from random starts.
-Each partition starts one rack further and, in every rack, one broker further, so leaders and replicas spread evenly.
-When every broker has led once, the order is shuffled, so that the same neighbours do not share all their partitions.
+Each partition starts one rack further and, in every rack that the one before has used, one broker further, so leaders
+and replicas spread evenly. After as many partitions as there are brokers, the order is shuffled, so that the same
+neighbours do not share all their partitions.
 """
 
 from __future__ import annotations
@@ -56,22 +57,23 @@ def place_replicas(
             f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)}"
             " broker(s) are registered or some brokers have all their log directories cordoned."
         )
-    rack_orders = _rack_orders(brokers, rng)
+    rack_orders = _rack_orders(brokers, replication_factor, rng)
     return [_replicas(next(rack_orders), replication_factor) for _ in range(partitions)]
 
 
-def _rack_orders(brokers: Mapping[int, str | None], rng: Random) -> Iterator[list[list[int]]]:
+def _rack_orders(brokers: Mapping[int, str | None], replication_factor: int, rng: Random) -> Iterator[list[list[int]]]:
     """Yield for each partition the racks in the order of placement, each with its brokers in theirs."""
     racks: dict[str | None, list[int]] = {}
     for broker in sorted(brokers):
         racks.setdefault(brokers[broker], []).append(broker)
-    ring = [racks[name] for name in sorted(racks, key=lambda name: name or "")]
-    starts = [rng.randrange(len(rack)) for rack in ring]
-    first = rng.randrange(len(ring))
+    by_name = [racks[name] for name in sorted(racks, key=lambda name: name or "")]
+    ring = [_rotated(rack, rng.randrange(len(rack))) for rack in by_name]
+    ring = _rotated(ring, rng.randrange(len(ring)))
     turn = 0
     while True:
-        turned = [_rotated(rack, start + turn) for rack, start in zip(ring, starts, strict=True)]
-        yield _rotated(turned, first + turn)
+        yield ring
+        used, unused = ring[:replication_factor], ring[replication_factor:]
+        ring = _rotated([_rotated(rack, 1) for rack in used] + unused, 1)
         turn += 1
         if turn % len(brokers) == 0:
             for rack in ring:
