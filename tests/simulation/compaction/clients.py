@@ -40,13 +40,15 @@ class KeyedProducer(Producer):
     def record(self, name: bytes) -> Record:
         return keyed(self.rng, self.world.clock.now_ms(), name)
 
-    def _replied(self, lane: Lane, batch: Batch, attempt: int, reply: ProduceResponse | KafkaError) -> None:
+    def _replied(
+        self, lane: Lane, batch: Batch, attempt: int, node_id: int, reply: ProduceResponse | KafkaError
+    ) -> None:
         code, _ = produced(reply)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch in lane.queue and self._was_deleted(lane, batch):
             self.trace_result(f"{lane.partition}@{batch.first} is deleted already", code)
             lane.queue.remove(batch)
         else:
-            super()._replied(lane, batch, attempt, reply)
+            super()._replied(lane, batch, attempt, node_id, reply)
 
     def _was_deleted(self, lane: Lane, batch: Batch) -> bool:
         """Whether the record was there and is deleted: after a restart no broker may know it any more."""
