@@ -1,7 +1,8 @@
-"""The CPU time of a command with every process that it starts, at any depth and of any duration.
+"""The CPU time of a command with every process that it starts, at any depth.
 
 This process adopts orphans (as Linux's subreaper), so that all descendants of the command stay below it. They are
-sampled ten times a second: of a process that ends between two samples, the last moments are missing.
+sampled ten times a second: the last moments of each process are missing, and so is all of one that begins and ends
+between two samples. The commands measured here take seconds.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
         cost.status = process.returncode
         while adopted := set(procfs.children(os.getpid())) - others:
             _reap(adopted)
-            over.wait(LOOK_EVERY_S)
     over.set()
     watcher.join()
     if cost.status:
@@ -66,9 +66,9 @@ def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> Cost:
 
 
 def _reap(adopted: set[int]) -> None:
-    """Wait for ended children, which would otherwise stay as zombies."""
+    """Wait until they have ended. Their own children are adopted then."""
     for pid in adopted:
-        os.waitpid(pid, os.WNOHANG)
+        os.waitpid(pid, 0)
 
 
 def _look(cost: Cost, others: set[int]) -> None:

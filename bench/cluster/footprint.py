@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from bench.brokers.procfs import cpu_seconds, resident_mib
 from bench.cluster.servers import Cluster
 from bench.cluster.topics import led_by
-from bench.measuring.footprint import IDLE_AFTER_S, IDLE_CPU_S
+from bench.measuring.footprint import IDLE_AFTER_S, IDLE_WATCHED_S
 from bench.measuring.progress import Progress
 from bench.measuring.results import Quantity, Result, Samples
 
@@ -44,10 +44,10 @@ def idle(clusters: Sequence[Cluster], progress: Progress) -> list[Result]:
     """Measure every node's memory, and its CPU time without any requests."""
     time.sleep(IDLE_AFTER_S)
     memory_results = memory(IDLE, clusters)
-    progress.say(f"idle for {IDLE_CPU_S:g} s")
+    progress.say(f"idle for {IDLE_WATCHED_S:g} s")
     before = {pid: cpu_seconds(pid) for cluster in clusters for pid in cluster.pids.values()}
-    time.sleep(IDLE_CPU_S)
-    spent = {pid: (cpu_seconds(pid) - earlier) * 1e3 / IDLE_CPU_S for pid, earlier in before.items()}
+    time.sleep(IDLE_WATCHED_S)
+    spent = {pid: (cpu_seconds(pid) - earlier) * 1e3 / IDLE_WATCHED_S for pid, earlier in before.items()}
     cpu = {cluster.name: Samples([spent[pid] for pid in cluster.pids.values()]) for cluster in clusters}
     return [memory_results, Result(IDLE_CPU, cpu)]
 

@@ -1,5 +1,7 @@
-"""How long a broker takes to start, and how much memory it uses: measured outside the rounds, which it would
-disturb."""
+"""How long a broker takes to start, how much memory it uses, and CPU time without requests.
+
+All of it is measured before or after the rounds of the benchmark: it would disturb them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ START = Quantity("start-up", "s", higher_is_better=False)
 IDLE = Quantity("resident memory, idle", "MiB", higher_is_better=False)
 AFTER = Quantity("resident memory, after the benchmark", "MiB", higher_is_better=False)
 IDLE_CPU = Quantity("CPU time, idle", "ms/s", higher_is_better=False)
-IDLE_CPU_S = 10.0
+IDLE_WATCHED_S = 10.0
+"""For how long the CPU time of an idle broker is measured."""
 IDLE_AFTER_S = 3.0
 """A broker is not idle yet just after its start."""
 
@@ -43,10 +46,12 @@ def start_up(repeats: int, kafka: KafkaScript | None, kafka_repeats: int, progre
 
 def idle_cpu(servers: Sequence[Server], progress: Progress) -> Result:
     """Measure the CPU time of brokers without any requests; all are watched at the same time."""
-    progress.say(f"idle for {IDLE_CPU_S:g} s")
+    progress.say(f"idle for {IDLE_WATCHED_S:g} s")
     before = [cpu_seconds(server.pid) for server in servers]
-    time.sleep(IDLE_CPU_S)
-    spent = [(cpu_seconds(server.pid) - was) * 1e3 / IDLE_CPU_S for server, was in zip(servers, before, strict=True)]
+    time.sleep(IDLE_WATCHED_S)
+    spent = [
+        (cpu_seconds(server.pid) - was) * 1e3 / IDLE_WATCHED_S for server, was in zip(servers, before, strict=True)
+    ]
     return Result(IDLE_CPU, {server.name: Samples([taken]) for server, taken in zip(servers, spent, strict=True)})
 
 

@@ -119,7 +119,7 @@ def test_a_replay_that_did_not_look_at_all_says_so(page: Page, address: str, sho
     answer = {"ok": True, "matching": 17, "copied": 17, "scanned": {"records": 17, "bytes": 1}, "stopped": "work"}
     page.route("**/api/topics/*/replay", lambda route: route.fulfill(json=answer))
     letters = {"topic": "orders", "records": 5}
-    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
+    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
     page.goto(f"{address}{path}")
     page.get_by_role("button", name=re.compile("Replay …|Send dead letters again …")).click()
     dialog = page.get_by_role("dialog")
@@ -161,8 +161,19 @@ def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, addres
 
 def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
     letters = {"topic": "bookstore-dead", "records": None}
-    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
+    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
     page.goto(f"{address}/pipelines")
     figure = page.locator(".figure").filter(has_text="Dead letters")
     expect(figure).to_contain_text("–")
     expect(figure).to_contain_text("not there, or not read yet")
+
+
+def test_the_dead_letters_of_several_sources_are_shown(page: Page, address: str, shop: Shop) -> None:
+    letters = [{"topic": "orders.dead", "records": 5}, {"topic": "clicks.dead", "records": 7}]
+    change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
+    page.goto(f"{address}/pipelines")
+    for each in letters:
+        figure = page.locator(".figure").filter(has_text=f"Dead letters in {each['topic']}")
+        expect(figure).to_contain_text(str(each["records"]))
+    page.get_by_role("button", name="Send dead letters in clicks.dead again …").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Copies records of clicks.dead to a topic.")

@@ -137,6 +137,45 @@ def test_promtool_accepts_rules_and_configuration(tmp_path: Path) -> None:
         assert f"{len(ALERTS)} rules found" in ran.stdout
 
 
+FAILED_LOGINS = 'moldau_limits_total{job="moldau", instance="a:1", limit="authentication.failed"}'
+
+
+@pytest.mark.parametrize(
+    ("series", "values", "name", "labels", "summary"),
+    [
+        (
+            'up{job="moldau", instance="a:1"}', "0+0x13",
+            "MoldauNoActiveController", {"job": "moldau"}, "The cluster has 0 active controllers.",
+        ),
+        (
+            FAILED_LOGINS, "50+0x8 153+0x4",
+            "MoldauManyFailedLogins", {"instance": "a:1"}, "About 114 logins at a:1 failed within five minutes.",
+        ),
+    ],
+    ids=["no controller answers", "increase is an estimate"],
+)  # fmt: skip
+def test_an_alert_says_what_it_found(
+    tmp_path: Path, series: str, values: str, name: str, labels: dict[str, str], summary: str
+) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    rules, tests = tmp_path / "alerts.yml", tmp_path / "tests.yml"
+    generate("alerts", "-o", str(rules))
+    (alert,) = [each for each in ALERTS if each.name == name]
+    expected = {
+        "exp_labels": {"severity": alert.severity, **labels},
+        "exp_annotations": {"summary": summary, "description": alert.todo},
+    }
+    test = {
+        "interval": "45s",
+        "input_series": [{"series": series, "values": values}],
+        "alert_rule_test": [{"eval_time": "10m", "alertname": name, "exp_alerts": [expected]}],
+    }
+    tests.write_text(json.dumps({"rule_files": [str(rules)], "tests": [test]}), encoding="utf-8")
+    ran = subprocess.run(["promtool", "test", "rules", str(tests)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_runs_of_pipelines_have_a_job_of_their_own() -> None:
     """Otherwise a run that has ended would be a node that is down."""
     configuration = yaml.safe_load(generate("prometheus", "a:1", "--pipeline", "b:2", "--pipeline", "c:3"))

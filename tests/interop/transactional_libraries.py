@@ -81,6 +81,8 @@ class Writer:
 
 
 class ConfluentWriter(Writer):
+    """Closes nothing: the library's own `close` aborts an open transaction."""
+
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self.bootstrap = bootstrap
         settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0}
@@ -340,8 +342,8 @@ class AioKafkaWriter(Writer):
 
 
 class AioKafkaInput:
-    """Never a group member: it does not request stable offsets, and would read committed records again after a
-    rebalance."""
+    """Never a group member: aiokafka does not ask for stable offsets (KIP-447). After a rebalance, a new member would
+    get the offsets from before a transaction that is still being committed, and read its records again."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int = 1, member: bool = False) -> None:
         self.loop = Loop()

@@ -349,6 +349,12 @@ def test_a_cleaner_needs_a_minimum_of_memory() -> None:
     from_properties({"log.cleaner.dedupe.buffer.size": "1048577"})
 
 
+def test_the_memory_for_requests_must_hold_one_request() -> None:
+    with pytest.raises(SettingsError, match=r"queued\.max\.request\.bytes"):
+        from_properties({"queued.max.request.bytes": "1000"})
+    assert from_properties({}).connection_limits.receive_budget_bytes == 512 << 20
+
+
 def test_an_invalid_cluster_id_is_refused() -> None:
     assert load(environ={"CLUSTER_ID": ""}).cluster_id is None
     with pytest.raises(SettingsError, match="CLUSTER_ID not an id"):

@@ -76,7 +76,7 @@ def look_at_spark(pyspark: str | None, environ: Mapping[str, str]) -> SparkSeen:
         tried.append(each)
         if each.is_usable:
             try:
-                java.home_for(each, environ)
+                java.home_for(each, environ)  # for the script only: Spark is not started here
             except java.MissingJava as missing:
                 error = str(missing)
             break
@@ -90,8 +90,11 @@ def _other_spark(environ: Mapping[str, str]) -> str | None:
     return None if Path(home).resolve() == Path(spec.origin).resolve().parent else home
 
 
-def look_at_port(listener: Listener) -> PortSeen:
-    """Try to listen on the port for a moment."""
+def look_at_port(listener: Listener, patience_s: float = RESOLVER_PATIENCE_S) -> PortSeen:
+    """Try to listen on the port for a moment, as the broker does: a name means its IPv4 address."""
+    # `bind` would wait for the resolver without an end.
+    if listener.host and (unknown := look_up(listener.host, patience_s).error) is not None:
+        return PortSeen(address=listener.address, errno=socket.EAI_NONAME, reason=unknown, is_name_unknown=True)
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,9 +115,13 @@ def look_at_port(listener: Listener) -> PortSeen:
 def look_at_directory(path: Path) -> DirectorySeen:
     """Write a file there, or in the nearest existing parent directory, and remove it."""
     try:
-        nearest = next(each for each in (path, *path.parents) if each.exists())
-    except PermissionError as exception:
-        return DirectorySeen(path=path, exists=False, error=exception.strerror)
+        return _look_at_directory(path)
+    except OSError as exception:  # no permission, a stale network file system, too long a name
+        return DirectorySeen(path=path, exists=False, error=exception.strerror or str(exception))
+
+
+def _look_at_directory(path: Path) -> DirectorySeen:
+    nearest = next(each for each in (path, *path.parents) if each.exists())
     if not nearest.is_dir():
         return DirectorySeen(path=path, exists=path.exists(), is_directory=False, error=f"{nearest} is a file")
     error, is_case_sensitive, clock_offset_s = _try_to_write(nearest)
@@ -174,6 +181,8 @@ def _look_up(name: str) -> NameSeen:
         entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as exception:
         return NameSeen(name=name, error=exception.strerror or str(exception), seconds=time.monotonic() - start_s)
+    except UnicodeError as exception:  # a part of the name is empty or too long
+        return NameSeen(name=name, error=str(exception), seconds=time.monotonic() - start_s)
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in entries))
     return NameSeen(name=name, addresses=addresses, seconds=time.monotonic() - start_s)
 

@@ -30,7 +30,8 @@ _IGNORED_NAMES: Final = SECURE_FILES | {layout.LOCK, "lost+found", META_PROPERTI
 
 
 class ForeignDirectory(Exception):
-    """The directory belongs to another node or cluster, or holds data without a meta.properties."""
+    """The directory belongs to another node or cluster, or holds data without a meta.properties; or it is not
+    formatted, and this node of a cluster does not know the cluster's id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,10 +91,19 @@ class TxnIndex:
         self._written = len(entries)
 
     def truncate(self, offset: int) -> None:
+        """Remove the transactions with a marker at `offset` or beyond. If StorageFault is raised, none is removed."""
         known = self.transactions()
         entries = [transaction for transaction in known if transaction.last_offset < offset]
-        if len(entries) < len(known):
-            self.replace(entries)
+        if len(entries) == len(known):
+            return
+        # Entries that stay are not written again: without space for that, they would be lost.
+        written = min(len(entries), self._written)
+        if written:
+            self._files.open(self.path).truncate(written * ENTRY_BYTES)
+            self._unsynced = [self.path]
+        else:
+            self._files.unlink(self.path)
+        self._transactions, self._written, self._unwritten = entries, written, entries[written:]
 
     def overlapping(self, offset: int, up_to: int) -> list[AbortedTxn]:
         """Aborted transactions with a record in offset..up_to-1, as far as this segment knows them."""

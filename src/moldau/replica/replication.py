@@ -15,7 +15,8 @@ from moldau.metadata.image import BrokerImage
 
 UNKNOWN_BROKER_EPOCH = -1
 EXPECTING_MS = 1_000
-"""How long followers may take to learn that this node leads a partition."""
+"""For how long after a new leadership the fetches of followers wait only briefly: so long they may take to learn that
+this node leads the partition."""
 
 
 class IsrProposal(NamedTuple):
@@ -72,6 +73,7 @@ class Replication:
         self.lag_time_max_ms = lag_time_max_ms
         self.brokers: Mapping[int, BrokerImage] = {}
         self.on_expecting_followers: Callable[[], None] | None = None
+        """Ends the followers' fetches that wait for data: their next ones may include the new partition."""
         self._expecting_until_ms = clock.monotonic_ms()
         self.isr_shrinks = self.isr_expands = self.isr_failures = 0
 

@@ -2,7 +2,8 @@
 
 A commit takes effect at its position in the log. A commit in a transaction takes effect there if the producer's next
 marker commits it, and is open while there is no marker. Everything before the last removal of the offset is ignored.
-The offset is that of the last commit that took effect.
+The offset is that of the last commit that took effect. GroupRemoved removes the group only: each of its offsets has a
+Removed of its own.
 """
 
 from __future__ import annotations
@@ -64,5 +65,6 @@ class OffsetsModel:
         return each.producer is None or self._end(at, each.producer) is True
 
     def _end(self, at: int, producer: int) -> bool | None:
+        """Return whether the producer's next marker commits; None while there is no marker."""
         later = (each for each in self.log[at:] if isinstance(each, Marker) and each.producer == producer)
         return next((each.committed for each in later), None)

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -70,6 +71,19 @@ def test_a_file_in_the_path_of_a_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     seen = gathering.look_at_directory(tmp_path / "home" / ".cache" / "moldau")
     assert (seen.exists, seen.is_directory, seen.error) == (False, False, f"{tmp_path}/home is a file")
+
+
+def test_a_path_that_the_system_refuses_is_reported(tmp_path: Path) -> None:
+    seen = gathering.look_at_directory(tmp_path / ("x" * 300))
+    assert (seen.exists, seen.error) == (False, os.strerror(errno.ENAMETOOLONG))
+
+
+def test_a_directory_that_becomes_stale_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(_: Path) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(shutil, "disk_usage", stale)
+    assert gathering.look_at_directory(tmp_path).error == os.strerror(errno.ESTALE)
 
 
 def test_a_directory_without_write_permission_is_reported(tmp_path: Path) -> None:
@@ -165,6 +179,13 @@ def test_a_listener_with_an_unknown_host_is_reported() -> None:
     assert seen.reason
 
 
+def test_a_host_that_is_no_name_is_unknown() -> None:
+    """A label has at most 63 characters."""
+    name = "x" * 64
+    assert gathering.look_at_port(listener(name, 9092)).is_name_unknown
+    assert "too long" in (gathering.look_up(name).error or "")
+
+
 # --- Java ---------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +256,8 @@ def test_a_resolver_that_does_not_answer_is_abandoned(monkeypatch: pytest.Monkey
     monkeypatch.setattr(socket, "getaddrinfo", silent)
     try:
         assert gathering.look_up("vm", patience_s=0.01).error == "no answer in 0 s"
+        port = gathering.look_at_port(listener("vm", 9092), patience_s=0.01)
+        assert (port.is_name_unknown, port.reason) == (True, "no answer in 0 s")
     finally:
         released.set()
 

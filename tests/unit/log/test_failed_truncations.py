@@ -14,6 +14,7 @@ from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.segment import RELATIVE_OFFSET_MAX
 from moldau.log.store import LogStore
+from moldau.log.txn_index import AbortedTxn, TxnIndex
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
 
@@ -117,6 +118,44 @@ def check_after_restart(files: MemoryFiles, offset: int) -> None:
     store.truncate_fully(PARTITION, offset)
     append(log, 3)
     assert sorted(read_values(log)) == list(range(offset, offset + 3))
+
+
+@pytest.mark.parametrize("offset", [20, 30])
+def test_a_failed_truncation_of_the_transaction_index_leaves_it_whole(offset: int) -> None:
+    """Lack of space lets the log go on: the next aborted transaction must not follow a hole."""
+    for step in range(1, 20):
+        files = FailingFiles()
+        files.mkdir("d")
+        index = TxnIndex(files, "d/0.txnindex")
+        for last_offset in (20, 30, 40):
+            index.append(AbortedTxn(1, last_offset - 5, last_offset, last_offset + 1))
+        files.fails_at, files.error = files.operations + step, errno.ENOSPC
+        try:
+            index.truncate(offset)
+        except StorageFault:
+            index.append(AbortedTxn(2, 45, 50, 51))
+            assert [txn.last_offset for txn in index.transactions()] == [20, 30, 40, 50]
+            assert TxnIndex(files, index.path).transactions() == index.transactions()
+        else:
+            assert [txn.last_offset for txn in index.transactions()] == [end for end in (20, 30, 40) if end < offset]
+            assert TxnIndex(files, index.path).transactions() == index.transactions()
+            return
+    raise AssertionError("it fails at every step")
+
+
+def test_a_truncated_transaction_index_keeps_what_is_not_written_yet() -> None:
+    files = FailingFiles()
+    files.mkdir("d")
+    index = TxnIndex(files, "d/0.txnindex")
+    index.append(AbortedTxn(1, 15, 20, 21))
+    files.error = errno.ENOSPC
+    for last_offset in (30, 40):
+        files.fails_at = files.operations + 1
+        with pytest.raises(StorageFault):
+            index.append(AbortedTxn(1, last_offset - 5, last_offset, last_offset + 1))
+    index.truncate(40)
+    index.write()
+    assert [txn.last_offset for txn in TxnIndex(files, index.path).transactions()] == [20, 30]
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2])

@@ -75,6 +75,7 @@ NOON_MS = str(int(NOON.timestamp()) * 1000)
     ],
 )
 def test_a_batch_reads_a_range(over: Range, options: Mapping[str, str]) -> None:
+    # A batch has no triggers, and from the latest offset on it would be empty: both options have no effect.
     source = replace(SOURCE, pattern="x.*", topics=(), max_per_trigger=10, start="latest")
     actual = topic_options(pipeline(), source, Mode.BATCH, over)
     assert actual == READ | {"subscribePattern": "x.*"} | options
@@ -106,7 +107,8 @@ def test_transactional_ids_begin_with_pipeline_and_sink() -> None:
     assert sink_options(pipeline(), "out", {}) == CLUSTER | {"transactionalIdPrefix": "p.out"}
     mine = {"transactionalIdPrefix": "mine", "deliveryGuarantee": "at-least-once"}
     assert sink_options(pipeline(), "out", mine) == CLUSTER | mine
-    assert sink_options(replace(pipeline(), connector="kafka"), "out", {}) == CLUSTER
+    of_spark = replace(pipeline(), connector="kafka")
+    assert sink_options(of_spark, "out", {}) == CLUSTER, "Spark's own connector has no transactions"
 
 
 def test_options_may_assign_partitions_instead_of_topics() -> None:

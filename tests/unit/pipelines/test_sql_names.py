@@ -25,7 +25,7 @@ STATEMENTS = {
     "select * from f(table(events), table users)": "events users",
     "select * from stream events": "events",
     "select count(*) over (partition by users order by rates), users from events": "events",
-    # no tables: strings, comments, columns, functions, qualified names
+    # names of views that mean something else here: in strings and comments, of columns and functions, qualified names
     "select 'from users', \"from rates\", 'it\\'s from users' from events": "events",
     "select r'\\' from events, users": "events users",
     "select 1 -- from users\nfrom events -- , rates": "events",
@@ -60,6 +60,7 @@ STATEMENTS = {
 
 @pytest.mark.parametrize(("sql", "views"), STATEMENTS.items())
 def test_the_views_of_a_statement(sql: str, views: str) -> None:
+    """Each view once, in the order of first use."""
     assert " ".join(use.view for use in views_used(sql, VIEWS)) == views
 
 

@@ -46,7 +46,7 @@ def test_brokers_can_connect_above_max_connections() -> None:
     assert (quotas.excess(CLIENTS), quotas.excess(BROKERS)) == (1, 0)
 
 
-def test_a_single_listener_is_not_protected() -> None:
+def test_a_single_listener_is_not_exempt_from_max_connections() -> None:
     quotas = quotas_of(CLIENTS, connections_max=1, listeners={CLIENTS: ListenerMaxima()})
     enter(quotas, 1)
     assert not quotas.has_slot(CLIENTS)
@@ -156,24 +156,30 @@ def test_ever_new_addresses_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
     assert not quotas._by_address
 
 
-def test_a_listener_falls_back_to_the_limits_of_the_broker() -> None:
-    static = {"max.connections": "7", "listener.name.inner.max.connections": "3", "max.connection.creation.rate": "5"}
-    layers = BrokerLayers({"max.connections.per.ip.overrides": "::1:4,10.0.0.1:2"}, {"max.connections": "9"}, static)
-    counts = connection_maxima(layers, {"INNER": 8, "OUTER": 8}, 20)
-    assert counts.connections_max == 9
-    assert connection_maxima(layers, {}, 6).connections_max == 6
-    assert counts.listeners == {"INNER": ListenerMaxima(3, 5), "OUTER": ListenerMaxima(8, 5)}
-    assert counts.per_ip_overrides == {"::1": 4, "10.0.0.1": 2}
-    assert connection_maxima(BrokerLayers(), {}, INT_MAX) == ConnectionMaxima()
+def test_the_maxima_are_those_of_the_settings_or_of_the_descriptors() -> None:
+    layers = BrokerLayers(
+        dynamic={"max.connections.per.ip.overrides": "::1:4,10.0.0.1:2"},
+        dynamic_default={"max.connections": "9"},
+        static={
+            "max.connections": "7",
+            "listener.name.inner.max.connections": "3",
+            "max.connection.creation.rate": "5",
+        },
+    )
+    maxima = connection_maxima(layers, descriptors_by_listener={"INNER": 8, "OUTER": 8}, descriptors_max=20)
+    assert maxima.connections_max == 9, "a dynamic value overrides a static one"
+    assert maxima.listeners == {
+        "INNER": ListenerMaxima(connections_max=3, new_per_s_max=5),
+        "OUTER": ListenerMaxima(connections_max=8, new_per_s_max=5),
+    }, "without a value of its own, a listener has that of the broker, but not more than its descriptors"
+    assert maxima.per_ip_overrides == {"::1": 4, "10.0.0.1": 2}
+    few = connection_maxima(layers, descriptors_by_listener={}, descriptors_max=6)
+    assert few.connections_max == 6
+    unset = connection_maxima(BrokerLayers(), descriptors_by_listener={}, descriptors_max=INT_MAX)
+    assert unset == ConnectionMaxima()
 
 
 @pytest.mark.parametrize("text", ["localhost:3", "10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x", ":5"])
 def test_wrong_overrides_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"max\.connections\.per\.ip\.overrides"):
         from_properties({"max.connections.per.ip.overrides": text})
-
-
-def test_the_memory_for_requests_must_hold_one_request() -> None:
-    with pytest.raises(SettingsError, match=r"queued\.max\.request\.bytes"):
-        from_properties({"queued.max.request.bytes": "1000"})
-    assert from_properties({}).connection_limits.receive_budget_bytes == 512 << 20

@@ -32,7 +32,9 @@ ALERTS: Final = (
     ),
     Alert(
         "MoldauNoActiveController",
-        'sum by (job) (kafka_controller_kafkacontroller_activecontrollercount{job="JOB"}) != 1',
+        # Nodes that are down have no count, only `up`: without `or`, nothing would be compared if all controllers are.
+        '(sum by (job) (kafka_controller_kafkacontroller_activecontrollercount{job="JOB"})'
+        ' or 0 * sum by (job) (up{job="JOB"})) != 1',
         "1m",
         CRITICAL,
         "The cluster has {{ $value }} active controllers.",
@@ -123,14 +125,14 @@ ALERTS: Final = (
         'sum by (instance) (increase(moldau_limits_total{job="JOB",limit="authentication.failed"}[5m])) > 100',
         "0m",
         WARNING,
-        "{{ $value }} logins at {{ $labels.instance }} failed within five minutes.",
+        'About {{ $value | printf "%.0f" }} logins at {{ $labels.instance }} failed within five minutes.',
         "The audit log (logger moldau.audit) says from which addresses.",
     ),
 )
 
 
 def rules_text(job: str) -> str:
-    """Return the file of rules. A text in double quotes of YAML is one of JSON."""
+    """Return the file of rules. Its texts are JSON strings, each of which is also a string of YAML."""
     return "".join(f"{line}\n" for line in _lines(job))
 
 

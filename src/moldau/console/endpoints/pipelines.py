@@ -50,7 +50,7 @@ def _rows(folder: Path, state: ClusterState) -> Iterator[dict[str, Any]]:
 
 
 def _broken(name: str, error: str) -> dict[str, Any]:
-    return {"name": name, "state": "unknown", "error": error, "queries": [], "graph": None, "dead_letters": None}
+    return {"name": name, "state": "unknown", "error": error, "queries": [], "graph": None, "dead_letters": []}
 
 
 def _row(name: str, content: dict[str, Any], is_alive: bool, state: ClusterState) -> dict[str, Any]:
@@ -107,33 +107,33 @@ def _row(name: str, content: dict[str, Any], is_alive: bool, state: ClusterState
 
 def _graph(
     file: str | None, rates: dict[str, float], state: ClusterState
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return the graph of the file as it is now, and its topic of dead letters; None if it cannot be read."""
-    if file is None or not Path(file).is_file():
-        return None, None
-    try:
-        from moldau.cli.pipeline.files import Chosen
-        from moldau.pipelines.drawing.graph import NodeKind, graph
-        from moldau.pipelines.problems import InvalidPipeline
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Return the graph of the file as it is now, and its topics of dead letters; (None, []) if it cannot be read."""
+    from moldau.cli.pipeline.files import Chosen
+    from moldau.pipelines.drawing.graph import NodeKind, graph
+    from moldau.pipelines.problems import InvalidPipeline
 
-        drawn = graph(Chosen(Path(file), {}, None, None).unconnected)
-    except (ImportError, InvalidPipeline, OSError):
-        return None, None
-    dead = next((node.title for node in drawn.nodes if node.kind is NodeKind.DEAD_LETTERS), None)
-    topic = state.topics.get(dead) if dead else None
-    return (
-        {
-            "nodes": [
-                {"id": node.id, "kind": node.kind.value, "label": node.title, "lines": list(node.lines)}
-                for node in drawn.nodes
-            ],
-            "edges": [
-                {"from": edge.source, "to": edge.target, "rows_per_second": rates.get(edge.target.partition(".")[2])}
-                for edge in drawn.edges
-            ],
-        },
-        None if dead is None else {"topic": dead, "records": None if topic is None else topic.records},
-    )
+    if file is None or not Path(file).is_file():
+        return None, []
+    try:
+        drawn = graph(Chosen(file=Path(file), settings={}, bootstrap=None, state=None).unconnected)
+    except (ImportError, InvalidPipeline, OSError):  # ImportError: YAML is in the extra `spark`
+        return None, []
+    nodes = [
+        {"id": node.id, "kind": node.kind.value, "label": node.title, "lines": list(node.lines)} for node in drawn.nodes
+    ]
+    # The id of a node is `<kind>.<name>`. A query of one sink has the name of the sink.
+    edges = [
+        {"from": edge.source, "to": edge.target, "rows_per_second": rates.get(edge.target.partition(".")[2])}
+        for edge in drawn.edges
+    ]
+    topics = [node.title for node in drawn.nodes if node.kind is NodeKind.DEAD_LETTERS]
+    return {"nodes": nodes, "edges": edges}, [_dead_letters(topic, state) for topic in topics]
+
+
+def _dead_letters(topic: str, state: ClusterState) -> dict[str, Any]:
+    known = state.topics.get(topic)
+    return {"topic": topic, "records": None if known is None else known.records}
 
 
 def _time_ms(text: str | None) -> int | None:

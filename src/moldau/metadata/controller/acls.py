@@ -1,12 +1,15 @@
-"""Creating and deleting ACLs: CreateAcls v1–3 and DeleteAcls v1–3. Each ACL, and each filter, succeeds or fails alone.
+"""Creating and deleting ACLs: CreateAcls v1–3 and DeleteAcls v1–3.
 
-An ACL that exists already is created again without a record and without an error, as in Kafka.
+An invalid ACL, or a filter with an unknown code, fails alone. The whole request fails if one of its ACLs has a value
+that only filters may have, or if it has or matches too many ACLs. An ACL that exists already is created again without
+a record and without an error, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain, compress
+from operator import countOf
 from typing import Final
 
 from moldau.base.acl_operations import AclOperation
@@ -36,6 +39,7 @@ from moldau.wire.messages.delete_acls import (
 from moldau.wire.messages.describe_acls import DescribeAclsRequest
 
 ACLS_A_TURN: Final = 500
+"""How many ACLs or filters are handled in one turn of the event loop."""
 RECORDS_MAX: Final = 10_000
 """Of one request, as in Kafka."""
 COMPARISONS_MAX: Final = 100_000
@@ -116,7 +120,7 @@ def _problem(binding: AclBinding) -> str | None:
 
 
 def decide_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Steps[Decision[DeleteAclsResponse]]:
-    """Either all filters are applied, or none of them: the removals are one batch."""
+    """Either all valid filters are applied, or none of them: the removals are one batch."""
     turn = TurnItems(ACLS_A_TURN)
     try:
         matching_acls = yield from _match_all(image, request, turn)
@@ -148,8 +152,9 @@ def _match_all(
 ) -> Steps[list[list[AclBinding] | KafkaError]]:
     """Return for each filter the bindings that it matches, or its error. Raise KafkaError if that is too much."""
     filters = yield from map_in_steps(turn, request.filters, read_filter)
+    problems = yield from map_in_steps(turn, filters, _filter_problem)
     only_bindings = yield from map_in_steps(turn, filters, AclFilter.only_binding)
-    searches = only_bindings.count(None)
+    searches = countOf(zip(problems, only_bindings, strict=True), (None, None))
     bindings = list(image.acl_ids) if searches else []
     if searches > 1 and searches * len(bindings) > COMPARISONS_MAX:
         raise KafkaError(
@@ -160,10 +165,10 @@ def _match_all(
     results: list[list[AclBinding] | KafkaError] = []
     removed: set[AclBinding] = set()
     match_count = 0
-    for acl_filter, only in zip(filters, only_bindings, strict=True):
+    for acl_filter, problem, only in zip(filters, problems, only_bindings, strict=True):
         if turn.ends_after(1):
             yield
-        if (problem := _filter_problem(acl_filter)) is not None:
+        if problem is not None:
             results.append(KafkaError(ErrorCode.INVALID_REQUEST, problem))
             continue
         if only is None:

@@ -1,5 +1,5 @@
 """The follower's side of an incremental fetch session (KIP-227) with one leader: it knows the positions to fetch from
-and those that the leader has, so that a request contains only the differences and costs no more.
+and those that the leader has. A request contains only the differences, so partitions without news cost nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class ReplicaFetchSession:
         self._changed: dict[Key, None] = {}
         self._dropped: dict[Key, None] = {}
         self.sent: dict[Key, Position] = {}
-        """The positions that the leader has from earlier requests of this session."""
+        """The positions that the leader has from earlier requests of this session. The fetcher compares them with its
+        logs when a response arrives."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to fetch."""

@@ -5,9 +5,12 @@
     <table>/_staging/<query id>/epoch-<n>/…                            the same directory, renamed by the driver that
                                                                        commits it
 
-A driver that takes a query over removes what others have staged. It must not remove what a still newer driver commits:
-that one has renamed its directory by then, to an epoch that is higher. So a driver removes directories of lower epochs,
-its own, and those that have no epoch; and after the rename it checks that no file is missing.
+A driver gets its epoch when it takes the query over: a number higher than those of all drivers before it.
+
+A driver that takes a query over removes what others have staged: `sweep_others` removes the directories of lower epochs
+and those that have no epoch yet. What a still newer driver commits is safe from it, since that has a higher epoch. A
+newer driver may lose files before its rename: so `adopt` checks after the rename that none of its own is missing.
+`sweep` removes the directories of the driver itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Who may create, renew and expire delegation tokens: authenticated clients, but not by a token; for another owner than
-oneself CREATE_TOKENS on that user is needed. The controller checks who owns or renews a token.
+"""Who may create, renew and expire delegation tokens: clients that have authenticated, but not with a token. To create
+one for another user, a client needs CREATE_TOKENS on that user. The controller checks who owns or renews a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def authorize_create_token(request: CreateDelegationTokenRequest, access: Access
     refusal = _refusal(request, access)
     if refusal is None:
         return no_steps(Authorized(request, unchanged))
-    return no_steps(Authorized(None, lambda _: no_steps(refused_creation(request, access.principal, refusal))))
+    return _refused(refused_creation(request, access.principal, refusal))
 
 
 def _refusal(request: CreateDelegationTokenRequest, access: Access) -> ErrorCode | None:
@@ -29,7 +29,8 @@ def _refusal(request: CreateDelegationTokenRequest, access: Access) -> ErrorCode
     if not may_use_tokens(requester):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     owner = owner_of(request, requester)
-    if owner[:2] != requester[:2] and not access.allows(USER_CREATE_TOKENS, str(owner)):
+    is_other = (owner.type, owner.name) != (requester.type, requester.name)
+    if is_other and not access.allows(USER_CREATE_TOKENS, str(owner)):
         return ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     return check_principals(request, requester)
 
@@ -40,7 +41,11 @@ def authorize_token_change(response: type[Any]) -> Authorize:
     def authorize(request: Message, access: Access) -> Steps[Authorized]:
         if may_use_tokens(access.principal):
             return no_steps(Authorized(request, unchanged))
-        refusal = response(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIME)
-        return no_steps(Authorized(None, lambda _: no_steps(refusal)))
+        return _refused(response(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIME))
 
     return authorize
+
+
+def _refused(response: Message) -> Steps[Authorized]:
+    """Nothing is left of the request, and this is the whole response."""
+    return no_steps(Authorized(None, lambda _: no_steps(response)))

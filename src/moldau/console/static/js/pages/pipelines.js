@@ -38,6 +38,8 @@ function nothing(data) {
 }
 
 function pipeline(row, may) {
+  const again = row.dead_letters.filter((letters) => letters.records > 0);
+  const named = (text, letters) => (row.dead_letters.length > 1 ? `${text} in ${letters.topic}` : text);
   return h("section.card", { "aria-label": row.name },
     h("header", h("h2", row.name), state(row.state), row.since_ms && h("span.muted", `since ${format.moment(row.since_ms)}`)),
     row.error && notice(row.state === "failed" ? "bad" : "info", words(row.error)),
@@ -47,11 +49,11 @@ function pipeline(row, may) {
       ["Batch", row.batch === null || row.batch === undefined ? format.NOTHING : format.count(row.batch), !row.batch_seconds ? null : `took ${format.milliseconds(row.batch_seconds * 1000)}`],
       ["Watermark", row.watermark_ms ? format.moment(row.watermark_ms) : format.NOTHING, row.watermark_ms ? format.ago(row.watermark_ms) : "none", "text"],
       ["Lag", format.count(row.lag), "records"],
-      row.dead_letters && ["Dead letters", format.count(row.dead_letters.records), row.dead_letters.records === null ? "the topic is not there, or not read yet" : h("a", { href: link("topics", row.dead_letters.topic, "records") }, "Look at them")],
+      ...row.dead_letters.map((letters) => [named("Dead letters", letters), format.count(letters.records), letters.records === null ? "the topic is not there, or not read yet" : h("a", { href: link("topics", letters.topic, "records") }, "Look at them")]),
     ]),
     row.graph?.nodes?.length ? h("div.drawing", graph(row.graph.nodes, row.graph.edges, `Flow of ${row.name}`)) : null,
     row.queries?.length ? queries(row.queries) : null,
-    may && row.dead_letters?.records > 0 && h("div.row", button("Send dead letters again …", () => sendAgain(row.dead_letters.topic))));
+    may && again.length ? h("div.row", again.map((letters) => button(`Send ${named("dead letters", letters)} again …`, () => sendAgain(letters.topic)))) : null);
 }
 
 function queries(rows) {
