@@ -173,6 +173,12 @@ class StateDirectory:
                 checkpoint.rename(renamed)
                 shutil.rmtree(renamed)
 
+    def finish_removals(self) -> None:
+        """Remove what interrupted removals of checkpoints have left."""
+        for renamed in self.checkpoints.glob(f"{FORGOTTEN}*"):
+            with _faults_of(renamed):
+                shutil.rmtree(renamed)
+
 
 def default_directory(file: Path, name: str) -> StateDirectory:
     """Return the state directory of the pipeline `name` that is defined in `file`."""
