@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from moldau.pipelines.locations import local_table
 from moldau.pipelines.planning.flows import (
     ConsoleTarget,
     Flow,
@@ -53,7 +54,7 @@ from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink, TopicSource
 from moldau.spark.lake.schemas import column_named
-from moldau.spark.lake.tables import missing_package
+from moldau.spark.lake.tables import missing_package, path_problem
 from moldau.spark.option_values import boolean
 from moldau.spark.options import BOOTSTRAP, KAFKA, write_options
 
@@ -172,6 +173,9 @@ class SinkCompiler:
     def _to_table(self, sink: TableSink) -> Flow:
         if (missing := missing_package(sink.format)) is not None:
             raise InvalidSetting(f"{self._path}.format", missing)
+        directory = local_table(sink.path)
+        if directory is not None and (problem := path_problem(directory, sink.format)) is not None:
+            raise InvalidSetting(f"{self._path}.table", problem)
         partition_by = check_columns(self._frame, sink.partition_by, f"{self._path}.partition_by")
         description = f"{sink.format} table {sink.path}"
         if sink.mode == "upsert":
