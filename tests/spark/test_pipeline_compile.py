@@ -627,6 +627,7 @@ def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path
         ("key: country", "headers: {c: countr}", "countr}", "sink out: headers.c: there is no column `countr`"),
         ("key: country", "format: text", "{name: out", "sink out: format text needs rows with one column, of type"),
         ("[country]}\n", "[contry]}\n", "contry]", "sink lake: there is no column contry, did you mean 'country'?"),
+        ("table: seen", "table: a%41b", "a%41b", "a Delta table cannot be in a directory with '%41' in its path"),
         ("keys: [country]", "keys: [c]", "c]}", "sink seen: there is no column c; there are w, country, n"),
         (
             "keys: [country]", "keys: [country], delete_when: n", "n}",
