@@ -151,6 +151,25 @@ def test_a_broker_that_answers_with_an_error_is_not_reported_as_silent(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("is_at_the_end", [False, True])
+def test_an_unexpected_error_is_reported_once_and_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_the_end: bool
+) -> None:
+    def latest(*_: object) -> None:
+        raise ValueError("not as expected")
+
+    monkeypatch.setattr(Cluster, "latest", latest)
+    lines: list[str] = []
+    positions = {"out": {TopicPartition("t", 0): 0}}
+    with BrokerWatch(pipeline(tmp_path, "127.0.0.1:1", "t"), lines.append) as watch:
+        if not is_at_the_end:
+            watch.exchange(positions)
+            wait_until(lambda: lines, "the error is reported")
+        assert watch.last_exchange(positions) is None
+    assert lines == ["lag is not known any more, and positions are not committed any more: ValueError: not as expected"]
+
+
+@pytest.mark.usefixtures("quick")
 def test_log_end_offsets_are_current(bootstrap: str, create_topic: CreateTopic, tmp_path: Path) -> None:
     topic = create_topic()
     spec, where = pipeline(tmp_path, bootstrap, topic), TopicPartition(topic, 0)
@@ -189,17 +208,6 @@ def test_a_deleted_topic_hides_only_the_lag_of_its_query(
     asked = ends_now(spec, [TopicPartition(deleted, 0), TopicPartition(kept, 0)])
     assert asked is not None
     assert asked.offsets == positions["out"]
-
-
-def test_an_unexpected_error_is_reported_at_the_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def latest(*_: object) -> None:
-        raise AssertionError("unexpected")
-
-    monkeypatch.setattr(Cluster, "latest", latest)
-    lines: list[str] = []
-    with BrokerWatch(pipeline(tmp_path, "127.0.0.1:1", "t"), lines.append) as watch:
-        assert watch.last_exchange({"out": {TopicPartition("t", 0): 0}}) is None
-    assert lines == ["lag is not known any more, and positions are not committed any more: AssertionError: unexpected"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -416,6 +416,51 @@ def test_rows_become_records(spark: SparkSession, tmp_path: Path) -> None:
         flow_rows(made, "below")
 
 
+LOOPS = """
+    sources:
+      events: {topic: in, schema: id string}
+      audits: {pattern: audit-.*, schema: id string}
+      python: {pattern: "(?P<kind>log)-x", schema: id string}
+    sinks:
+      - {name: routed, from: events, route: ROUTE}
+"""
+
+
+def test_a_route_to_a_topic_that_the_pipeline_reads_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """A pattern that only Python knows is not checked."""
+    of = pipeline(tmp_path, LOOPS.replace("ROUTE", "id"))
+    others = {"audits": [], "python": []}
+    allowed = compiled(spark, of, events=[b'{"id":"inn"}', b'{"id":"my-audit-a"}', b'{"id":"log-x"}'], **others)
+    assert [row.topic for row in flow_rows(allowed, "routed")] == ["inn", "my-audit-a", "log-x"]
+    for topic in ("in", "audit-a"):
+        looping = compiled(spark, of, events=[f'{{"id":"{topic}"}}'.encode()], **others)
+        reason = f"sink routed: route id gave '{topic}', which the pipeline reads: it would feed itself"
+        with pytest.raises(Exception, match=reason):
+            flow_rows(looping, "routed")
+
+
+@pytest.mark.parametrize(
+    ("route", "source_name"),
+    [
+        ("'in'", "events"),
+        ("if(id = 'a', 'out', 'audit-a')", "audits"),
+        ("case id when 'a' then 'out' when 'b' then coalesce(id, 'in') end", "events"),
+        ("case id when 'in' then 'out' else if(id = 'in', id, concat(id, 'in')) end", None),
+    ],
+)
+def test_a_route_that_names_a_topic_that_the_pipeline_reads_is_refused(
+    spark: SparkSession, tmp_path: Path, route: str, source_name: str | None
+) -> None:
+    of = pipeline(tmp_path, LOOPS.replace("ROUTE", f'"{route}"'))
+    reasons_given = [(problem.message, problem.place) for problem in check(of, spark)]
+    if source_name is None:
+        assert reasons_given == []
+        return
+    topic = "in" if source_name == "events" else "audit-a"
+    message = f"sink routed: it writes to '{topic}', which source '{source_name}' reads: the pipeline would feed itself"
+    assert reasons_given == [(message, of.place_of("sinks.0.route"))]
+
+
 def test_a_python_step_and_the_modules_beside_it_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
     of = pipeline(
         tmp_path,
@@ -589,6 +634,7 @@ def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path
         ("key: country", "headers: {c: countr}", "countr}", "sink out: headers.c: there is no column `countr`"),
         ("key: country", "format: text", "{name: out", "sink out: format text needs rows with one column, of type"),
         ("[country]}\n", "[contry]}\n", "contry]", "sink lake: there is no column contry, did you mean 'country'?"),
+        ("table: seen", "table: a%41b", "a%41b", "a Delta table cannot be in a directory with '%41' in its path"),
         ("keys: [country]", "keys: [c]", "c]}", "sink seen: there is no column c; there are w, country, n"),
         (
             "keys: [country]", "keys: [country], delete_when: n", "n}",
@@ -635,6 +681,60 @@ def test_a_problem_is_reported_at_its_line_and_column(
     assert place is not None
     line = wrong.file.read_text().splitlines()[place.line - 1]
     assert line[place.column - 1 :].startswith(word)
+
+
+def _with_deduplicated_step(sql: str, deduplicate: str) -> str:
+    return f"""
+        sources:
+          events:
+            topic: in
+            schema: id string, at timestamp
+            watermark: {{column: at, delay: 10 seconds}}
+        steps:
+          - name: rows
+            sql: {sql}
+            deduplicate: {deduplicate}
+        sinks:
+          - {{name: out, from: rows, console: true}}
+    """
+
+
+@pytest.mark.parametrize(
+    ("sql", "deduplicate", "operator"),
+    [
+        ("select id, at from events", "[id]", "DeduplicateWithinWatermark [id"),
+        ("select id, at as since from events", "[id]", "DeduplicateWithinWatermark [id"),
+        ("select window(at, '1 minute') w, count(*) n from events group by 1", "[N, W]", "Deduplicate [n"),
+    ],
+)
+def test_a_step_deduplicates_within_the_watermark_of_its_source(
+    spark: SparkSession, tmp_path: Path, sql: str, deduplicate: str, operator: str
+) -> None:
+    made, problems = try_compile(
+        pipeline(tmp_path, _with_deduplicated_step(sql, deduplicate)), spark, records=empty_stream
+    )
+    assert problems == []
+    java: Any = made.views["rows"]._jdf
+    assert operator in java.queryExecution().analyzed().toString()
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("select id from events", "none of its columns has a watermark"),
+        ("select id, at + interval 1 hour as later from events", "none of its columns has a watermark"),
+        ("select id, at, at as same from events", "at and same have a watermark each, and there can be only one"),
+        ("select window(at, '1 minute') w, id from events group by 1, 2", "its watermark is that of the window w"),
+    ],
+)
+def test_a_step_that_could_never_forget_a_row_cannot_deduplicate(
+    spark: SparkSession, tmp_path: Path, sql: str, reason: str
+) -> None:
+    wrong = pipeline(tmp_path, _with_deduplicated_step(sql, "[id]"))
+    (problem,) = check(wrong, spark)
+    assert problem.message == f"step rows: 'deduplicate' cannot know when to forget a row: {reason}"
+    assert problem.place == wrong.key_places["steps.0.deduplicate"]
+    compiled(spark, wrong, events=[b'{"id": "a"}'])
 
 
 def test_a_problem_lists_what_was_not_checked_because_of_it(spark: SparkSession, tmp_path: Path) -> None:

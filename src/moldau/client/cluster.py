@@ -331,8 +331,10 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _parse_addresses(bootstrap: str) -> Iterator[tuple[str, int]]:
-    for address in bootstrap.split(","):
-        host, colon, port = address.strip().rpartition(":")
+    """Yield the addresses of a list. As in Kafka's client, empty ones beside others and a protocol in front
+    (`SASL_SSL://`) are ignored."""
+    for address in [address for address in bootstrap.split(",") if address.strip()] or [bootstrap]:
+        host, colon, port = address.strip().rpartition("://")[2].rpartition(":")
         if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"kafka.bootstrap.servers: {address.strip()!r} is not host:port")
         yield host.strip("[]"), int(port)

@@ -29,7 +29,8 @@ from moldau.base.properties import parse, render
 from moldau.base.secure_files import AUTHORITY, AUTHORITY_KEY, CLIENT, KEPT, NODE, TEMPORARY
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import META_PROPERTIES, ForeignDirectory, refuse_unformatted_data
-from moldau.platforms.durable_files import sync_directory, sync_file
+from moldau.platforms.durable_files import sync_directory
+from moldau.platforms.replaced_files import replacement
 from moldau.secure_setup.authority import (
     RENEW_BEFORE,
     Authority,
@@ -122,7 +123,7 @@ class SecureDirectory:
         """Write the settings of a client with a new password of the admin user, which the block sets. The file gets its
         name after the block: if it cannot be written, the old password stays valid."""
         settings = client_file(client_properties(ADMIN, password, self.authority))
-        with _replacement(self.client_file, _open_ours(self.client_file), settings):
+        with replacement(self.client_file, _open_ours(self.client_file), settings):
             yield
         sync_directory(str(self.path))
 
@@ -191,7 +192,7 @@ class SecureDirectory:
 
     def _write(self, name: str, text: str) -> None:
         path = self.path / name
-        with _replacement(path, _open_ours(path), text):
+        with replacement(path, _open_ours(path), text):
             pass
         sync_directory(str(self.path))
 
@@ -213,7 +214,7 @@ def _check_is_new(log_dir: Path) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step by one that only this user can read."""
-    with _replacement(path, _open_private(path), text):
+    with replacement(path, _open_private(path), text):
         pass
 
 
@@ -224,23 +225,6 @@ def check_can_write_private(path: Path) -> None:
     temporary, descriptor = _open_private(path)
     os.close(descriptor)
     temporary.unlink()
-
-
-@contextmanager
-def _replacement(path: Path, opened: tuple[Path, int], text: str) -> Iterator[None]:
-    """Write the text to a new file, which is open; it replaces the one at the path after the block. If something fails,
-    the new file is removed."""
-    temporary, descriptor = opened
-    try:
-        with open(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            sync_file(file.fileno())
-        yield
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _open_private(path: Path) -> tuple[Path, int]:

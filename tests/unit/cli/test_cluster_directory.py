@@ -21,6 +21,7 @@ from moldau.cli.cluster.processes import NodeProcess, NodeState, ProcessIdentity
 from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import CommandFailed
 from moldau.cli.main import main
+from moldau.platforms import replaced_files
 from moldau.platforms.processes import PROCESSES
 from moldau.settings import Settings, load
 
@@ -236,14 +237,14 @@ def test_the_description_and_the_settings_survive_a_power_loss(tmp_path: Path, m
     def sync_file(fd: int) -> None:
         (path,) = tmp_path.rglob("*.tmp")
         assert path.read_text(), "the bytes are written before they are synced"
-        synced.append(path.name.partition(".tmp")[0].rpartition(".")[0])
+        synced.append(path.name.removeprefix(".").removesuffix(".tmp").rpartition(".")[0])
 
     def sync_directory(path: str) -> None:
         assert not list(Path(path).glob("*.tmp")), "the name is synced after the file was renamed"
         synced.append(Path(path).name)
 
-    monkeypatch.setattr(cluster_directory, "sync_file", sync_file)
-    monkeypatch.setattr(cluster_directory, "sync_directory", sync_directory)
+    monkeypatch.setattr(replaced_files, "sync_file", sync_file)
+    monkeypatch.setattr(replaced_files, "sync_directory", sync_directory)
     directory = ClusterDirectory(tmp_path / "cluster")
     directory.lay_out(directory.plan(1, BASE_PORT, {}, NEW_ID))
     assert synced == ["server.properties", "node-1", "cluster.json", "cluster"]

@@ -208,6 +208,17 @@ def test_fresh_starts_over_despite_damaged_files(
     start.run()
 
 
+def test_a_run_finishes_the_removal_of_checkpoints(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed run has renamed the checkpoint already: to the next one, its query has none."""
+    monkeypatch.setattr(fresh_start, "_delete_groups", lambda *args: None)
+    monkeypatch.setattr(launching, "Run", lambda *args: SimpleNamespace(to_the_end=lambda: LAST))
+    start.during_compile = lambda: None
+    write_json(start.directory.path / fresh_start.PLAN, {"queries": ["orders-to-big"], "topics": [], "tables": []})
+    write_json(start.directory.checkpoint(".forgotten-orders-to-big") / "metadata", {"id": "7"})
+    start.run()
+    assert list(start.directory.checkpoints.iterdir()) == []
+
+
 def test_a_damaged_status_is_replaced(start: Start) -> None:
     start.directory.path.mkdir()
     (start.directory.path / "status.json").write_text("{")

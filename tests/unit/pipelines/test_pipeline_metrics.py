@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from dataclasses import replace
 
 import click
 import pytest
@@ -55,6 +56,13 @@ def samples(*queries: QueryStatus) -> dict[tuple[str, str, str], float]:
             assert key not in found, "twice"
             found[key] = sample.value
     return found
+
+
+def test_a_watermark_beyond_pythons_years_has_no_series() -> None:
+    """A record whose microseconds were taken for milliseconds is in the year 11476."""
+    names = {name for name, *_ in samples(replace(BUSY, watermark="+11476-08-14T05:20:00.000Z"))}
+    assert "rows_in_total" in names
+    assert "watermark_timestamp_seconds" not in names
 
 
 def test_every_known_number_of_a_query_is_a_series() -> None:

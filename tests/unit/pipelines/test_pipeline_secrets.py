@@ -121,6 +121,15 @@ def test_command_config_gives_properties_and_the_address(folder: Path) -> None:
     assert load_text(folder, WHOLE_PIPELINE + "command_config: client.properties\n").bootstrap == "localhost:9092"
 
 
+@pytest.mark.parametrize("connector", ["moldau", "kafka"])
+def test_an_address_may_have_a_protocol_in_front(folder: Path, connector: str) -> None:
+    addresses = "SASL_SSL://broker:9093,SSL://[::1]:9093"
+    (folder / "client.properties").write_text(f"bootstrap.servers={addresses}\n")
+    text = WHOLE_PIPELINE.replace("bootstrap: localhost:9092\n", f"connector: {connector}\n")
+    assert load_text(folder, text + "command_config: client.properties\n").bootstrap == addresses
+    assert load_text(folder, text + f"bootstrap: {addresses}\n").bootstrap == addresses
+
+
 def test_the_address_of_command_config_is_checked_where_it_is_used(folder: Path) -> None:
     (folder / "client.properties").write_text("bootstrap.servers=broker:9092, other\n")
     text, places = marked(

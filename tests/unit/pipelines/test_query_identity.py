@@ -389,6 +389,17 @@ def test_changed_modules_of_packages_change_the_code_digest(tmp_path: Path, chan
     assert not is_same_code(before, code_digest("rules", tmp_path))
 
 
+@pytest.mark.parametrize("text", [" + ".join(["1"] * 2000), "-" * 5000 + "1"], ids=["sum", "signs"])
+def test_deeply_nested_code_has_a_digest(tmp_path: Path, text: str) -> None:
+    """Python compiles the first of them, and not the second."""
+    (tmp_path / "steps.py").write_text("import constants\n")
+    (tmp_path / "constants.py").write_text(f"total = {text}\n")
+    before = code_digest("steps", tmp_path)
+    assert is_same_code(before, code_digest("steps", tmp_path))
+    (tmp_path / "constants.py").write_text(f"total = {text}2\n")
+    assert not is_same_code(before, code_digest("steps", tmp_path))
+
+
 def test_a_code_digest_of_an_older_version_is_still_recognized(directory: StateDirectory, tmp_path: Path) -> None:
     queries = python_queries(tmp_path, "def check(frame):\n    return frame\n")
     check_and_run(directory, queries)

@@ -99,11 +99,14 @@ def test_a_folder_that_was_moved_is_the_same_folder(file: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("bootstrap", "is_same"),
-    [(None, True), ("prod:9092", True), ("x:1, Prod:9092", True), ("staging:9092", False), ("prod:9093", False)],
-)
+    [
+        (None, True), ("prod:9092", True), ("x:1, Prod:9092", True), ("SASL_SSL://prod:9092,", True),
+        ("staging:9092", False), ("prod:9093", False), ("staging:9092,", False),
+    ],
+)  # fmt: skip
 def test_one_file_may_serve_several_clusters(file: Path, bootstrap: str | None, is_same: bool) -> None:
     default_directory(file, "bikes").write_status({"file": str(file), "bootstrap": bootstrap})
-    renamed = change(file, "name: bikes\n", "name: bikes2\nbootstrap: prod:9092\n")
+    renamed = change(file, "name: bikes\n", "name: bikes2\nbootstrap: 'prod:9092,'\n")
     assert is_refused(renamed) == is_same
 
 

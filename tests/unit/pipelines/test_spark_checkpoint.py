@@ -9,6 +9,7 @@ import pytest
 
 from moldau.base.ids import TopicPartition
 from moldau.pipelines.running.spark_checkpoint import END_OF_TIME_MS, SparkCheckpoint
+from moldau.platforms import replaced_files
 
 OFFSETS = '{"t": {"0": 100, "1": 7}}'
 
@@ -69,6 +70,20 @@ def test_files_in_another_format_are_ignored(text: str, tmp_path: Path) -> None:
     assert not spark_checkpoint.plan_owed_batch()
     assert not spark_checkpoint.plan_last_batch()
     assert spark_checkpoint.position() == {}
+
+
+def test_a_planned_batch_survives_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not start with an empty plan: the bytes are synced before the file gets its name."""
+    names_at_sync: list[list[str]] = []
+    monkeypatch.setattr(
+        replaced_files,
+        "sync_file",
+        lambda fd: names_at_sync.append([each.name for each in (tmp_path / "offsets").iterdir()]),
+    )
+    assert checkpoint(tmp_path, {0: 0}, {0: 10}).plan_owed_batch()
+    (names,) = names_at_sync
+    assert "1" not in names
+    assert sorted(each.name for each in (tmp_path / "offsets").iterdir()) == [".0.crc", "0", "1"]
 
 
 def test_the_last_batch_closes_all_windows(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from moldau.cli.admin_password import renew_admin_password
 from moldau.client.users import Users
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, write
+from moldau.platforms import replaced_files
 from moldau.runtime.controller.first_records import read_first_records
 from moldau.secure_setup import directory
 from moldau.secure_setup.authority import NODE_LIFETIME, hosts_of
@@ -156,7 +157,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path, mon
     def fail(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(directory, "sync_file", fail)
+    monkeypatch.setattr(replaced_files, "sync_file", fail)
     with pytest.raises(OSError, match="No space left"):
         directory.write_private(tmp_path / "ann.properties", "text")
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +221,7 @@ def test_no_password_is_set_if_its_client_file_cannot_be_written(
     def fail(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(directory, "sync_file", fail)
+    monkeypatch.setattr(replaced_files, "sync_file", fail)
     monkeypatch.setattr(Users, "set_password", lambda *_: pytest.fail("the password was set"))
     with pytest.raises(SetupFailed, match=r"client.properties is missing and cannot be made again: .*No space left"):
         renew_admin_password("localhost:1", {}, secured)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.base.secure_files import CLIENT
 from moldau.cli.connect import CommandFailed
 from moldau.local_cluster import HOST, NodeAddress, node_properties
-from moldau.platforms.durable_files import sync_directory, sync_file
+from moldau.platforms.replaced_files import replace_file
 
 if TYPE_CHECKING:
     from moldau.cli.cluster.addresses import ClientHosts
@@ -216,12 +215,12 @@ class ClusterDirectory:
         return replace(description, nodes=tuple(nodes))
 
     def save(self, description: Description) -> None:
-        write_durably(self.path / DESCRIPTION, json.dumps(asdict(description), indent=2) + "\n")
+        replace_file(self.path / DESCRIPTION, json.dumps(asdict(description), indent=2) + "\n")
 
     def _write_properties(self, description: Description, node: NodeAddress, security: Security | None) -> None:
         path, data = self.properties_path(node.id), str(self.data_path(node.id).absolute())
         if security is None:
-            write_durably(path, properties_text(node_properties(node, description.nodes, data)))
+            replace_file(path, properties_text(node_properties(node, description.nodes, data)))
             return
         from moldau.secure_setup.directory import SecureDirectory, write_private
         from moldau.secure_setup.settings import secured_node_properties
@@ -375,21 +374,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a temporary file and rename it, so that readers see the old text or the new one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Like `write_text`, and return when a power loss can no longer take the text away, or leave an empty file."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        sync_file(file.fileno())
-    temporary.replace(path)
-    sync_directory(str(path.parent))
+    """Replace a file, so that readers see the old text or the new one."""
+    replace_file(path, text, sync=False)
 
 
 def remove(path: Path) -> None:

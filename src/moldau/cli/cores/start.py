@@ -40,10 +40,13 @@ from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import META_PROPERTIES
 from moldau.log.meta_properties import read as read_meta_properties
 from moldau.platforms.machine import usable_cores
+from moldau.platforms.replaced_files import replace_file
 from moldau.secure_setup.settings import CLIENTS_LISTENER
 from moldau.security.token_settings import SECRET_KEY
 from moldau.settings import Settings, from_texts, log_dirs
 
+PRIVATE_FILE: Final = 0o600
+"""Settings may have passwords: only this user can read them."""
 HEADER: Final = "# Written at each start by `moldau start --cores`: change its options or its --config file instead.\n"
 
 
@@ -208,7 +211,7 @@ class CoresStart:
             secured.keep(values_to_keep(self._secured_texts, self._plan.port))
         for node_id, each in settings.items():
             directory.node_path(node_id).mkdir(parents=True, exist_ok=True)
-            _write_private(directory.properties_path(node_id), HEADER + render(each))
+            replace_file(directory.properties_path(node_id), HEADER + render(each), PRIVATE_FILE, sync=False)
         directory.save(description)
         return password
 
@@ -239,12 +242,3 @@ def _check_stored(path: Path, stored: Description, plan: CoresPlan, machines: tu
             if stored.is_secure
             else f"{path} was made without --secure, and its clients have no passwords; choose another --data-dir"
         )
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only this user can read: settings may have passwords."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    temporary.replace(path)

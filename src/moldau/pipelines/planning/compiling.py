@@ -15,7 +15,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from moldau.pipelines.planning import formats, python_steps, sources
+from moldau.pipelines.planning import event_time, formats, python_steps, sources
 from moldau.pipelines.planning.csv_files import MissingColumn
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
 from moldau.pipelines.planning.flows import Flow, TopicTarget, merge, start, write_batch
@@ -243,14 +243,19 @@ class _Compilation:
             if origin.watermark is not None:
                 check_columns(frame, (origin.watermark.column,), f"{path}.watermark.column")
             check_columns(frame, origin.deduplicate, f"{path}.deduplicate")
-        frame = self._with_event_time(frame, origin, path)
+            frame = self._with_event_time(frame, origin, path)
         frame.createOrReplaceTempView(origin.name)
         self.views[origin.name] = frame
 
-    def _with_event_time(self, frame: DataFrame, origin: Source | Step, path: str) -> DataFrame:
+    def _with_event_time(self, frame: DataFrame, origin: TopicSource | FileSource | Step, path: str) -> DataFrame:
         subject = f"{'step' if path.startswith('steps.') else 'source'} {origin.name}"
         with self.problems.recording(f"{path}.watermark.column", subject, view=origin.name):
-            return sources.with_event_time(frame, origin)
+            frame = event_time.with_watermark(frame, origin)
+            if (unbounded := event_time.why_unbounded(frame, origin.deduplicate)) is not None:
+                reason, hint = unbounded
+                message = f"'deduplicate' cannot know when to forget a row: {reason}"
+                raise InvalidSetting(f"{path}.deduplicate", message, hint, at_key=True)
+            return event_time.without_duplicates(frame, origin.deduplicate)
         raise NeededViewFailed(origin.name)
 
     # --- sinks ------------------------------------------------------------------------------------------------------

@@ -82,17 +82,19 @@ def headers_of(values: Mapping[str, Column]) -> Column:
     return F.array(*pairs).cast(HEADERS_TYPE)
 
 
-def checked_topic(route: Column, sink: str, expression: str) -> Column:
-    """Return the topic of each row, which the sink's `route` computes. A row without a legal name fails the query.
+def checked_topic(route: Column, sink: str, expression: str, is_read: Column) -> Column:
+    """Return the topic of each row, which the sink's `route` computes. A row without a legal name fails the query, as
+    does a topic that the pipeline reads (`is_read`): it would feed itself for ever.
 
     `expression` is the text of `route`, for the error message.
     """
-    message = F.concat(
+    gave = F.concat(
         F.lit(f"sink {sink}: route {expression} gave "),
         F.coalesce(F.concat(F.lit("'"), route, F.lit("'")), F.lit("null")),
-        F.lit(", which is not a legal topic name"),
     )
-    return F.when(route.rlike(LEGAL_TOPIC), route).otherwise(F.raise_error(message))
+    loop = F.raise_error(F.concat(gave, F.lit(", which the pipeline reads: it would feed itself")))
+    illegal = F.raise_error(F.concat(gave, F.lit(", which is not a legal topic name")))
+    return F.when(is_read, loop).when(route.rlike(LEGAL_TOPIC), route).otherwise(illegal)
 
 
 def checked_partition(partition: Column, sink: str, expression: str) -> Column:

@@ -1,8 +1,8 @@
 """Compiles sinks into flows: rows with the columns of their target, each expression checked against those of the view.
 
-`route` is the SQL expression that gives the topic of each row. A row whose `route` is null or not a legal topic name,
-or whose `partition` is negative, fails the query with a message that names the sink and the expression. Such a row has
-no bytes to write as a dead letter, and dropping it would lose it silently.
+`route` is the SQL expression that gives the topic of each row. A row whose `route` is null, not a legal topic name or a
+topic that the pipeline reads, or whose `partition` is negative, fails the query with a message that names the sink and
+the expression. Such a row has no bytes to write as a dead letter, and dropping it would lose it silently.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from moldau.pipelines.locations import local_table
 from moldau.pipelines.planning.flows import (
     ConsoleTarget,
     Flow,
@@ -48,11 +49,12 @@ from moldau.pipelines.planning.record_values import (
     headers_of,
     row_value,
 )
+from moldau.pipelines.planning.routes import is_read, written_topics
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
-from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink
+from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink, TopicSource
 from moldau.spark.lake.schemas import column_named
-from moldau.spark.lake.tables import missing_package
+from moldau.spark.lake.tables import missing_package, path_problem
 from moldau.spark.option_values import boolean
 from moldau.spark.options import BOOTSTRAP, KAFKA, write_options
 
@@ -126,7 +128,16 @@ class SinkCompiler:
             return None
         if not isinstance(data_type, StringType):
             raise self._wrong_type("route", sink.route, data_type, "a string: the name of a topic")
-        return checked_topic(F.expr(sink.route), sink.name, sink.route)
+        self._refuse_loop(sink.route)
+        route = F.expr(sink.route)
+        return checked_topic(route, sink.name, sink.route, is_read(route, self._pipeline, self._frame.sparkSession))
+
+    def _refuse_loop(self, route: str) -> None:
+        for topic in written_topics(self._frame.select(F.expr(route))):
+            for source in self._pipeline.sources.values():
+                if isinstance(source, TopicSource) and source.reads(topic):
+                    message = f"it writes to '{topic}', which source '{source.name}' reads"
+                    raise InvalidSetting(f"{self._path}.route", f"{message}: the pipeline would feed itself")
 
     def _partition(self, sink: TopicSink) -> Column | None:
         if sink.partition is None or (data_type := self._type("partition", sink.partition)) is None:
@@ -162,6 +173,9 @@ class SinkCompiler:
     def _to_table(self, sink: TableSink) -> Flow:
         if (missing := missing_package(sink.format)) is not None:
             raise InvalidSetting(f"{self._path}.format", missing)
+        directory = local_table(sink.path)
+        if directory is not None and (problem := path_problem(directory, sink.format)) is not None:
+            raise InvalidSetting(f"{self._path}.table", problem)
         partition_by = check_columns(self._frame, sink.partition_by, f"{self._path}.partition_by")
         description = f"{sink.format} table {sink.path}"
         if sink.mode == "upsert":

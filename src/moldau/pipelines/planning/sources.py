@@ -26,7 +26,6 @@ from moldau.pipelines.spec import (
     Offsets,
     Pipeline,
     PythonStep,
-    Source,
     SqlStep,
     Start,
     TableSource,
@@ -220,16 +219,3 @@ def static_or_watched(session: SparkSession, source: FileSource | TableSource, m
         return csv_files.read_csv(session, source, options)
     batch = session.read.format(source.format).options(**options)
     return (batch.schema(schema) if schema else batch).load(source.path)
-
-
-def with_event_time(frame: DataFrame, source: Source | SqlStep | PythonStep) -> DataFrame:
-    """Return the frame with the watermark and the deduplication of a source or step."""
-    if isinstance(source, TableSource):
-        return frame
-    if source.watermark is not None:
-        frame = frame.withWatermark(source.watermark.column, source.watermark.delay)
-    if not source.deduplicate:
-        return frame
-    if frame.isStreaming and source.watermark is not None:
-        return frame.dropDuplicatesWithinWatermark(list(source.deduplicate))
-    return frame.dropDuplicates(list(source.deduplicate))

@@ -36,7 +36,7 @@ _SYNONYMS: Final = {
 }  # fmt: skip
 _PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _VIEW_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-_ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[0-9a-zA-Z._%-]+):(\d{1,5})")
+_ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z._%-]*://)?(?:\[[0-9a-fA-F:.%]+\]|[0-9a-zA-Z._%-]+):(\d{1,5})")
 RESERVED_WORDS: Final = {
     "and", "as", "by", "case", "cross", "except", "from", "full", "group", "having", "in", "inner", "intersect", "is",
     "join", "lateral", "left", "natural", "not", "null", "on", "or", "order", "outer", "right", "select", "stream",
@@ -290,7 +290,8 @@ class _PipelineReader:
 
 
 def _wrong_addresses(bootstrap: str) -> list[str]:
-    """Return the addresses of a list that are not host:port. Empty ones beside others are ignored, as clients do."""
+    """Return the addresses of a list that are not host:port. As in Kafka's client, a protocol may stand in front
+    (`SASL_SSL://`), and empty ones beside others are ignored."""
     addresses = [address for address in bootstrap.split(",") if address.strip()] or [bootstrap] * bool(bootstrap)
     matches = {address: _ADDRESS.fullmatch(address.strip()) for address in addresses}
     return [address for address, match in matches.items() if match is None or not 0 < int(match[1]) <= 65535]

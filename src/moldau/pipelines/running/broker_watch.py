@@ -42,6 +42,8 @@ class BrokerWatch:
         self._unanswered = 0
         self.silence: str | None = None
         """The line for the status while the broker does not answer."""
+        self._has_failed = False
+        """After an unexpected error the broker is not asked again."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._poll_until_over, name="broker watch", daemon=True)
 
@@ -64,8 +66,8 @@ class BrokerWatch:
         self._end()
         self._positions, self._ends = positions, None
         for _ in range(LAST_TRIES):
-            if self._ends is None and not self._poll():
-                break
+            if self._ends is None and not self._has_failed:
+                self._poll_or_report()
         return self._ends
 
     def _end(self) -> None:
@@ -73,22 +75,20 @@ class BrokerWatch:
         self._thread.join()
 
     def _poll_until_over(self) -> None:
-        while not self._over.is_set() and self._poll():
+        while not (self._over.is_set() or self._has_failed):
+            self._poll_or_report()
             self._over.wait(ASK_EVERY_S)
 
-    def _poll(self) -> bool:
-        """Request the log ends, and commit. Return False after an unexpected error, which ends both."""
+    def _poll_or_report(self) -> None:
         try:
-            self._request_and_commit()
+            self._poll()
         except Exception as error:  # the known ends would soon be outdated
-            self._ends = None
+            self._ends, self._has_failed = None, True
             self._say(
                 f"lag is not known any more, and positions are not committed any more: {type(error).__name__}: {error}"
             )
-            return False
-        return True
 
-    def _request_and_commit(self) -> None:
+    def _poll(self) -> None:
         positions = self._positions
         partitions = {partition for position in positions.values() for partition in position}
         if self._cluster is None or self._committer is None or not partitions:

@@ -122,6 +122,7 @@ def launch(
             changed = identity.resumes_with_changed_steps(directory, chosen, fresh_start.queries)
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 display.say(line)
+            directory.finish_removals()
             identity.record(directory, pipeline.name, chosen, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline, options.fate), set())
         warnings = _warnings(pipeline, queries, chosen, is_batch)

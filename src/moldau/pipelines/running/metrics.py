@@ -98,8 +98,12 @@ def _parsed(
 
 
 def _timestamp(watermark: str | None) -> float | None:
-    """Return Spark's text of a watermark as a number. Before the first event it is 1970."""
+    """Return Spark's text of a watermark as a number. Before the first event it is 1970. A year that Python's datetime
+    lacks, such as +11476, is not known."""
     if watermark is None:
         return None
-    seconds = datetime.fromisoformat(watermark).timestamp()
+    try:
+        seconds = datetime.fromisoformat(watermark).timestamp()
+    except ValueError:
+        return None
     return seconds or None

@@ -26,12 +26,20 @@ def code_digest(module: str, folder: Path) -> str:
     file = _module_file(module, folder)
     plain = _reachable(file, lambda _, tree: (_module_file(name, folder) for name in _names_after_import(tree)))
     whole = _reachable(file, lambda file, tree: _imported_files(file.relative_to(folder), tree, folder))
-    dumped = (f"{file.name} {tree if isinstance(tree, str) else ast.dump(tree)}" for file, tree in plain)
+    dumped = (f"{file.name} {tree if isinstance(tree, str) else _dump(tree)}" for file, tree in plain)
     written = (
         f"{file.relative_to(folder).as_posix()} {tree if isinstance(tree, str) else ' '.join(_syntax(tree))}"
         for file, tree in whole
     )
     return f"{_digest(dumped)}-{_digest(written)}"
+
+
+def _dump(tree: ast.Module) -> str:
+    """Return what `ast.dump` does; "" for a sum of more than a thousand terms, which is too deep for it."""
+    try:
+        return ast.dump(tree)
+    except RecursionError:
+        return ""
 
 
 def is_same_code(recorded: str | None, now: str | None) -> bool:
@@ -56,7 +64,7 @@ def _reachable(first: Path, imports: Callable[[Path, ast.Module], Iterable[Path]
         text = file.read_text(encoding="utf-8", errors="replace")
         try:
             trees[file] = tree = ast.parse(text)
-        except (SyntaxError, ValueError):  # reported when the step is compiled
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported when the step is compiled
             trees[file] = text
         else:
             waiting += imports(file, tree)

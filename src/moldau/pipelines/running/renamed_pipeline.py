@@ -115,7 +115,9 @@ def _may_be_same_cluster(recorded: str | None, bootstrap: str | None) -> bool:
 
 
 def _addresses(bootstrap: str) -> set[str]:
-    return {_LOOPBACK.sub("localhost", broker.strip().lower()) for broker in bootstrap.split(",")}
+    """Return the addresses of a list, without the protocols that may stand in front of them."""
+    addresses = (broker.strip().lower().rpartition("://")[2] for broker in bootstrap.split(","))
+    return {_LOOPBACK.sub("localhost", address) for address in addresses if address}
 
 
 def _was_run_from(recorded_file: str | None, file: Path) -> bool:

@@ -2,7 +2,8 @@
 numbers and the time.
 
 The pause doubles with each failure up to a maximum, and half of it is random, so that queries that failed together do
-not restart together. After a query has run for a while without failure, its pauses are short again.
+not restart together. After a query has run for a while without failure, and has made progress, its pauses are short
+again. A batch that fails late, however long it takes, is no progress.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from moldau.pipelines.running.failures import Failure, Kind
 FIRST_PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
 HEALTHY_S: Final = 60.0
-"""After so long without a failure the query is healthy, and its earlier failures no longer count."""
+"""After so long without a failure, a query that has made progress is healthy: its earlier failures no longer count."""
 IN_A_ROW_MAX: Final = 20
 """Give up after more failures in a row: their pauses are four to eight minutes together."""
 SAME_BATCH_MAX: Final = 3
@@ -34,12 +35,19 @@ class Restarts:
     """How many of them were unknown failures of the batch `batch_id`."""
     batch_id: int | None = None
     last_failure_s: float | None = None
+    last_report: object = None
 
-    def pause_after(self, failure: Failure, batch_id: int | None, now_s: float) -> float | None:
-        """Return the seconds until the query is restarted; None if it is not restarted."""
-        if self.last_failure_s is not None and now_s - self.last_failure_s > HEALTHY_S + PAUSE_S_MAX:
+    def pause_after(self, failure: Failure, batch_id: int | None, report: object, now_s: float) -> float | None:
+        """Return the seconds until the query is restarted; None if it is not restarted.
+
+        `report` is the last one of the query: if it is that of the failure before, there was no progress in between.
+        A query reports each batch that is done, and also that it waits for data.
+        """
+        has_progressed = report != self.last_report
+        has_run_long = self.last_failure_s is not None and now_s - self.last_failure_s > HEALTHY_S + PAUSE_S_MAX
+        if has_progressed and has_run_long:
             self.in_a_row = self.same_batch = 0
-        self.last_failure_s = now_s
+        self.last_failure_s, self.last_report = now_s, report
         self.in_a_row += 1
         if failure.kind is Kind.LASTING or self.in_a_row > IN_A_ROW_MAX:
             return None

@@ -209,7 +209,7 @@ class Run:
     def _on_failure(self, each: _Watched, error: Exception) -> None:
         failure = self._masked_failure(error)
         status = each.gauge.status
-        pause_s = each.restarts.pause_after(failure, status.batch_id, time.monotonic())
+        pause_s = each.restarts.pause_after(failure, status.batch_id, each.gauge.last_report, time.monotonic())
         FailureLog(self.directory.failures, utc_now, self.masked).write(each.job.name, failure.message, error)
         if self.debug:
             self.display.say(self.masked(f"{each.job.name}: {error}"))

@@ -15,7 +15,6 @@ alone. This module does not use Spark.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moldau.base.ids import TopicPartition
+from moldau.platforms.replaced_files import replace_file
 from moldau.spark.offsets import offsets_or_empty
 
 FORMAT: Final = "v1"
@@ -103,13 +103,11 @@ class SparkCheckpoint:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _write(self, batch: int, plan: _Plan) -> None:
-        """Write a temporary file and rename it, as Spark does. Remove the checksum of an older file of that name."""
+        """Write the file as Spark does, and sync it. Remove the checksum of an older file of that name."""
         target = self.path / "offsets" / str(batch)
-        temporary = target.with_name(f".{batch}.{os.getpid()}.tmp")
-        temporary.write_text("\n".join([FORMAT, json.dumps(plan.metadata), *plan.sources]), encoding="utf-8")
         with suppress(FileNotFoundError):
             target.with_name(f".{batch}.crc").unlink()
-        os.replace(temporary, target)
+        replace_file(target, "\n".join([FORMAT, json.dumps(plan.metadata), *plan.sources]))
 
 
 @dataclass(frozen=True, slots=True)

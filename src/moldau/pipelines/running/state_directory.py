@@ -29,8 +29,8 @@ from typing import Any, Final
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
-from moldau.platforms.durable_files import sync_directory, sync_file
 from moldau.platforms.file_locks import try_lock
+from moldau.platforms.replaced_files import replace_file
 
 LOCK: Final = "lock"
 STATUS: Final = "status.json"
@@ -173,6 +173,12 @@ class StateDirectory:
                 checkpoint.rename(renamed)
                 shutil.rmtree(renamed)
 
+    def finish_removals(self) -> None:
+        """Remove what interrupted removals of checkpoints have left."""
+        for renamed in self.checkpoints.glob(f"{FORGOTTEN}*"):
+            with _faults_of(renamed):
+                shutil.rmtree(renamed)
+
 
 def default_directory(file: Path, name: str) -> StateDirectory:
     """Return the state directory of the pipeline `name` that is defined in `file`."""
@@ -189,16 +195,7 @@ def write_json(path: Path, content: Mapping[str, Any], sync: bool = True) -> Non
     """Replace a file atomically. With `sync` the file and its name are on the disk afterwards."""
     with _faults_of(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
-            if sync:
-                file.flush()
-                sync_file(file.fileno())
-        os.replace(temporary, path)
-        if sync:
-            sync_directory(str(path.parent))
+        replace_file(path, json.dumps(content, indent=1) + "\n", sync=sync)
 
 
 def read_json(

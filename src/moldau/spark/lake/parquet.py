@@ -127,11 +127,18 @@ class ParquetTable:
 
     def _data_files(self) -> Iterator[str]:
         """Return the files that a reader of the directory sees, relative to the directory."""
-        for folder, folders, names in os.walk(self.path):
+        for folder, folders, names in os.walk(self.path, onerror=_raise_unless_missing):
             folders[:] = [name for name in folders if not name.startswith(("_", "."))]
             for name in names:
                 if name.endswith(".parquet") and not name.startswith(("_", ".")):
                     yield os.path.relpath(os.path.join(folder, name), self.path)
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    """Raise the error of a directory that cannot be listed: without its files, rows would be missing, or stay after an
+    overwrite."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 TABLE = ParquetTable

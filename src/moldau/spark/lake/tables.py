@@ -152,6 +152,8 @@ def open_table(path: str, kind: str) -> LakeTable:
     if kind not in KINDS:
         raise LakeError(f"{path}: the format {kind!r} is not known; it is one of {', '.join(KINDS)}")
     directory = local_path(path)
+    if (problem := path_problem(directory, kind)) is not None:
+        raise LakeError(problem)
     existing_kind = kind_at(directory)
     if existing_kind is not None and existing_kind != kind:
         raise LakeError(
@@ -165,6 +167,15 @@ def open_table(path: str, kind: str) -> LakeTable:
         raise LakeError(_needs_package(kind, missing.name)) from None
     opener: Callable[[str], LakeTable] = module.TABLE
     return opener(directory)
+
+
+def path_problem(directory: str, kind: str) -> str | None:
+    """Return why there can be no table of this kind in a directory; None if there can."""
+    misread = _MISREAD.get(kind)
+    found = None if misread is None else misread.search(directory)
+    if found is None:
+        return None
+    return f"{directory}: {_ARTICLE[kind]} table cannot be in a directory with {found[0]!r} in its path"
 
 
 def no_table(path: str, kind: str) -> LakeError:
@@ -181,6 +192,8 @@ def no_table(path: str, kind: str) -> LakeError:
 
 
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+_MISREAD = {"delta": re.compile("%[0-9a-fA-F]{2}"), "iceberg": re.compile("[?]|%[0-9a-fA-F]{2}")}
+"""What the packages take for a part of a URL in any path: they would read or write in another directory."""
 _ARTICLE = {"parquet": "a Parquet", "delta": "a Delta", "iceberg": "an Iceberg"}
 
 

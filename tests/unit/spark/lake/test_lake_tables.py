@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import errno
 import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -267,6 +269,44 @@ def test_unsupported_paths_and_formats_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["file:///lake/a#eu", "file:/lake/a?b#c", "FILE://localhost/lake/%61", "/lake/a#%20"])
 def test_a_path_is_the_same_directory_for_the_lake_and_for_pipelines(path: str) -> None:
     assert tables.local_path(path) == local_table(path)
+
+
+@pytest.mark.parametrize("name", ["a%41b", "a?b", "a#b", "100%", "a b", "ä"])
+def test_a_table_is_in_its_own_directory_or_refused(tmp_path: Path, kind: str, name: str) -> None:
+    """To deltalake and SQLAlchemy, %41 is an A: they would use the table of another directory."""
+    for other in ("aAb", "a"):
+        append(str(tmp_path / other), kind, numbers(1), BatchTag("q", 0))
+    path, is_refused = str(tmp_path / name), name in {"delta": ["a%41b"], "iceberg": ["a%41b", "a?b"]}.get(kind, [])
+    if is_refused:
+        with pytest.raises(LakeError, match=r"table cannot be in a directory with '(%41|[?])' in its path"):
+            append(path, kind, numbers(2), BatchTag("q", 1))
+    else:
+        append(path, kind, numbers(2), BatchTag("q", 1))
+        assert own_rows(tmp_path / name, kind).equals(numbers(2))
+    assert {each.name for each in tmp_path.iterdir()} == {"aAb", "a"} | ({name} if not is_refused else set())
+    assert [own_rows(tmp_path / other, kind).equals(numbers(1)) for other in ("aAb", "a")] == [True, True]
+
+
+def test_a_directory_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its rows would be missing, or stay after an overwrite. The error is simulated: the tests may run as
+    root."""
+    path = tmp_path / "events"
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": ["x", "y"]})
+    append(str(path), "parquet", rows, BatchTag("q", 0), ["day"])
+    scandir = os.scandir
+
+    def refuse(directory: str) -> Any:
+        if str(directory).endswith("day=x"):
+            raise PermissionError(errno.EACCES, "Permission denied", directory)
+        return scandir(directory)
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(os, "scandir", refuse)
+        with pytest.raises(PermissionError):
+            own_rows(path, "parquet")
+        with pytest.raises(StorageFault, match="Permission denied"):
+            overwrite(str(path), "parquet", rows.slice(1), BatchTag("q", 1))
+    assert ids(path, "parquet") == [1, 2]
 
 
 def test_reading_a_missing_table_is_an_error(tmp_path: Path, kind: str) -> None:
