@@ -42,6 +42,7 @@ WARM_UP_S = 10.0
 PRODUCE_S = 1.2
 TRANSACTIONS_S = 0.7
 IDLE_S = 2.5
+"""Of the latency while no log is cleaned."""
 LEAST_S = 0.3
 ONE_BROKER = "one broker"
 THREE_NODES = "three nodes"
@@ -112,7 +113,10 @@ def _arguments() -> argparse.Namespace:
     parser = options.parser(__doc__ or "", rounds=ROUNDS)
     beside.add_peer(parser)
     parser.add_argument(
-        "--java", type=Path, metavar="PATH", help="a script whose `tool CLASS` runs Apache's tools: Java's producer too"
+        "--java",
+        type=Path,
+        metavar="PATH",
+        help="measure Java's producer too; PATH is a script that runs Apache's tools by `tool CLASS`",
     )
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", default=WARM_UP_S, help=f"default {WARM_UP_S:g}")
     parser.add_argument("--list", action="store_true", help="print what can be measured and exit")
@@ -201,6 +205,7 @@ def _report(arguments: argparse.Namespace, findings: Findings) -> None:
             )
             for system in (MOLDAU, KAFKA)
         }
+        # the cleaner is measured only in Moldau: its results get no ratio to Kafka
         write_json(
             arguments.json, {**sides, "transactions": (findings.beside, KAFKA), "cleaner": (findings.cleaned, KAFKA)}
         )

@@ -50,14 +50,14 @@ def test_a_replay_that_fails_midway_reports_the_number_of_copied_records(
     page: Page, ten_records: str, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = create_topic(partitions=2)
-    written = records.write
+    write = records.write
 
-    def write_once(cluster: Any, topic: str, partition: int, *rest: Any) -> int | None:
+    def write_only_to_partition_0(cluster: Any, topic: str, partition: int, *rest: Any) -> int | None:
         if partition == 1:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        return written(cluster, topic, partition, *rest)
+        return write(cluster, topic, partition, *rest)
 
-    monkeypatch.setattr(records, "write", write_once)
+    monkeypatch.setattr(records, "write", write_only_to_partition_0)
     body = {"to": target, "keep_partition": True, "dry_run": False}
     failed = page.post(f"/api/topics/{ten_records}/replay", body)
     assert (failed.status, failed.code) == (400, "NOT_ENOUGH_REPLICAS")
@@ -108,8 +108,7 @@ def test_a_replay_that_fails_midway_reports_the_number_of_copied_records(
         ("PATCH", "/api/topics/{topic}", {"set": {"retention.ms": "\ud800"}}),
         ("PATCH", "/api/topics/{topic}", {"unset": ["\ud800"]}),
         ("POST", "/api/topics/{topic}/replay", {"to": "\ud800"}),
-        ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "committed": False}),
-        ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "where": 'key == "\ud800'}),
+        ("POST", "/api/topics/{topic}/replay", {"to": "{topic}", "where": 'key == "\ud800"'}),
         ("POST", "/api/where", {"where": 'key == "\ud800"'}),
         ("POST", "/api/groups/g/reset", {"to": "\ud800", "new": True}),
         ("POST", "/api/groups/g/reset", {"to": "latest", "topics": ["\ud800"], "new": True}),
@@ -130,3 +129,11 @@ def test_out_of_range_numbers_and_lone_surrogates_are_refused(
     sent = json.loads(json.dumps(body).replace("{topic}", ten_records))
     answer = page.request(method, path.replace("{topic}", ten_records), sent, {})
     assert 400 <= answer.status < 500, (answer.status, answer.body)
+
+
+def test_a_replay_cannot_choose_uncommitted_records(page: Page, ten_records: str) -> None:
+    body = {"to": ten_records}
+    assert page.post(f"/api/topics/{ten_records}/replay", body).status == 200
+    refused = page.post(f"/api/topics/{ten_records}/replay", {**body, "committed": False})
+    assert refused.status == 400
+    assert refused.message.startswith("unknown field 'committed'")

@@ -133,7 +133,7 @@ def _inter_broker_listener_name(values: Values, advertised: tuple[Listener, ...]
             )
         return protocol if protocol in names else names[0]
     protocols_by_name = {each.name: each.security_protocol for each in advertised}
-    # Kafka's default of the protocol is PLAINTEXT, and it does not start without a listener of that name.
+    # Kafka's default is the listener PLAINTEXT, and without one it does not start; we take the first one then.
     default = "PLAINTEXT" if protocols_by_name.get("PLAINTEXT") == "PLAINTEXT" else advertised[0].name
     name = (values.text(key) or default).upper()
     if name not in protocols_by_name:

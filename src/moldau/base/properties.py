@@ -106,7 +106,8 @@ def _escape(text: str, special: str) -> str:
     for character in special:
         escaped = escaped.replace(character, f"\\{character}")
     escaped = _NOT_PRINTABLE_ASCII.sub(lambda match: _utf16_escapes(match[0]), escaped)
-    # a leading blank of a value would be read as part of the separator
+    # A leading blank of a value would be read as part of the separator. A leading = or : would not; Java's `store`
+    # escapes these everywhere.
     return f"\\{escaped}" if escaped.startswith((" ", "=", ":")) else escaped
 
 

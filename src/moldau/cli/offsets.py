@@ -72,7 +72,8 @@ class PartitionBounds:
 
 
 class BadOffset(ValueError):
-    """The text does not follow the grammar. The message quotes the wrong part and shows what is allowed."""
+    """The text of an offset, a time or a duration does not follow the grammar. The message quotes the wrong part and
+    shows what is allowed."""
 
 
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}

@@ -9,7 +9,7 @@ from moldau.platforms.support import refusal_text
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
     """Try to lock an open file, exclusively or shared; return False if another process holds the lock."""
-    if line := refusal_text("what locks a directory"):
+    if line := refusal_text("a program that locks a directory"):
         raise OSError(errno.ENOSYS, line)
     import fcntl
 

@@ -197,7 +197,7 @@ class Core:
         self._enter(
             Leader(
                 candidate.epoch, self.me.node_id, self.me.endpoint, epoch_start_offset=start_offset, progress=progress,
-                begin_epoch_at_ms=self.now_ms,
+                send_begin_epoch_at_ms=self.now_ms,
             )
         )  # fmt: skip
         self.append_control(self._first_records(candidate.tally.granting))

@@ -63,7 +63,8 @@ class Role:
         return is_pre_vote and is_up_to_date
 
     def _may_grant_without_leader(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
-        """The rule of roles without a leader: one vote per epoch, and none once the epoch's leader is known."""
+        """The rule of roles that follow no leader: a pre-vote for every candidate that is up to date, but one vote per
+        epoch, and none once the leader of the epoch is known."""
         if is_pre_vote:
             return is_up_to_date
         if self.voted is not None:
@@ -146,7 +147,7 @@ class VoterChange:
 class Leader(Role):
     epoch_start_offset: int
     progress: Progress
-    begin_epoch_at_ms: int = 0
+    send_begin_epoch_at_ms: int = 0
     wants_to_resign: bool = False
     adding: VoterChange | None = None
     removing: VoterChange | None = None
@@ -154,7 +155,7 @@ class Leader(Role):
 
     @property
     def deadline_ms(self) -> int:
-        times = [self.begin_epoch_at_ms, self.progress.check_quorum_at_ms]
+        times = [self.send_begin_epoch_at_ms, self.progress.check_quorum_at_ms]
         times += [fetch.deadline_ms for fetch in self.parked]
         times += [change.deadline_ms for change in (self.adding, self.removing) if change is not None]
         return min(times)
@@ -190,6 +191,7 @@ class Resigned(Role):
     """Voters that have not answered EndQuorumEpoch yet."""
     successors: tuple[ReplicaKey, ...] = ()
     leave_at_ms: int = NEVER_MS
+    """When it becomes unattached, in the next epoch. Never if the node is being stopped."""
 
     @property
     def deadline_ms(self) -> int:

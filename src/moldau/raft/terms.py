@@ -22,7 +22,7 @@ from moldau.wire.messages import end_quorum_epoch as ends
 
 def send_begin_epoch(core: Core, leader: Leader) -> None:
     """Send BeginQuorumEpoch to the voters that have not fetched recently, or never."""
-    if core.now_ms < leader.begin_epoch_at_ms:
+    if core.now_ms < leader.send_begin_epoch_at_ms:
         return
     interval_ms = core.settings.begin_epoch_ms
     for voter_id in leader.progress.silent_voters(core.now_ms, interval_ms):
@@ -30,7 +30,7 @@ def send_begin_epoch(core: Core, leader: Leader) -> None:
         if voter is not None and core.may_send(voter_id):
             request = requests.begin_epoch_request(core.me, voter.key, leader.epoch)
             core.send(voter_id, voter.endpoint(core.me.listener), ApiKey.BEGIN_QUORUM_EPOCH, request)
-    leader.begin_epoch_at_ms = core.now_ms + interval_ms
+    leader.send_begin_epoch_at_ms = core.now_ms + interval_ms
 
 
 def answer_begin(core: Core, request: begins.BeginQuorumEpochRequest) -> begins.BeginQuorumEpochResponse:

@@ -1,7 +1,12 @@
 """The base of message classes, and the parser of the schema text in each.
 
 A message is a plain class with slots: one class for all versions; fields that a version lacks have their default. Its
-SCHEMA has one line per field: `name type versions [null=versions] [tag=n]`. No bytes are handled here.
+SCHEMA has one line per field: `name type versions [null=versions] [tag=n]`. A type is a primitive or a struct of the
+same module, with `[]` in front for an array; versions are `4`, `8-10` or `0+`:
+
+    topics []MetadataRequestTopic 0+ null=1+
+
+No bytes are handled here.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ Records = Buffer | RecordsSlice
 
 
 SECRET_FIELDS: Final = frozenset(("auth_bytes", "hmac", "salted_password", "server_key", "stored_key"))
-"""Fields with passwords or what is as good; `repr` leaves them out."""
+"""Fields with passwords or what is as good; `repr` hides their values."""
 
 
 class Message:
@@ -34,6 +39,7 @@ class Message:
     SCHEMA: ClassVar[str] = ""
     VERSIONS: ClassVar[tuple[int, int]]
     FLEXIBLE: ClassVar[int]
+    """The first version with compact lengths and tagged fields (KIP-482)."""
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:

@@ -50,21 +50,22 @@ EARLY = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Retriable errors."""
+"""Errors after which the same coordinator is asked again."""
 WITHOUT_EFFECT = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
+"""Errors after which it is certain that the request changed nothing."""
 
 
 class Answered(NamedTuple):
     code: ErrorCode
     reply: Any
     is_doubtful: bool
-    """Whether an earlier attempt had no response."""
+    """Whether an earlier attempt may have had an effect: it had no response, or an error that leaves it open."""
     was_replaced: bool
     """Whether another process used the transactional id before this request was sent."""
 
 
 class TransactionalClient(ClusterClient):
-    """One process. `is_replaced` is set when another process with the same transactional id has its epoch."""
+    """One process. `is_replaced` is set when a later process with the same transactional id got its epoch."""
 
     world: TransactionsWorld
 
@@ -161,6 +162,7 @@ class TransactionalClient(ClusterClient):
             known = self._coordinators.get((kind, key))
             if known is not None and known in self.brokers:
                 return known
+            self._coordinators.pop((kind, key), None)
             request = FindCoordinatorRequest("", kind, [key])
             reply = yield self.request(self.some_broker(), ApiKey.FIND_COORDINATOR, 4, request, "metadata", 1_500)
             self._found_coordinator(kind, key, reply)

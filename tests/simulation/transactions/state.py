@@ -1,4 +1,4 @@
-"""The transaction coordinators' log, read along: which producer ids used a transactional id, one after the other."""
+"""The transaction coordinators' log, read while the cluster writes it: the producer ids of each transactional id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Successions = dict[str, list[int]]
 
 
 class StateLedger(CompactedLedger):
-    """Calls `on_new_producer_id` for each transactional id that gets another producer id."""
+    """Calls `on_new_producer_id` for each transactional id that gets another producer id, and complains about one that
+    returns to an earlier producer id."""
 
     def __init__(
         self, name: str, complain: Complain, successions: Successions, on_new_producer_id: Callable[[str], None]
@@ -37,8 +38,9 @@ class StateLedger(CompactedLedger):
     def _note(self, transactional_id: str, producer_id: int) -> None:
         """Check that a replaced producer id is never used again."""
         known = self._successions.setdefault(transactional_id, [])
-        if known and producer_id != known[-1] and producer_id in known:
-            self._complain(f"{transactional_id} is producer {producer_id} again, which {known[-1]} had replaced")
+        if producer_id in known[:-1]:
+            successor = known[known.index(producer_id) + 1]
+            self._complain(f"{transactional_id} is producer {producer_id} again, which {successor} had replaced")
         if producer_id not in known:
             known.append(producer_id)
             if len(known) > 1:

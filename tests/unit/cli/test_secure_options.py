@@ -276,6 +276,7 @@ class TestRememberedNames:
 
 
 def test_a_lost_password_is_renewed_over_a_login_of_the_node_itself() -> None:
+    """The node logs in as admin by PLAIN, with a password that only it knows."""
     recovery = Recovery(PLANTED)
     assert PLANTED not in repr(recovery)
     texts = {"sasl.enabled.mechanisms": SettingText("SCRAM-SHA-512", "--secure")}
@@ -336,7 +337,7 @@ def test_an_advertised_name_that_resolves_to_loopback_causes_a_warning(
     assert all(f"the advertised host {host} is {addresses[0]}" in line for line in lines)
 
 
-def test_names_are_resolved_only_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advertised_names_are_resolved_only_if_other_machines_can_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(loopback_names, "_resolve_soon", lambda host: asked.append(host) or ["127.0.0.1"])
     for listeners, lines in (("PLAINTEXT://localhost:1", 0), ("PLAINTEXT://0.0.0.0:1", 1)):

@@ -145,6 +145,7 @@ class TestTables:
             ListedTransaction("he-empty", 2, 3, "Empty"),
             ListedTransaction("a", 17, 4, "CompleteAbort"),
         ]
+        # 17 comes before 2: a Java HashMap of 16 buckets has it in bucket 1
         assert listed_table(listed).splitlines() == [
             "TransactionalId\tCoordinator\tProducerId\tTransactionState\t",
             "b              \t17         \t5         \tOngoing         \t",
@@ -185,6 +186,7 @@ class TestTables:
         assert rows[0] == (
             "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartOffset\tLastTimestamp\tDuration(min)\t"
         )
+        # producer id 33 is in bucket 1 of 16, before 2
         assert [row.split("\t")[1].strip() + ":" + row.split("\t")[2].strip() for row in rows[1:]] == [
             "0:33",
             "1:33",
@@ -256,16 +258,14 @@ def test_error_messages_are_those_of_kafkas_clients(why: str, message: str) -> N
 class TestTheTransactionLog:
     KEY = TransactionLogKey('the "id"')
     ONGOING = TransactionLogValue(
-        89,
-        89,
-        -1,
-        1,
-        -1,
-        60_000,
-        1,
-        [PartitionsSchema("__consumer_offsets", [0, 3])],
-        12,
-        11,
+        producer_id=89,
+        previous_producer_id=89,
+        producer_epoch=1,
+        transaction_timeout_ms=60_000,
+        transaction_status=1,
+        transaction_partitions=[PartitionsSchema("__consumer_offsets", [0, 3])],
+        transaction_last_update_timestamp_ms=12,
+        transaction_start_timestamp_ms=11,
         client_transaction_version=2,
     )
     EMPTY = TransactionLogValue(5, transaction_partitions=None, transaction_start_timestamp_ms=-1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from in_memory_node import InMemoryNode
+from in_memory_node import NODE_ID, InMemoryNode
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -23,6 +23,7 @@ from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
 from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS, replay_log
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
+from moldau.wire.batch import RECORD_COUNT_POSITION
 from moldau.wire.messages.create_topics import CreatableTopic
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import Message
@@ -79,7 +80,7 @@ class Notebook:
 
 def shards_of(node: InMemoryNode) -> Shards[Notebook]:
     topic = CoordinatorTopic(CreatableTopic(TOPIC, 1, 1), node.current, node.assembly.channel)
-    return Shards(topic, 1, node.partitions, lambda _: Notebook(), node.clock, node.timers)
+    return Shards(topic, NODE_ID, node.partitions, lambda _: Notebook(), node.clock, node.timers)
 
 
 PART = LOAD_TURN_RECORDS // 4
@@ -178,6 +179,7 @@ def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
     assert (world.notebook.notes, world.read()) == ([], [])
     waiting: Promise[str] = Promise()
     fallback = Outcome(None, [CoordinatorRecord(Note("small"), None)], [Answer(waiting, "too large")])
+    # the machine may have an outcome for this case, which is written instead
     answer = world.write("x" * 500, refused=lambda error: fallback)
     world.node.timers.run_soon()
     assert (answer.done, waiting.value(), world.notebook.notes) == (True, "too large", ["small"])
@@ -331,9 +333,9 @@ def test_damaged_batches_are_skipped(spoilt: str) -> None:
     assert world.read() == (["aaaa", "cccc"] if spoilt == "a record" else ["aaaa"])
 
 
-@pytest.mark.parametrize(("field_at", "claim"), [(0, b"\x00\x7f"), (23, b"\x7f"), (57, b"\xff")])
+@pytest.mark.parametrize(("field_at", "claim"), [(0, b"\x00\x7f"), (23, b"\x7f"), (RECORD_COUNT_POSITION, b"\xff")])
 def test_a_damaged_header_at_the_end_of_a_turn_does_not_hide_later_batches(field_at: int, claim: bytes) -> None:
-    """Its base offset, its last offset delta, its number of records."""
+    """The base offset or the last offset delta is much too large, or the number of records is negative."""
     world = World()
     texts = [str(number) for number in range(LOAD_TURN_RECORDS - 1)]
     for start in range(0, len(texts), PART):
@@ -477,7 +479,7 @@ def test_a_failed_shard_is_closed_once() -> None:
     assert [each.value().code for each in (lost, parked)] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
-def test_a_request_that_the_machine_knows_too_fails_once() -> None:
+def test_an_answer_that_is_also_parked_in_the_machine_is_given_once() -> None:
     world = World(max_message_bytes="500")
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
@@ -528,7 +530,7 @@ def test_a_deleted_topic_closes_its_shards() -> None:
         ("polygenelubricants", 0),
     ],
 )
-def test_the_hash_equals_javas(text: str, expected: int) -> None:
+def test_java_hash_equals_hash_code_of_a_java_string(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 

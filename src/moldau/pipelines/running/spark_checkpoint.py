@@ -6,10 +6,10 @@
     state/<n>/_metadata/metadata    a line "v1", a line of JSON that names the stateful operator
 
 A batch moves the watermark, and the next batch writes the windows that are over by then. If there is no new data, Spark
-runs that next batch without data. But it does so only within one run: a query that was stopped between the two writes
-its windows when the next record comes, which may be never. `plan_owed_batch` writes the plan of the missing batch as
-Spark would have, and Spark runs it like any batch that was planned and not finished. Files in another format are left
-alone. This module does not use Spark.
+runs that next batch without data. But it does so only within one run: if the query is stopped between these two
+batches, the windows are written when the next record comes, which may be never. `plan_owed_batch` writes the plan of
+the missing batch as Spark would have, and Spark runs it like any batch that was planned and not finished. Files in
+another format are left alone. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SparkCheckpoint:
     path: Path
 
     def plan_owed_batch(self) -> bool:
-        """Plan the batch without data that has to follow the last one, unless Spark has; return whether it did."""
+        """Plan a batch without data that must follow the last one, unless Spark has; return whether it was planned."""
         done = self._last_done()
         if done is None or not self._writes_with_watermark():
             return False
@@ -68,6 +68,7 @@ class SparkCheckpoint:
         position: dict[TopicPartition, int] = {}
         for line in plan.sources if plan else ():
             for partition, offset in offsets_or_empty(line).items():
+                # two sources may read the same partition: below the lower offset both are done
                 position[partition] = min(offset, position.get(partition, offset))
         return position
 

@@ -90,19 +90,23 @@ class CommittedMetadata:
                 return
             image, changes = yield from self._read(self._high_watermark, BYTES_AT_ONCE)
             self._current.publish(image, changes)
-            if not read_up_to <= image.offset < self._high_watermark - 1:
+            has_advanced, is_behind = image.offset >= read_up_to, image.offset < self._high_watermark - 1
+            if not (has_advanced and is_behind):
                 return
             yield
 
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
-        """Return the image with everything below the offset `up_to` applied, and the changes. A snapshot that the image
-        lacks is published first: at a start, this node may lead before it was loaded in turns."""
+        """Return the image with everything below the offset `up_to` applied, and the changes.
+
+        A snapshot that the image lacks is loaded and published first: after a start, this node may become the leader
+        before `committed` has loaded it.
+        """
         finish(self._load_snapshot())
         return finish(self._read(up_to))
 
     def _read(self, up_to: int, bytes_max: int | None = None) -> Steps[tuple[MetadataImage, Changes]]:
-        """Read at least one batch, and no more than `bytes_max` after it. The log may change between two steps: the
-        bytes are read in the first one."""
+        """Apply the next batches: one at least, and more as long as they have at most `bytes_max` together. All are
+        read in the first step, since the log may change between two steps."""
         image = self._current.image
         batches: list[tuple[BatchHeader, memoryview]] = []
         offset, epoch, size = image.offset, image.epoch, 0
