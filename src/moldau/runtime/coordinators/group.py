@@ -19,6 +19,7 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
+from moldau.runtime.coordinators.new_topics import NewTopics
 from moldau.runtime.coordinators.shards import Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.wire.messages.create_topics import CreatableTopic
@@ -56,6 +57,7 @@ class GroupCoordinator:
             clock,
             timers,
         )
+        self._new_topics = NewTopics(self.shards)
         self._is_matching = False
 
     # --- requests -----------------------------------------------------------------------------------------------
@@ -111,6 +113,7 @@ class GroupCoordinator:
             # Groups look at their topics when they are loaded: what is loading needs to know only of deletions.
             submit = self.shards.submit_to_all if changes.removed else self.shards.submit_to_loaded
             self._timers.soon(lambda: submit(lambda groups: groups.topics_changed(image, changes, turn)))
+            self._timers.soon(lambda: self._new_topics.on_changes(changes))
 
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups, in turns of the loop; nothing if the last removal is still going

@@ -171,13 +171,11 @@ class Shards(Generic[M]):
     def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the
         loop."""
-        self._run_turn(
-            _decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready])
-        )
+        self.run_turn(_decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready]))
 
     def _on_ready(self, index: int) -> None:
         local = self._shards[index]
-        self._run_turn(_decide_and_submit([(*local, decide) for decide in self._undecided.pop(index, ())]))
+        self.run_turn(_decide_and_submit([(*local, decide) for decide in self._undecided.pop(index, ())]))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
@@ -185,16 +183,17 @@ class Shards(Generic[M]):
         outcomes of an earlier call are still submitted."""
         if self._turns is None:
             self._turns = self._submit_each(decide)
-            self._run_turn(self._turns)
+            self.run_turn(self._turns)
 
-    def _run_turn(self, turns: Steps[None]) -> None:
+    def run_turn(self, turns: Steps[None]) -> None:
+        """Run the first of these turns now, and each further one in a later turn of the loop."""
         is_over = True
         try:
             is_over = next(turns, _OVER) is _OVER
         except Exception:  # else no later call of `submit_in_turns` would submit anything
             INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
         if not is_over:
-            self._timers.soon(partial(self._run_turn, turns))
+            self._timers.soon(partial(self.run_turn, turns))
         elif turns is self._turns:
             self._turns = None
 
