@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -27,6 +28,9 @@ from moldau.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+
+POSTPONED_A_TURN: Final = 200
+"""Offsets whose removal had to wait that are removed in one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -165,14 +169,17 @@ def _removals(
     turn: TurnItems,
 ) -> Iterator[Outcome[None] | None]:
     """Yield the removal of committed offsets, by group and topic, and of offsets in open transactions. One that was
-    committed since they were looked up, in a transaction or not, keeps its partition from being removed."""
+    committed since they were looked up keeps its partition from being removed, in an open transaction until that
+    ends."""
     for group_id, topic, values in committed:
         for some in split(list(values.items()), turn.items_a_turn):
-            unchanged = [
-                (topic, index)
-                for index, value in some
-                if _has_only(state, group_id, (topic, index), [value, *unstable.get((group_id, (topic, index)), ())])
-            ]
+            unchanged = []
+            for index, value in some:
+                place = (topic, index)
+                if _has_only(state, group_id, place, [value, *unstable.get((group_id, place), ())]):
+                    unchanged.append(place)
+                elif _committed(state, group_id, topic).get(index) is value:
+                    state.postponed_removals[group_id, place] = value
             if unchanged:
                 yield Outcome(None, _tombstones(group_id, unchanged), is_divisible=True)
             if turn.ends_after(len(some)):
@@ -189,7 +196,7 @@ def _has_only(
 ) -> bool:
     """Return whether the partition has an offset, committed or in an open transaction, and only known ones."""
     topic, index = partition
-    committed = state.offsets.get(group_id, {}).get(topic, {}).get(index)
+    committed = _committed(state, group_id, topic).get(index)
     open_values = state.transactional_offsets.groups.get(group_id, {}).get(partition)
     if committed is None and open_values is None:
         return False
@@ -197,12 +204,26 @@ def _has_only(
     return all(value is None or any(value is each for each in known) for value in present)
 
 
+def of_postponed(state: GroupState) -> Outcome[None]:
+    """Remove some of the offsets whose removal had to wait, if no transaction keeps them from it any more."""
+    postponed, tombstones = state.postponed_removals, []
+    for (group_id, place), value in list(postponed.items()):
+        if _committed(state, group_id, place[0]).get(place[1]) is value:
+            if place in state.transactional_offsets.open_of(group_id):
+                continue
+            tombstones += _tombstones(group_id, [place])
+        del postponed[group_id, place]
+        if len(tombstones) == POSTPONED_A_TURN:
+            break
+    return Outcome(None, tombstones, is_divisible=True)
+
+
 def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) -> Iterator[Outcome[None] | None]:
     """Yield the removal of the group's expired offsets in parts, and None where a turn of the loop ends; commits may
     come there. Offsets of topics that were deleted while no coordinator was loaded are removed as well. Stop if the
     group is deleted or replaced meanwhile."""
     for topic in list(state.offsets.get(group.group_id, ())):
-        for indexes in split(list(_committed(state, group, topic)), turn.items_a_turn):
+        for indexes in split(list(_committed(state, group.group_id, topic)), turn.items_a_turn):
             if state.groups.get(group.group_id) is not group:
                 return
             expired = _expired(state, group, topic, indexes, now_ms)
@@ -221,15 +242,15 @@ def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) ->
             yield None
 
 
-def _committed(state: GroupState, group: Group, topic: str) -> Mapping[int, OffsetCommitValue]:
-    return state.offsets.get(group.group_id, {}).get(topic, {})
+def _committed(state: GroupState, group_id: str, topic: str) -> Mapping[int, OffsetCommitValue]:
+    return state.offsets.get(group_id, {}).get(topic, {})
 
 
 def _expired(
     state: GroupState, group: Group, topic: str, indexes: Sequence[int], now_ms: int
 ) -> list[TopicAndPartition]:
     """Return those of the partitions whose offset is expired, or whose topic is deleted."""
-    committed = _committed(state, group, topic)
+    committed = _committed(state, group.group_id, topic)
     if topic not in state.current.image.topics:
         return [(topic, index) for index in indexes if index in committed]
     if group.is_subscribed_to(topic):

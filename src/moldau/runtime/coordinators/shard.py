@@ -237,6 +237,8 @@ class Shard:
         machine.end_transaction(producer.producer_id, marker.committed)
         written: Promise[ErrorCode] = Promise()
         self._await_commit(last_offset, [Answer(written, ErrorCode.NONE)])
+        if self._deadlines.has_earlier:
+            self._set_timer()
         return written
 
     def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
