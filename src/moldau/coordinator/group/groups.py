@@ -123,6 +123,10 @@ class Groups:
         self.consumer.on_image(image, changes)
         return offset_removal.of_deleted_topics(self.state, changes.removed, image, turn)
 
+    def remove_offsets_of_unknown_topics(self, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+        """Yield the removal of offsets whose topic does not exist, as `expire` does."""
+        return offset_removal.of_unknown_topics(self.state, turn)
+
     def waiting(self) -> Iterator[Promise[Any]]:
         """Yield the promises of all requests that still wait, to fail them when this machine is dropped."""
         for group in self.state.groups.values():

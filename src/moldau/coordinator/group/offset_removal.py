@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import Uuid
+from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.steps import Steps, TurnItems, map_in_steps, split
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
@@ -132,15 +132,16 @@ def of_deleted_topics(
     are looked up in this call: one that is committed later is for a new topic of the same name, and stays.
 
     A new topic may have the name already, for example when many changes are read at once: then only offsets with the
-    old topic's id are removed."""
+    old topic's id are removed. If the name is new since `image`, those without an id are removed too."""
     if not removed:
         return iter(())
     ids: dict[str, set[Uuid]] = {}
     for topic in removed:
-        ids.setdefault(topic.name, set()).add(topic.id)
+        ids.setdefault(topic.name, set() if topic.name in image.topics else {ZERO_UUID}).add(topic.id)
+    topics = state.current.image.topics
 
     def is_deleted(name: str, value: OffsetCommitValue | None) -> bool:
-        return name not in image.topics or (value is not None and value.topic_id in ids[name])
+        return name not in topics or (ZERO_UUID if value is None else value.topic_id) in ids[name]
 
     committed = [
         (
@@ -148,7 +149,7 @@ def of_deleted_topics(
             name,
             # Most often there is no new topic: a copy costs little.
             {index: value for index, value in values.items() if is_deleted(name, value)}
-            if name in image.topics
+            if name in topics
             else values.copy(),
         )
         for group_id, by_topic in state.offsets.items()
@@ -160,6 +161,47 @@ def of_deleted_topics(
         if partition[0] in ids and is_deleted(partition[0], value):
             unstable.setdefault((group_id, partition), []).append(value)
     return _removals(state, committed, unstable, turn)
+
+
+def of_unknown_topics(state: GroupState, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+    """Yield the removal of the offsets of topics that do not exist, as `of_deleted_topics` does: whoever had to remove
+    them may have failed before. Then look for offsets with the id of an earlier topic of the same name."""
+    topics = state.current.image.topics
+    committed = [
+        (group_id, name, values.copy())
+        for group_id, by_topic in state.offsets.items()
+        for name, values in by_topic.items()
+        if name not in topics
+    ]
+    unstable: dict[tuple[str, TopicAndPartition], list[OffsetCommitValue | None]] = {}
+    for group_id, partition, value in state.transactional_offsets:
+        if partition[0] not in topics:
+            unstable.setdefault((group_id, partition), []).append(value)
+    return chain(_removals(state, committed, unstable, turn), _of_earlier_topics(state, turn))
+
+
+def _of_earlier_topics(state: GroupState, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+    for group_id in list(state.offsets):
+        for topic in list(state.offsets.get(group_id, ())):
+            for indexes in split(list(_committed(state, group_id, topic)), turn.items_a_turn):
+                if deleted := _deleted(state, group_id, topic, indexes):
+                    yield Outcome(None, _tombstones(group_id, deleted), is_divisible=True)
+                if turn.ends_after(len(indexes)):
+                    yield None
+
+
+def _deleted(state: GroupState, group_id: str, topic: str, indexes: Sequence[int]) -> list[TopicAndPartition]:
+    """Return those of the partitions whose offset is of a deleted topic. Not those for which an open transaction has
+    committed another one since a new topic has the name."""
+    committed, image = _committed(state, group_id, topic), state.current.image.topics.get(topic)
+    if image is None:
+        return [(topic, index) for index in indexes if index in committed]
+    ids, unstable = (ZERO_UUID, image.id), state.transactional_offsets.open_of(group_id)
+    return [
+        (topic, index)
+        for index in indexes
+        if index in committed and committed[index].topic_id not in ids and (topic, index) not in unstable
+    ]
 
 
 def _removals(
@@ -220,8 +262,8 @@ def of_postponed(state: GroupState) -> Outcome[None]:
 
 def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) -> Iterator[Outcome[None] | None]:
     """Yield the removal of the group's expired offsets in parts, and None where a turn of the loop ends; commits may
-    come there. Offsets of topics that were deleted while no coordinator was loaded are removed as well. Stop if the
-    group is deleted or replaced meanwhile."""
+    come there. Offsets of deleted topics that could not be removed before are removed as well. Stop if the group is
+    deleted or replaced meanwhile."""
     for topic in list(state.offsets.get(group.group_id, ())):
         for indexes in split(list(_committed(state, group.group_id, topic)), turn.items_a_turn):
             if state.groups.get(group.group_id) is not group:
@@ -250,16 +292,16 @@ def _expired(
     state: GroupState, group: Group, topic: str, indexes: Sequence[int], now_ms: int
 ) -> list[TopicAndPartition]:
     """Return those of the partitions whose offset is expired, or whose topic is deleted."""
+    deleted = _deleted(state, group.group_id, topic, indexes)
+    if topic not in state.current.image.topics or group.is_subscribed_to(topic):
+        return deleted
     committed = _committed(state, group.group_id, topic)
-    if topic not in state.current.image.topics:
-        return [(topic, index) for index in indexes if index in committed]
-    if group.is_subscribed_to(topic):
-        return []
-    unstable = state.transactional_offsets.open_of(group.group_id)
-    return [
-        (topic, index)
-        for index in indexes
-        if index in committed and (topic, index) not in unstable and _is_expired(state, group, committed[index], now_ms)
+    unstable, gone = state.transactional_offsets.open_of(group.group_id), set(deleted)
+    places = [(topic, index) for index in indexes if index in committed]
+    return deleted + [
+        place
+        for place in places
+        if place not in unstable and place not in gone and _is_expired(state, group, committed[place[1]], now_ms)
     ]
 
 

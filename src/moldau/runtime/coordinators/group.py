@@ -56,6 +56,8 @@ class GroupCoordinator:
             lambda _: Groups(settings, current, clock, rng),
             clock,
             timers,
+            # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.
+            lambda groups: groups.remove_offsets_of_unknown_topics(TurnItems(REMOVED_A_TURN)),
         )
         self._new_topics = NewTopics(self.shards)
         self._is_matching = False
