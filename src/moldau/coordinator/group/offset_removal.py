@@ -6,7 +6,8 @@ groups, unless their topic is deleted: the open transaction shows that the group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain, compress
 from typing import Final
@@ -143,51 +144,60 @@ def of_deleted_topics(
     def is_deleted(name: str, value: OffsetCommitValue | None) -> bool:
         return name not in topics or (ZERO_UUID if value is None else value.topic_id) in ids[name]
 
-    committed = [
-        (
-            group_id,
-            name,
-            # Most often there is no new topic: a copy costs little.
-            {index: value for index, value in values.items() if is_deleted(name, value)}
-            if name in topics
-            else values.copy(),
-        )
-        for group_id, by_topic in state.offsets.items()
-        for name, values in by_topic.items()
-        if name in ids
-    ]
-    unstable: dict[tuple[str, TopicAndPartition], list[OffsetCommitValue | None]] = {}
-    for group_id, partition, value in state.transactional_offsets:
-        if partition[0] in ids and is_deleted(partition[0], value):
-            unstable.setdefault((group_id, partition), []).append(value)
-    return _removals(state, committed, unstable, turn)
+    return _removals_of(state, ids.keys(), is_deleted, turn)
 
 
 def of_unknown_topics(state: GroupState, turn: TurnItems) -> Iterator[Outcome[None] | None]:
     """Yield the removal of the offsets of topics that do not exist, as `of_deleted_topics` does: whoever had to remove
     them may have failed before. Then look for offsets with the id of an earlier topic of the same name."""
+    names = {partition[0] for _, partition, _ in state.transactional_offsets}.union(*state.offsets.values())
+    topics = state.current.image.topics
+    unknown = dict.fromkeys(sorted(name for name in names if name not in topics)).keys()
+    return chain(_removals_of(state, unknown, lambda *_: True, turn), _of_earlier_topics(state, turn))
+
+
+def _removals_of(
+    state: GroupState,
+    names: AbstractSet[str],
+    is_deleted: Callable[[str, OffsetCommitValue | None], bool],
+    turn: TurnItems,
+) -> Iterator[Outcome[None] | None]:
+    """Look up the offsets of these topics that are deleted, and yield their removal."""
+    if not names:
+        return iter(())
     topics = state.current.image.topics
     committed = [
-        (group_id, name, values.copy())
+        (
+            group_id,
+            name,
+            # Most often there is no new topic: a copy costs little.
+            {index: value for index, value in by_topic[name].items() if is_deleted(name, value)}
+            if name in topics
+            else by_topic[name].copy(),
+        )
         for group_id, by_topic in state.offsets.items()
-        for name, values in by_topic.items()
-        if name not in topics
+        for name in (names if len(names) < len(by_topic) else by_topic)
+        if name in names and name in by_topic
     ]
     unstable: dict[tuple[str, TopicAndPartition], list[OffsetCommitValue | None]] = {}
     for group_id, partition, value in state.transactional_offsets:
-        if partition[0] not in topics:
+        if partition[0] in names and is_deleted(partition[0], value):
             unstable.setdefault((group_id, partition), []).append(value)
-    return chain(_removals(state, committed, unstable, turn), _of_earlier_topics(state, turn))
+    return _removals(state, committed, unstable, turn)
 
 
 def _of_earlier_topics(state: GroupState, turn: TurnItems) -> Iterator[Outcome[None] | None]:
     for group_id in list(state.offsets):
-        for topic in list(state.offsets.get(group_id, ())):
-            for indexes in split(list(_committed(state, group_id, topic)), turn.items_a_turn):
+        for topic, values in list(state.offsets.get(group_id, {}).items()):
+            # Most clients send no id.
+            with_id = [index for index, value in values.items() if value.topic_id != ZERO_UUID]
+            for indexes in split(with_id, turn.items_a_turn):
                 if deleted := _deleted(state, group_id, topic, indexes):
                     yield Outcome(None, _tombstones(group_id, deleted), is_divisible=True)
                 if turn.ends_after(len(indexes)):
                     yield None
+            if turn.ends_after(len(values) - len(with_id)):
+                yield None
 
 
 def _deleted(state: GroupState, group_id: str, topic: str, indexes: Sequence[int]) -> list[TopicAndPartition]:
