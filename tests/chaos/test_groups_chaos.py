@@ -236,4 +236,6 @@ def test_every_record_is_read_once_while_members_only_join_and_leave(
         seen = finish(group, feed)
     twice = {record: count for record, count in seen.items() if count > 1}
     print(f"\n{flavour}: {len(feed.written)} records, {starts} members started, {stops} stopped, {len(twice)} twice")
+    assert starts, "no member joined: MOLDAU_CHAOS_SECONDS is too short"
+    assert stops, "no member left: MOLDAU_CHAOS_SECONDS is too short"
     assert not twice

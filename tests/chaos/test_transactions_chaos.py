@@ -146,11 +146,12 @@ class Committed:
 
 
 def inject_faults(running: Cluster, copying: Copying, rng: random.Random) -> Nemesis:
+    """Kill copiers and cause faults of brokers at random, both at least in the first round."""
     nemesis, end = Nemesis(running, rng), time.monotonic() + SECONDS
     while time.monotonic() < end:
-        if rng.random() < 0.5:
+        if not copying.killed or rng.random() < 0.5:
             copying.kill_and_start()
-        if rng.random() < 0.7:
+        if not nemesis.counts or rng.random() < 0.7:
             nemesis.begin(rng.choice(["kill", "pause", "disconnected"]), rng.choice(running.brokers))
         time.sleep(rng.uniform(0.5, 4))
         copying.restart_if_stuck()
@@ -190,6 +191,8 @@ def test_each_record_is_copied_once_and_in_order(library: str, three_nodes: Clus
         )
     count = sum(map(len, feed.acked.values()))
     print(f"\n{library}: {count} records, {copying.killed} copiers killed, {copying.stuck} stuck, {nemesis.describe()}")
+    assert copying.killed, "no copier was killed: MOLDAU_CHAOS_SECONDS is too short"
+    assert nemesis.counts, "no broker had a fault: MOLDAU_CHAOS_SECONDS is too short"
     assert {each: values[:-1] for each, values in again.values.items()} == feed.acked
     assert seen.values == feed.acked, "the consumer that read during the faults got other records"
 

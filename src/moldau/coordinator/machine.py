@@ -112,6 +112,8 @@ class Deadlines:
     def __init__(self) -> None:
         self._set: dict[Hashable, tuple[int, Action]] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
+        self._reached: deque[Hashable] = deque()
+        """Keys whose time has come, and which `due` has not looked at yet."""
         self._count = 0
         self.has_earlier = False
         """Whether a deadline was scheduled since the shard, which sets the timer, set this to False."""
@@ -138,29 +140,24 @@ class Deadlines:
         self._set.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """Return when to call `due` next; it may yield nothing then."""
+        """Return when to call `due` next; it may yield nothing then. Time 0 is before every deadline."""
+        if self._reached:
+            return 0
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[Action]:
         """Yield the actions to run now. Each is removed just before it is yielded, so an earlier action can still
-        cancel or postpone it."""
-        reached: deque[Hashable] = deque()
+        cancel or postpone it. If the caller stops early, the next call yields the rest."""
         while self._heap and self._heap[0][0] <= now_ms:
-            reached.append(heappop(self._heap)[2])
-        try:
-            while reached:
-                key = reached.popleft()
-                at_ms, action = self._set.get(key, (now_ms, None))
-                if at_ms > now_ms:
-                    self._push(at_ms, key)
-                elif action is not None:
-                    del self._set[key]
-                    yield action
-        finally:
-            # If the caller stops early because an action failed, the next call yields the rest.
-            for key in reached:
-                if key in self._set:
-                    self._push(self._set[key][0], key)
+            self._reached.append(heappop(self._heap)[2])
+        for _ in range(len(self._reached)):
+            key = self._reached.popleft()
+            at_ms, action = self._set.get(key, (now_ms, None))
+            if at_ms > now_ms:
+                self._push(at_ms, key)
+            elif action is not None:
+                del self._set[key]
+                yield action
 
     def _push(self, at_ms: int, key: Hashable) -> None:
         self.has_earlier = True

@@ -184,3 +184,23 @@ def test_members_that_join_and_leave_leave_no_entries_behind() -> None:
     assert deadlines.next_ms() == 900_000 - 19_999
     deadlines.cancel("brought forward")
     assert list(deadlines.due(1_800_000)) == [kept]
+
+
+def test_if_the_caller_stops_early_the_next_call_yields_the_rest() -> None:
+    deadlines, actions = Deadlines(), [new_action() for _ in range(5)]
+    for key, action in enumerate(actions):
+        deadlines.schedule(key, 5, action)
+    assert next(iter(deadlines.due(5))) is actions[0]
+    next_ms = deadlines.next_ms()
+    assert next_ms is not None
+    assert next_ms <= 5
+    deadlines.cancel(1)
+    assert deadlines.postpone(2, 20)
+    again = new_action()
+    deadlines.cancel(3)
+    deadlines.schedule(3, 30, again)
+    assert list(deadlines.due(6)) == [actions[4]]
+    assert deadlines.next_ms() == 20
+    assert list(deadlines.due(20)) == [actions[2]]
+    assert list(deadlines.due(30)) == [again]
+    assert deadlines.next_ms() is None

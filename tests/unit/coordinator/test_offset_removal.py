@@ -115,6 +115,20 @@ class UnreadableOffsets(dict[str, dict[str, dict[int, OffsetCommitValue]]]):
         raise AssertionError("all offsets are read")
 
 
+class UnreadableTopics(dict[str, dict[int, OffsetCommitValue]]):
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all topics of a group are read")
+
+    items = __iter__  # type: ignore[assignment]
+
+
+def test_the_removal_of_a_topic_does_not_read_all_topics_of_each_group() -> None:
+    groups = groups_with_offsets()
+    others: dict[str, dict[int, OffsetCommitValue]] = {f"other-{number}": {} for number in range(10)}
+    groups.state.offsets["g"] = UnreadableTopics(groups.state.offsets["g"] | others)
+    assert sum(len(outcome.records) for outcome in delete_topic(groups) if outcome is not None) == COUNT
+
+
 def test_a_change_that_removes_no_topic_reads_no_offsets() -> None:
     groups = groups_with_offsets()
     groups.state.offsets = UnreadableOffsets(groups.state.offsets)

@@ -15,6 +15,7 @@ from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.group.offset_removal import POSTPONED_A_TURN
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
@@ -321,3 +322,43 @@ def test_open_commits_of_a_missing_topic_are_removed_on_expiration() -> None:
     assert coordinator.model.log[-3:] == [Removed("g", 0), Removed("g", 1), GroupRemoved("g")]
     coordinator.end(70, True)
     assert not coordinator.groups.state.groups
+
+
+def run_deadlines(coordinator: Coordinator) -> None:
+    for action in coordinator.groups.deadlines.due(coordinator.clock.monotonic_ms()):
+        coordinator.execute(action())
+
+
+def test_offsets_of_a_deleted_topic_are_removed_when_a_commit_to_the_recreated_one_is_aborted() -> None:
+    coordinator = Coordinator()
+    for partition in PARTITIONS:
+        coordinator.commit("g", partition, 1)
+    removals = deleted_topic_removals(coordinator)
+    for partition in PARTITIONS:
+        coordinator.send(70, "g", partition, 5)
+    coordinator.send(71, "g", 1, 6)
+    execute_all(coordinator, removals)
+    assert [offset for offset, _ in fetched(coordinator.groups, "g", stable=False).values()] == [1, 1]
+    coordinator.end(70, False)
+    run_deadlines(coordinator)
+    assert [offset for offset, _ in fetched(coordinator.groups, "g", stable=False).values()] == [-1, 1]
+    coordinator.end(71, True)
+    run_deadlines(coordinator)
+    assert [offset for offset, _ in fetched(coordinator.groups, "g", stable=False).values()] == [-1, 6]
+    assert not coordinator.groups.state.postponed_removals
+
+
+def test_many_offsets_of_a_deleted_topic_are_removed_in_turns_when_commits_are_aborted() -> None:
+    coordinator = Coordinator()
+    groups = [f"g{number}" for number in range(POSTPONED_A_TURN + 1)]
+    for group in groups:
+        coordinator.commit(group, 0, 1)
+    removals = deleted_topic_removals(coordinator)
+    for group in groups:
+        coordinator.send(70, group, 0, 5)
+    execute_all(coordinator, removals)
+    coordinator.end(70, False)
+    run_deadlines(coordinator)
+    assert len(coordinator.groups.state.offsets) == 1
+    run_deadlines(coordinator)
+    assert not coordinator.groups.state.offsets

@@ -19,7 +19,7 @@ from moldau.log.validate import Origin
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
 from moldau.replica.partition import ACKS_LEADER
-from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
+from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS, DEADLINES_A_TURN
 from moldau.runtime.coordinators.shard_replay import LOAD_TURN_RECORDS, replay_log
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, java_hash
@@ -387,6 +387,20 @@ def test_deadlines_run_and_their_records_are_appended() -> None:
     assert notebook.notes == ["early"]
     world.node.timers.advance(400)
     assert (notebook.notes, world.partition.log.end_offset) == (["early", "late"], 2)
+
+
+def test_many_deadlines_run_in_turns() -> None:
+    world = World()
+    notebook = world.notebook
+    at_ms = world.node.clock.monotonic_ms()
+    for number in range(2 * DEADLINES_A_TURN + 1):
+        records = notebook.write(str(number)).records
+        notebook.deadlines.schedule(number, at_ms + 100, lambda records=records: Outcome(None, records))
+    world.read()
+    world.node.timers.advance(100)
+    (segment,) = world.partition.log.segments
+    batches = [header.record_count for _, header in walk_headers(segment.file, 0, segment.size)]
+    assert batches == [DEADLINES_A_TURN, DEADLINES_A_TURN, 1], "a batch for each turn"
 
 
 def test_a_deadline_that_fails_does_not_stop_the_others() -> None:

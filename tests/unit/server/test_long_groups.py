@@ -16,6 +16,7 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.patterns import COMPILED_CHARACTERS, Patterns, PatternsNotMatched
+from moldau.metadata.apply import Changes
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.groups.listing import LISTED_A_TURN
 from moldau.wire.apis import ApiKey
@@ -151,6 +152,98 @@ def test_many_patterns_of_few_topics_are_matched_in_turns() -> None:
     with pytest.raises(PatternsNotMatched) as unmatched:
         patterns.require(new)
     assert sum(1 for _ in unmatched.value.steps) > 200 * COMPILED_CHARACTERS // CHARACTERS_A_TURN
+
+
+def resolved(node: CoordinatorNode, pattern: str) -> list[str]:
+    """Let a member send a heartbeat, and return the topics that the group reads by its pattern then."""
+    group = node.groups.shards.machine_of("g").state.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    request = ConsumerGroupHeartbeatRequest("g", "m", group.members["m"].member_epoch)
+    node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
+    node.run_until_idle()
+    return sorted(group.subscriptions.resolved[pattern].topics)
+
+
+class Counted:
+    """A compiled pattern that counts how often it is matched with a name."""
+
+    matches = 0
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    def fullmatch(self, name: str) -> Any:
+        Counted.matches += 1
+        return self._matcher.fullmatch(name)
+
+
+def matches_of_turns(node: CoordinatorNode) -> list[int]:
+    """Run all turns of the loop, and return how often patterns were matched with a name in each."""
+    turns = []
+    Counted.matches = 0
+    while node.in_memory.timers.run_one_soon():
+        turns.append(Counted.matches)
+        Counted.matches = 0
+    return turns
+
+
+@pytest.fixture
+def node_with_patterns() -> CoordinatorNode:
+    """Return a node with 300 groups that read different patterns, and `g` with the member `m`."""
+    node = CoordinatorNode()
+    for number in range(300):
+        request = heartbeat("m", f"orders-{number}-.*")
+        request.group_id = f"g{number}"
+        node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
+    node.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m", "orders-.*"))
+    node.run_until_idle()
+    for machine in node.groups.shards.machines():
+        matchers = machine.consumer.patterns._matchers
+        matchers.update({pattern: Counted(matcher) for pattern, matcher in matchers.items()})
+    return node
+
+
+@pytest.mark.needs_re2
+def test_new_topics_are_matched_with_the_patterns_of_all_shards_in_turns(
+    node_with_patterns: CoordinatorNode,
+) -> None:
+    node, names = node_with_patterns, [f"orders-{number:03}" for number in range(20)]
+    for name in names:
+        node.in_memory.create_topic(name, 1)
+    matches = matches_of_turns(node)
+    assert sum(matches) == len(names) * 301
+    assert max(matches) <= CHARACTERS_A_TURN // len(names[0]) + 1
+    assert resolved(node, "orders-.*") == names
+
+
+@pytest.mark.needs_re2
+def test_topics_that_are_created_while_others_are_matched_wait_for_their_turn(
+    node_with_patterns: CoordinatorNode,
+) -> None:
+    node = node_with_patterns
+    for name in ("orders-1", "orders-2"):
+        node.in_memory.create_topic(name, 1)
+    for _ in range(5):
+        assert node.in_memory.timers.run_one_soon()
+    for name in ("orders-3", "orders-4"):
+        node.in_memory.create_topic(name, 1)
+    node.in_memory.delete_topic("orders-1")
+    node.in_memory.delete_topic("orders-3")
+    matches = matches_of_turns(node)
+    assert max(matches) <= CHARACTERS_A_TURN // len("orders-1") + 1
+    assert resolved(node, "orders-.*") == ["orders-2", "orders-4"]
+    node.in_memory.create_topic("orders-1", 1)
+    node.run_until_idle()
+    assert resolved(node, "orders-.*") == ["orders-1", "orders-2", "orders-4"]
+
+
+@pytest.mark.needs_re2
+def test_a_topic_that_is_not_new_is_not_matched_again(
+    node_with_patterns: CoordinatorNode,
+) -> None:
+    image = node_with_patterns.in_memory.current.image
+    node_with_patterns.groups.on_image(image, Changes(topics={name: {0} for name in image.topics}))
+    assert sum(matches_of_turns(node_with_patterns)) == 0
 
 
 @pytest.mark.needs_re2

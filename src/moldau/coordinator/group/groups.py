@@ -123,6 +123,10 @@ class Groups:
         self.consumer.on_image(image, changes)
         return offset_removal.of_deleted_topics(self.state, changes.removed, image, turn)
 
+    def remove_offsets_of_unknown_topics(self, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+        """Yield the removal of offsets whose topic does not exist, as `expire` does."""
+        return offset_removal.of_unknown_topics(self.state, turn)
+
     def waiting(self) -> Iterator[Promise[Any]]:
         """Yield the promises of all requests that still wait, to fail them when this machine is dropped."""
         for group in self.state.groups.values():
@@ -176,6 +180,17 @@ class Groups:
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """Apply the marker of the producer's transaction, which is in the log."""
         self.offsets.end_transaction(producer_id, committed)
+        if self.state.postponed_removals:
+            self._remove_postponed_soon()
+
+    def _remove_postponed_soon(self) -> None:
+        self.deadlines.schedule("postponed removals", self.state.clock.monotonic_ms(), self._remove_postponed)
+
+    def _remove_postponed(self) -> Outcome[None]:
+        outcome = offset_removal.of_postponed(self.state)
+        if outcome.records:
+            self._remove_postponed_soon()  # there may be more
+        return outcome
 
     def loaded(self) -> None:
         """Start the deadlines. Called when the whole log was replayed."""

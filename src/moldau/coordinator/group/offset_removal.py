@@ -6,12 +6,14 @@ groups, unless their topic is deleted: the open transaction shows that the group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import Uuid
+from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.steps import Steps, TurnItems, map_in_steps, split
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
@@ -27,6 +29,9 @@ from moldau.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+
+POSTPONED_A_TURN: Final = 200
+"""Offsets whose removal had to wait that are removed in one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -128,34 +133,85 @@ def of_deleted_topics(
     are looked up in this call: one that is committed later is for a new topic of the same name, and stays.
 
     A new topic may have the name already, for example when many changes are read at once: then only offsets with the
-    old topic's id are removed."""
+    old topic's id are removed. If the name is new since `image`, those without an id are removed too."""
     if not removed:
         return iter(())
     ids: dict[str, set[Uuid]] = {}
     for topic in removed:
-        ids.setdefault(topic.name, set()).add(topic.id)
+        ids.setdefault(topic.name, set() if topic.name in image.topics else {ZERO_UUID}).add(topic.id)
+    topics = state.current.image.topics
 
     def is_deleted(name: str, value: OffsetCommitValue | None) -> bool:
-        return name not in image.topics or (value is not None and value.topic_id in ids[name])
+        return name not in topics or (ZERO_UUID if value is None else value.topic_id) in ids[name]
 
+    return _removals_of(state, ids.keys(), is_deleted, turn)
+
+
+def of_unknown_topics(state: GroupState, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+    """Yield the removal of the offsets of topics that do not exist, as `of_deleted_topics` does: whoever had to remove
+    them may have failed before. Then look for offsets with the id of an earlier topic of the same name."""
+    names = {partition[0] for _, partition, _ in state.transactional_offsets}.union(*state.offsets.values())
+    topics = state.current.image.topics
+    unknown = dict.fromkeys(sorted(name for name in names if name not in topics)).keys()
+    return chain(_removals_of(state, unknown, lambda *_: True, turn), _of_earlier_topics(state, turn))
+
+
+def _removals_of(
+    state: GroupState,
+    names: AbstractSet[str],
+    is_deleted: Callable[[str, OffsetCommitValue | None], bool],
+    turn: TurnItems,
+) -> Iterator[Outcome[None] | None]:
+    """Look up the offsets of these topics that are deleted, and yield their removal."""
+    if not names:
+        return iter(())
+    topics = state.current.image.topics
     committed = [
         (
             group_id,
             name,
             # Most often there is no new topic: a copy costs little.
-            {index: value for index, value in values.items() if is_deleted(name, value)}
-            if name in image.topics
-            else values.copy(),
+            {index: value for index, value in by_topic[name].items() if is_deleted(name, value)}
+            if name in topics
+            else by_topic[name].copy(),
         )
         for group_id, by_topic in state.offsets.items()
-        for name, values in by_topic.items()
-        if name in ids
+        for name in (names if len(names) < len(by_topic) else by_topic)
+        if name in names and name in by_topic
     ]
     unstable: dict[tuple[str, TopicAndPartition], list[OffsetCommitValue | None]] = {}
     for group_id, partition, value in state.transactional_offsets:
-        if partition[0] in ids and is_deleted(partition[0], value):
+        if partition[0] in names and is_deleted(partition[0], value):
             unstable.setdefault((group_id, partition), []).append(value)
     return _removals(state, committed, unstable, turn)
+
+
+def _of_earlier_topics(state: GroupState, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+    for group_id in list(state.offsets):
+        for topic, values in list(state.offsets.get(group_id, {}).items()):
+            # Most clients send no id.
+            with_id = [index for index, value in values.items() if value.topic_id != ZERO_UUID]
+            for indexes in split(with_id, turn.items_a_turn):
+                if deleted := _deleted(state, group_id, topic, indexes):
+                    yield Outcome(None, _tombstones(group_id, deleted), is_divisible=True)
+                if turn.ends_after(len(indexes)):
+                    yield None
+            if turn.ends_after(len(values) - len(with_id)):
+                yield None
+
+
+def _deleted(state: GroupState, group_id: str, topic: str, indexes: Sequence[int]) -> list[TopicAndPartition]:
+    """Return those of the partitions whose offset is of a deleted topic. Not those for which an open transaction has
+    committed another one since a new topic has the name."""
+    committed, image = _committed(state, group_id, topic), state.current.image.topics.get(topic)
+    if image is None:
+        return [(topic, index) for index in indexes if index in committed]
+    ids, unstable = (ZERO_UUID, image.id), state.transactional_offsets.open_of(group_id)
+    return [
+        (topic, index)
+        for index in indexes
+        if index in committed and committed[index].topic_id not in ids and (topic, index) not in unstable
+    ]
 
 
 def _removals(
@@ -165,14 +221,17 @@ def _removals(
     turn: TurnItems,
 ) -> Iterator[Outcome[None] | None]:
     """Yield the removal of committed offsets, by group and topic, and of offsets in open transactions. One that was
-    committed since they were looked up, in a transaction or not, keeps its partition from being removed."""
+    committed since they were looked up keeps its partition from being removed, in an open transaction until that
+    ends."""
     for group_id, topic, values in committed:
         for some in split(list(values.items()), turn.items_a_turn):
-            unchanged = [
-                (topic, index)
-                for index, value in some
-                if _has_only(state, group_id, (topic, index), [value, *unstable.get((group_id, (topic, index)), ())])
-            ]
+            unchanged = []
+            for index, value in some:
+                place = (topic, index)
+                if _has_only(state, group_id, place, [value, *unstable.get((group_id, place), ())]):
+                    unchanged.append(place)
+                elif _committed(state, group_id, topic).get(index) is value:
+                    state.postponed_removals[group_id, place] = value
             if unchanged:
                 yield Outcome(None, _tombstones(group_id, unchanged), is_divisible=True)
             if turn.ends_after(len(some)):
@@ -189,7 +248,7 @@ def _has_only(
 ) -> bool:
     """Return whether the partition has an offset, committed or in an open transaction, and only known ones."""
     topic, index = partition
-    committed = state.offsets.get(group_id, {}).get(topic, {}).get(index)
+    committed = _committed(state, group_id, topic).get(index)
     open_values = state.transactional_offsets.groups.get(group_id, {}).get(partition)
     if committed is None and open_values is None:
         return False
@@ -197,12 +256,26 @@ def _has_only(
     return all(value is None or any(value is each for each in known) for value in present)
 
 
+def of_postponed(state: GroupState) -> Outcome[None]:
+    """Remove some of the offsets whose removal had to wait, if no transaction keeps them from it any more."""
+    postponed, tombstones = state.postponed_removals, []
+    for (group_id, place), value in list(postponed.items()):
+        if _committed(state, group_id, place[0]).get(place[1]) is value:
+            if place in state.transactional_offsets.open_of(group_id):
+                continue
+            tombstones += _tombstones(group_id, [place])
+        del postponed[group_id, place]
+        if len(tombstones) == POSTPONED_A_TURN:
+            break
+    return Outcome(None, tombstones, is_divisible=True)
+
+
 def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) -> Iterator[Outcome[None] | None]:
     """Yield the removal of the group's expired offsets in parts, and None where a turn of the loop ends; commits may
-    come there. Offsets of topics that were deleted while no coordinator was loaded are removed as well. Stop if the
-    group is deleted or replaced meanwhile."""
+    come there. Offsets of deleted topics that could not be removed before are removed as well. Stop if the group is
+    deleted or replaced meanwhile."""
     for topic in list(state.offsets.get(group.group_id, ())):
-        for indexes in split(list(_committed(state, group, topic)), turn.items_a_turn):
+        for indexes in split(list(_committed(state, group.group_id, topic)), turn.items_a_turn):
             if state.groups.get(group.group_id) is not group:
                 return
             expired = _expired(state, group, topic, indexes, now_ms)
@@ -221,24 +294,24 @@ def of_expired(state: GroupState, group: Group, now_ms: int, turn: TurnItems) ->
             yield None
 
 
-def _committed(state: GroupState, group: Group, topic: str) -> Mapping[int, OffsetCommitValue]:
-    return state.offsets.get(group.group_id, {}).get(topic, {})
+def _committed(state: GroupState, group_id: str, topic: str) -> Mapping[int, OffsetCommitValue]:
+    return state.offsets.get(group_id, {}).get(topic, {})
 
 
 def _expired(
     state: GroupState, group: Group, topic: str, indexes: Sequence[int], now_ms: int
 ) -> list[TopicAndPartition]:
     """Return those of the partitions whose offset is expired, or whose topic is deleted."""
-    committed = _committed(state, group, topic)
-    if topic not in state.current.image.topics:
-        return [(topic, index) for index in indexes if index in committed]
-    if group.is_subscribed_to(topic):
-        return []
-    unstable = state.transactional_offsets.open_of(group.group_id)
-    return [
-        (topic, index)
-        for index in indexes
-        if index in committed and (topic, index) not in unstable and _is_expired(state, group, committed[index], now_ms)
+    deleted = _deleted(state, group.group_id, topic, indexes)
+    if topic not in state.current.image.topics or group.is_subscribed_to(topic):
+        return deleted
+    committed = _committed(state, group.group_id, topic)
+    unstable, gone = state.transactional_offsets.open_of(group.group_id), set(deleted)
+    places = [(topic, index) for index in indexes if index in committed]
+    return deleted + [
+        place
+        for place in places
+        if place not in unstable and place not in gone and _is_expired(state, group, committed[place[1]], now_ms)
     ]
 
 

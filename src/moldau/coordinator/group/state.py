@@ -9,7 +9,7 @@ from moldau.base.clock import Clock
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
-from moldau.coordinator.group.transactional_offsets import TransactionalOffsets
+from moldau.coordinator.group.transactional_offsets import TopicAndPartition, TransactionalOffsets
 from moldau.coordinator.machine import Deadlines
 from moldau.metadata.current import CurrentImage
 
@@ -26,3 +26,6 @@ class GroupState:
     """Committed offsets by group, topic and partition. A group with offsets is always in `groups`."""
     transactional_offsets: TransactionalOffsets = field(default_factory=TransactionalOffsets)
     """Offsets in open transactions. A group with such offsets is always in `groups`, too."""
+    postponed_removals: dict[tuple[str, TopicAndPartition], OffsetCommitValue] = field(default_factory=dict)
+    """Offsets of deleted topics, by group and partition, that stay until no open transaction has committed one for a
+    new topic of that name: their removal would remove it too."""

@@ -19,6 +19,7 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
+from moldau.runtime.coordinators.new_topics import NewTopics
 from moldau.runtime.coordinators.shards import Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.wire.messages.create_topics import CreatableTopic
@@ -55,7 +56,10 @@ class GroupCoordinator:
             lambda _: Groups(settings, current, clock, rng),
             clock,
             timers,
+            # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.
+            lambda groups: groups.remove_offsets_of_unknown_topics(TurnItems(REMOVED_A_TURN)),
         )
+        self._new_topics = NewTopics(self.shards)
         self._is_matching = False
 
     # --- requests -----------------------------------------------------------------------------------------------
@@ -111,6 +115,7 @@ class GroupCoordinator:
             # Groups look at their topics when they are loaded: what is loading needs to know only of deletions.
             submit = self.shards.submit_to_all if changes.removed else self.shards.submit_to_loaded
             self._timers.soon(lambda: submit(lambda groups: groups.topics_changed(image, changes, turn)))
+            self._timers.soon(lambda: self._new_topics.on_changes(changes))
 
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups, in turns of the loop; nothing if the last removal is still going

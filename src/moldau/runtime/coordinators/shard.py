@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -32,6 +33,9 @@ R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
 RECORD_OVERHEAD_BYTES: Final = 32
 """An upper bound for a record's lengths, deltas and attributes."""
+DEADLINES_A_TURN: Final = 50
+"""Deadlines that run in one turn of the loop. To remove a member takes 0.1 ms, and those of a coordinator that has just
+loaded may all be due at once."""
 DEADLINE_RETRY_MS: Final = 500
 """How long deadlines that are due wait while the partition has too few in-sync replicas."""
 
@@ -237,6 +241,8 @@ class Shard:
         machine.end_transaction(producer.producer_id, marker.committed)
         written: Promise[ErrorCode] = Promise()
         self._await_commit(last_offset, [Answer(written, ErrorCode.NONE)])
+        if self._deadlines.has_earlier:
+            self._set_timer()
         return written
 
     def _append_for_producer(self, batch: bytearray, transaction_version: int = 0) -> int:
@@ -356,7 +362,7 @@ class Shard:
             self._timer = self._timers.after_ms(DEADLINE_RETRY_MS, self._run_due)
             return
         try:
-            for action in self._deadlines.due(self._clock.monotonic_ms()):
+            for action in islice(self._deadlines.due(self._clock.monotonic_ms()), DEADLINES_A_TURN):
                 if self._is_closed:
                     return
                 try:

@@ -48,7 +48,8 @@ class Shards(Generic[M]):
     partition. `decide` is a function that reads a machine's state and returns an `Outcome`: a response and the records
     to append. The shard appends and applies these records, and responds when they are committed.
 
-    `new_machine` returns an empty machine for a partition; the shard fills it from the log.
+    `new_machine` returns an empty machine for a partition; the shard fills it from the log. `decide_when_loaded` yields
+    what the machine has to submit then, before any request, and None where a turn of the loop ends.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Shards(Generic[M]):
         new_machine: Callable[[Partition], M],
         clock: Clock,
         timers: Timers,
+        decide_when_loaded: Callable[[M], Iterable[Outcome[None] | None]] | None = None,
     ) -> None:
         self._topic = topic
         self._node_id = node_id
@@ -74,6 +76,7 @@ class Shards(Generic[M]):
         self._loading: deque[Callable[[], None]] = deque()
         """The next step of each shard that is loading. One is made in each turn of the loop: a node that takes over
         from another loads many shards at once."""
+        self._decide_when_loaded = decide_when_loaded
         self._undecided: dict[int, list[Callable[[M], Iterable[Outcome[None] | None]]]] = {}
         """What the machines of shards that are not ready have to decide then, by partition."""
         self._turns: Steps[None] | None = None
@@ -171,13 +174,14 @@ class Shards(Generic[M]):
     def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the
         loop."""
-        self._run_turn(
-            _decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready])
-        )
+        self.run_turn(_decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready]))
 
     def _on_ready(self, index: int) -> None:
         local = self._shards[index]
-        self._run_turn(_decide_and_submit([(*local, decide) for decide in self._undecided.pop(index, ())]))
+        undecided = self._undecided.pop(index, [])
+        if self._decide_when_loaded is not None:
+            undecided.append(self._decide_when_loaded)
+        self.run_turn(_decide_and_submit([(*local, decide) for decide in undecided]))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
@@ -185,16 +189,17 @@ class Shards(Generic[M]):
         outcomes of an earlier call are still submitted."""
         if self._turns is None:
             self._turns = self._submit_each(decide)
-            self._run_turn(self._turns)
+            self.run_turn(self._turns)
 
-    def _run_turn(self, turns: Steps[None]) -> None:
+    def run_turn(self, turns: Steps[None]) -> None:
+        """Run the first of these turns now, and each further one in a later turn of the loop."""
         is_over = True
         try:
             is_over = next(turns, _OVER) is _OVER
         except Exception:  # else no later call of `submit_in_turns` would submit anything
             INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
         if not is_over:
-            self._timers.soon(partial(self._run_turn, turns))
+            self._timers.soon(partial(self.run_turn, turns))
         elif turns is self._turns:
             self._turns = None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
 from moldau.coordinator.group.consumer.migration import Migration
@@ -40,7 +41,6 @@ class InMemoryConsumerShard:
         self._settings = settings or GroupSettings()
         self._migration = migration
         self._topics_created = 0
-        self.current.add_listener(lambda image, changes: self.groups.on_image(image, changes))
         self._open()
 
     def _open(self) -> None:
@@ -123,6 +123,8 @@ class InMemoryConsumerShard:
     def _publish(self, records: list[MetadataRecord]) -> None:
         image, changes = self._apply_metadata(records)
         self.current.publish(image, changes)
+        self.groups.on_image(image, changes)
+        finish(self.groups.match_new_topics(list(changes.topics), TurnItems(1)))
 
     def _apply_metadata(self, records: list[MetadataRecord]) -> tuple[MetadataImage, Changes]:
         image = self.current.image

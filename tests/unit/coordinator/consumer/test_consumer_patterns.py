@@ -9,11 +9,11 @@ from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
+from moldau.base.steps import TurnItems
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
-from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
@@ -75,8 +75,9 @@ def test_unused_patterns_are_dropped() -> None:
     patterns = Patterns(shard.current, {"a.*"})
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
-    changes = Changes(topics={"a2": {0}, "b1": {0}})
-    assert patterns.apply_changes(shard.current.image, changes) == {"a.*"}
+    assert patterns.remove_deleted(shard.current.image, []) == set()
+    shard.create_topic("a2", 1)
+    assert list(patterns.match_new_topics(["a2", "b1"], TurnItems(100))) == ["a.*"]
     assert patterns.topics("a.*") == {"a1", "a2"}
     assert patterns.topics("b.*") == frozenset(), "matched again, against the image"
 
@@ -88,8 +89,8 @@ def test_a_recreated_topic_is_never_missing() -> None:
     patterns = Patterns(shard.current, {"a.*"})
     assert patterns.topics("a.*") == {"a1"}
     removed = [shard.current.image.topics["a1"]]
-    part = Changes(removed=removed)  # of many changes, the part with its partitions comes later
-    assert patterns.apply_changes(shard.current.image, part) == set()
+    # Of many changes, the part with its partitions comes later.
+    assert patterns.remove_deleted(shard.current.image, removed) == set()
     assert patterns.topics("a.*") == {"a1"}
 
 
@@ -134,6 +135,32 @@ def test_a_new_pattern_is_matched_against_many_topics_in_steps() -> None:
 
 
 @pytest.mark.needs_re2
+def test_topics_and_patterns_may_change_while_new_topics_are_matched() -> None:
+    shard = InMemoryConsumerShard()
+    for name in ("a1", "a2"):
+        shard.create_topic(name, 1)
+    used = {"a.*", "a[12]", "b.*"}
+    patterns = Patterns(shard.current, used)
+    for pattern in ("a.*", "a[12]", "b.*"):
+        patterns.topics(pattern)
+    for name in ("a3", "a4"):
+        shard.create_topic(name, 1)
+    matching = patterns.match_new_topics(["a3", "a4"], TurnItems(1))
+    assert [next(matching), next(matching)] == [None, None], "both are matched with the first pattern"
+    removed = shard.current.image.topics["a3"]
+    shard.delete_topic("a3")
+    used.remove("b.*")
+    assert patterns.remove_deleted(shard.current.image, [removed]) == set()
+    used.add("b.*")
+    shard.create_topic("b3", 1)
+    assert patterns.topics("b.*") == {"b3"}
+    assert [pattern for pattern in matching if pattern is not None] == ["a.*"]
+    assert patterns.topics("a.*") == {"a1", "a2", "a4"}
+    assert patterns.topics("a[12]") == {"a1", "a2"}
+    assert patterns.topics("b.*") == {"b3"}
+
+
+@pytest.mark.needs_re2
 def test_a_pattern_that_cannot_be_compiled_is_matched_once() -> None:
     shard = many_topics(MATCHED_AT_ONCE + 1)
     patterns = Patterns(shard.current, {"("})
@@ -142,7 +169,7 @@ def test_a_pattern_that_cannot_be_compiled_is_matched_once() -> None:
     assert list(unmatched.value.steps) == []
     patterns.require(["("])
     assert patterns.topics("(") == frozenset()
-    assert patterns.apply_changes(shard.current.image, Changes(topics={"(": {0}})) == set()
+    assert list(patterns.match_new_topics(["("], TurnItems(100))) == []
     with pytest.raises(KafkaError):
         patterns.check("(")
 

@@ -7,6 +7,7 @@ A failing run prints its seed; `run(seed)` repeats it.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -40,6 +41,9 @@ class Chaos:
         self.clients: dict[str, Any] = {}
         self.suspended: set[str] = set()
         self.members_created = 0
+        self.happened: Counter[str] = Counter()
+        self.protocol = ""
+        """The group's type when it was last checked."""
         for name in TOPICS:
             self.shard.create_topic(name, self.rng.randint(1, 6))
 
@@ -77,6 +81,7 @@ class Chaos:
     def lose_response(self) -> None:
         if client := self.any_client():
             client.send_request(is_response_lost=True)
+            self.happened["response lost"] += 1
 
     def add_member(self) -> None:
         self.members_created += 1
@@ -101,6 +106,7 @@ class Chaos:
     def crash(self) -> None:
         if client := self.any_client():
             self.forget(client)
+            self.happened["crash"] += 1
 
     def restart(self) -> None:
         """Replace a static member; one with the consumer protocol must leave first, or it cannot be replaced."""
@@ -111,6 +117,7 @@ class Chaos:
         if isinstance(client, ConsumerClient):
             client.leave(-2)
         self.join(client.instance_id)
+        self.happened["restart"] += 1
 
     def forget(self, client: Any) -> None:
         self.clients = {name: each for name, each in self.clients.items() if each is not client}
@@ -120,6 +127,7 @@ class Chaos:
         # A classic group waits for a suspended static member, while the others share what it reads.
         if client is not None and client.instance_id is None:
             self.suspended |= {name for name, each in self.clients.items() if each is client}
+            self.happened["suspension"] += 1
 
     def resume(self) -> None:
         if self.suspended:
@@ -134,12 +142,17 @@ class Chaos:
 
     def move_coordinator(self) -> None:
         self.shard.replay()
+        self.happened["move of the coordinator"] += 1
 
     # --- invariants ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         self.shard.check_replay()
         group = self.shard.groups.state.groups.get("g")
+        if group is not None and group.type_name != self.protocol:
+            if self.protocol and not group.is_empty:
+                self.happened[f"change to the {group.type_name} protocol"] += 1
+            self.protocol = group.type_name
         read: dict[Any, str] = {}
         for name, client in self.clients.items():
             if not _is_member(group, client):
@@ -189,15 +202,25 @@ def _flatten(partitions: Any) -> TopicIdPartitions:
     return frozenset((topic, index) for topic, indexes in partitions.items() for index in indexes)
 
 
-def run(seed: int) -> None:
+def run(seed: int) -> Counter[str]:
+    """Return how often each event happened that can do harm."""
     chaos = Chaos(seed)
     for _ in range(STEPS):
         chaos.step()
         chaos.check()
     chaos.add_member()
     chaos.settle()
+    return chaos.happened
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_partition_is_read_by_exactly_one_member(seed: int) -> None:
-    run(seed)
+    assert run(seed), "nothing happened that can do harm"
+
+
+def test_the_runs_have_every_event_that_can_do_harm() -> None:
+    happened = sum(map(run, range(5)), Counter())
+    assert set(happened) == {
+        "response lost", "crash", "restart", "suspension", "move of the coordinator",
+        "change to the classic protocol", "change to the consumer protocol",
+    }  # fmt: skip

@@ -4,11 +4,13 @@ leaves. Also the replay and the topic changes of a shard's consumer groups.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import uuid_text
+from moldau.base.steps import Steps, TurnItems
 from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.apply import ConsumerGroupRecordApplier
 from moldau.coordinator.group.consumer.change import Change
@@ -211,13 +213,25 @@ class ConsumerGroups:
                     self.removal.expect_revocation(group.group_id, member)
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
-        """Mark the groups that read created, deleted or grown topics: their next heartbeat resolves their topics."""
+        """Mark the groups that read created, deleted or grown topics: their next heartbeat resolves their topics. New
+        topics that match patterns are left to `match_new_topics`."""
         affected: set[str] = set()
         for name in (*changes.topics, *(topic.name for topic in changes.removed)):
             affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.apply_changes(image, changes):
+        for pattern in self.patterns.remove_deleted(image, changes.removed):
             affected |= self._subscribed_groups.by_pattern[pattern]
-        for group_id in affected:
+        self._mark(affected)
+
+    def match_new_topics(self, names: Sequence[str], turn: TurnItems) -> Steps[None]:
+        """Match new topics with all patterns in turns of the loop, and mark the groups that read them by a pattern."""
+        for pattern in self.patterns.match_new_topics(names, turn):
+            if pattern is None:
+                yield
+            else:
+                self._mark(self._subscribed_groups.by_pattern.get(pattern, ()))
+
+    def _mark(self, group_ids: Iterable[str]) -> None:
+        for group_id in group_ids:
             group = self._state.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 group.must_resolve_topics = True

@@ -1,20 +1,19 @@
 """Subscriptions by regular expression (KIP-848).
 
 A new pattern is matched against all topics once, in several turns of the loop if there are many; after that only
-against those that are created or changed and did not match before.
+against new topics, in turns as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
 from moldau.base.steps import Steps, TurnItems, finish
-from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import MetadataImage
+from moldau.metadata.image import MetadataImage, TopicImage
 
 PATTERNS_MAX: Final = 10_000
 """Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
@@ -108,17 +107,29 @@ class Patterns:
             self._matchers.pop(pattern, None)
         self._full_at = max(PATTERNS_MAX, 2 * len(self._topics))
 
-    def apply_changes(self, image: MetadataImage, changes: Changes) -> set[str]:
-        """Update the matching topics, and return the patterns for which they changed. Drop unused patterns."""
+    def remove_deleted(self, image: MetadataImage, removed: Sequence[TopicImage]) -> set[str]:
+        """Remove deleted topics, and return the patterns that had matched them. Drop unused patterns."""
         self._drop_unused()
-        # ChunkedLayout passes a large change on in parts: a topic made again may be in `removed` now and in `topics` of
-        # a later part.
-        deleted = {topic.name for topic in changes.removed if topic.name not in image.topics}
-        affected = set()
-        for pattern, matcher in self._matchers.items():
-            before = self._topics[pattern]
-            created = {name for name in changes.topics if name not in before and matcher.fullmatch(name)}
-            if created or not deleted.isdisjoint(before):
-                self._topics[pattern] = (before - deleted) | created
-                affected.add(pattern)
+        # ChunkedLayout passes a large change on in parts: a topic made again may be in `removed` now and a new one in a
+        # later part.
+        deleted = {topic.name for topic in removed if topic.name not in image.topics}
+        affected = {pattern for pattern, topics in self._topics.items() if not deleted.isdisjoint(topics)}
+        for pattern in affected:
+            self._topics[pattern] -= deleted
         return affected
+
+    def match_new_topics(self, names: Sequence[str], turn: TurnItems) -> Iterator[str | None]:
+        """Match new topics. Yield each pattern that some of them match, and None where a turn of the loop ends."""
+        for pattern, matcher in list(self._matchers.items()):
+            matching = set()
+            for name in names:
+                if matcher.fullmatch(name):
+                    matching.add(name)
+                if turn.ends_after(len(name)):
+                    yield None
+            # Since the turns before, topics may be deleted. A pattern that was dropped needs nothing, and one that is
+            # back was matched with all topics.
+            created = {name for name in matching if name in self._current.image.topics}
+            if self._matchers.get(pattern) is matcher and not created <= self._topics[pattern]:
+                self._topics[pattern] |= created
+                yield pattern
