@@ -14,6 +14,7 @@ from moldau.coordinator.group.consumer.migration import Migration
 from moldau.coordinator.group.serde import decode_record, encode_record
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, MayUseTopic, Outcome, any_topic
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
@@ -40,7 +41,7 @@ class InMemoryConsumerShard:
         self._settings = settings or GroupSettings()
         self._migration = migration
         self._topics_created = 0
-        self.current.add_listener(lambda image, changes: self.groups.on_image(image, changes))
+        self.current.add_listener(lambda image, changes: self.groups.topics_changed(TopicChanges.of(image, changes)))
         self._open()
 
     def _open(self) -> None:

@@ -12,6 +12,7 @@ from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -76,7 +77,7 @@ def test_unused_patterns_are_dropped() -> None:
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
     changes = Changes(topics={"a2": {0}, "b1": {0}})
-    assert patterns.apply_changes(shard.current.image, changes) == {"a.*"}
+    assert patterns.apply_changes(TopicChanges.of(shard.current.image, changes)) == {"a.*"}
     assert patterns.topics("a.*") == {"a1", "a2"}
     assert patterns.topics("b.*") == frozenset(), "matched again, against the image"
 
@@ -89,7 +90,7 @@ def test_a_recreated_topic_is_never_missing() -> None:
     assert patterns.topics("a.*") == {"a1"}
     removed = [shard.current.image.topics["a1"]]
     part = Changes(removed=removed)  # of many changes, the part with its partitions comes later
-    assert patterns.apply_changes(shard.current.image, part) == set()
+    assert patterns.apply_changes(TopicChanges.of(shard.current.image, part)) == set()
     assert patterns.topics("a.*") == {"a1"}
 
 
@@ -142,7 +143,7 @@ def test_a_pattern_that_cannot_be_compiled_is_matched_once() -> None:
     assert list(unmatched.value.steps) == []
     patterns.require(["("])
     assert patterns.topics("(") == frozenset()
-    assert patterns.apply_changes(shard.current.image, Changes(topics={"(": {0}})) == set()
+    assert patterns.apply_changes(TopicChanges.of(shard.current.image, Changes(topics={"(": {0}}))) == set()
     with pytest.raises(KafkaError):
         patterns.check("(")
 

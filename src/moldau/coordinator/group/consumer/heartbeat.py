@@ -34,10 +34,9 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, MayUseTopic, OnRefused, Outcome, any_topic
-from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
-from moldau.metadata.image import MetadataImage
 from moldau.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -210,12 +209,13 @@ class ConsumerGroups:
                     self.removal.extend_session(group.group_id, member)
                     self.removal.expect_revocation(group.group_id, member)
 
-    def on_image(self, image: MetadataImage, changes: Changes) -> None:
+    def topics_changed(self, changes: TopicChanges) -> None:
         """Mark the groups that read created, deleted or grown topics: their next heartbeat resolves their topics."""
         affected: set[str] = set()
-        for name in (*changes.topics, *(topic.name for topic in changes.removed)):
-            affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.apply_changes(image, changes):
+        by_topic = self._subscribed_groups.by_topic
+        for name in changes.names.intersection(by_topic):
+            affected |= by_topic[name]
+        for pattern in self.patterns.apply_changes(changes):
             affected |= self._subscribed_groups.by_pattern[pattern]
         for group_id in affected:
             group = self._state.groups.get(group_id)

@@ -12,9 +12,8 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
 from moldau.base.steps import Steps, TurnItems, finish
-from moldau.metadata.apply import Changes
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import MetadataImage
 
 PATTERNS_MAX: Final = 10_000
 """Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
@@ -108,16 +107,16 @@ class Patterns:
             self._matchers.pop(pattern, None)
         self._full_at = max(PATTERNS_MAX, 2 * len(self._topics))
 
-    def apply_changes(self, image: MetadataImage, changes: Changes) -> set[str]:
+    def apply_changes(self, changes: TopicChanges) -> set[str]:
         """Update the matching topics, and return the patterns for which they changed. Drop unused patterns."""
         self._drop_unused()
-        # ChunkedLayout passes a large change on in parts: a topic made again may be in `removed` now and in `topics` of
-        # a later part.
-        deleted = {topic.name for topic in changes.removed if topic.name not in image.topics}
+        # ChunkedLayout passes a large change on in parts: a topic made again may be removed now and changed in a later
+        # part. So only those are deleted that the image does not have.
+        deleted = changes.deleted
         affected = set()
         for pattern, matcher in self._matchers.items():
             before = self._topics[pattern]
-            created = {name for name in changes.topics if name not in before and matcher.fullmatch(name)}
+            created = {name for name in changes.changed if name not in before and matcher.fullmatch(name)}
             if created or not deleted.isdisjoint(before):
                 self._topics[pattern] = (before - deleted) | created
                 affected.add(pattern)
