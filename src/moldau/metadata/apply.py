@@ -90,8 +90,9 @@ def apply_in_steps(
             yield
         overlay.replace_topic(name)
     if number >= RECORDS_A_TURN:
-        yield  # large maps are distributed again in the last step
-    return overlay.image(offset, epoch), overlay.changes
+        yield
+    new_image = yield from overlay.image(offset, epoch)
+    return new_image, overlay.changes
 
 
 class _Overlay:
@@ -137,26 +138,26 @@ class _Overlay:
         """Give a topic its changed partitions, after all records."""
         self.topics[name] = TopicImage(name, self.topics[name].id, tuple(self.partitions[name]))
 
-    def image(self, offset: int, epoch: int) -> MetadataImage:
+    def image(self, offset: int, epoch: int) -> Steps[MetadataImage]:
         if self.views:
             self._follow_sources()
         return MetadataImage(
             offset,
             epoch,
-            self.topics.finish(),
-            self.topic_names.finish(),
-            self.brokers.finish(),
-            self.configs.finish(),
+            (yield from self.topics.finish_in_steps()),
+            (yield from self.topic_names.finish_in_steps()),
+            (yield from self.brokers.finish_in_steps()),
+            (yield from self.configs.finish_in_steps()),
             self.features,
             self.next_producer_id,
-            self.names_by_collision_key.finish(),
+            (yield from self.names_by_collision_key.finish_in_steps()),
             self.features_off,
-            self.controllers.finish(),
-            self.acls.finish(),
-            self.acl_ids.finish(),
-            self.scram_credentials.finish(),
-            self.client_quotas.finish(),
-            self.delegation_tokens.finish(),
+            (yield from self.controllers.finish_in_steps()),
+            (yield from self.acls.finish_in_steps()),
+            (yield from self.acl_ids.finish_in_steps()),
+            (yield from self.scram_credentials.finish_in_steps()),
+            (yield from self.client_quotas.finish_in_steps()),
+            (yield from self.delegation_tokens.finish_in_steps()),
             self.views,
         )
 
