@@ -31,9 +31,9 @@ def place(
             + _shortage_reason(replication_factor, len(usable)),
         )
     first = rng.randrange(len(live))
-    starts = ((first + delta) % len(live) for delta in range(len(live)))
-    rotations = [live[start:] + live[:start] for start in starts]
-    replicas = [_choose_replicas(order + fenced, usable, replication_factor) for order in rotations[:partitions]]
+    starts = ((first + delta) % len(live) for delta in range(min(partitions, len(live))))
+    rotations = (live[start:] + live[:start] for start in starts)
+    replicas = [_choose_replicas(order + fenced, usable, replication_factor) for order in rotations]
     return [replicas[partition % len(live)] for partition in range(partitions)]
 
 
