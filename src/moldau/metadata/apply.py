@@ -115,6 +115,7 @@ class _Overlay:
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
         self.partitions: dict[str, list[PartitionState]] = {}
+        self._changing_configs: dict[tuple[int, str], dict[str, str]] = {}
         self.changes = Changes()
 
     def changing_partitions(self, name: str, index: int) -> list[PartitionState]:
@@ -125,6 +126,19 @@ class _Overlay:
             partitions = self.partitions[name] = list(self.topics[name].partitions)
         self.changes.topics.setdefault(name, set()).add(index)
         return partitions
+
+    def changing_configs(self, key: tuple[int, str]) -> dict[str, str]:
+        """Return the configs of a resource as a dict that may be changed. It is copied once, not for each record: a
+        resource may have thousands."""
+        configs = self._changing_configs.get(key)
+        if configs is None:
+            configs = self._changing_configs[key] = dict(self.configs.get(key) or {})
+        return configs
+
+    def remove_configs(self, key: tuple[int, str]) -> None:
+        self._changing_configs.pop(key, None)
+        if key in self.configs:
+            self.configs.pop(key)
 
     def views_with(self, name: str, source_id: Uuid | None) -> PersistentMap[str, Uuid]:
         views = self.views.edit()
@@ -205,8 +219,7 @@ def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
         topic = TopicImage(name, topic.id, tuple(partitions))
     if overlay.names_by_collision_key.get(collision_key(name)) == name:
         overlay.names_by_collision_key.pop(collision_key(name))
-    if (ConfigResource.TOPIC, name) in overlay.configs:
-        overlay.configs.pop((ConfigResource.TOPIC, name))
+    overlay.remove_configs((ConfigResource.TOPIC, name))
     if name in overlay.views:
         overlay.views = overlay.views_with(name, None)
     overlay.changes.topics.pop(name, None)
@@ -264,7 +277,7 @@ def _register_controller(overlay: _Overlay, record: RegisterControllerRecord) ->
 
 def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     key = (record.resource_type, record.resource_name)
-    configs = dict(overlay.configs.get(key) or {})
+    configs = overlay.changing_configs(key)
     if record.value is None:
         configs.pop(record.name, None)
     else:
@@ -272,7 +285,7 @@ def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     if configs:
         overlay.configs[key] = configs
     else:
-        overlay.configs.pop(key)
+        overlay.remove_configs(key)
     overlay.changes.configs.add(key)
     # Brokers accept configs of any name, also of this one.
     is_view = record.name == VIEW_SOURCE_ID and record.resource_type == ConfigResource.TOPIC
