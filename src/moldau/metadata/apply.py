@@ -17,7 +17,7 @@ from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
 from moldau.base.view_configs import VIEW_SOURCE_ID
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
-from moldau.metadata.partition_states import changed_partition, new_partition
+from moldau.metadata.partition_states import changed_indexes, changed_partition, new_partition
 from moldau.metadata.records import (
     FENCE,
     UNFENCE,
@@ -128,8 +128,7 @@ class _Overlay:
         return partitions
 
     def changing_configs(self, key: tuple[int, str]) -> dict[str, str]:
-        """Return the configs of a resource as a dict that may be changed. It is copied once, not for each record: a
-        resource may have thousands."""
+        """Return the configs of a resource, which may be thousands, as a dict to change. They are copied once."""
         configs = self._changing_configs.get(key)
         if configs is None:
             configs = self._changing_configs[key] = dict(self.configs.get(key) or {})
@@ -177,6 +176,7 @@ class _Overlay:
 
     def _follow_sources(self) -> None:
         """Give each view the partitions that its source has now: leaders, epochs, new partitions."""
+        known: dict[tuple[int, int], set[int]] = {}
         for view in sorted(self.views):
             source_id = self.views[view]
             source = self.topic_names.get(source_id)
@@ -185,8 +185,10 @@ class _Overlay:
             if old.partitions is partitions and old.is_view:
                 continue
             self.topics[view] = TopicImage(view, old.id, partitions, source_id)
-            before = old.partitions
-            changed = {i for i, state in enumerate(partitions) if i >= len(before) or before[i] is not state}
+            # All views of a source share its partitions: they are compared once.
+            changed = known.get(key := (id(old.partitions), id(partitions)))
+            if changed is None:
+                changed = known[key] = changed_indexes(old.partitions, partitions)
             self.changes.topics.setdefault(view, set()).update(changed)
 
 
