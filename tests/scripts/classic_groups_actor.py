@@ -33,6 +33,7 @@ from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
@@ -203,7 +204,8 @@ class ClassicGroupsActor:
         topics = dict(self._current.image.topics)
         removed = [topics.pop(name) for name in command.words]
         image = MetadataImage(topics=topics)
-        for outcome in self._groups.topics_changed(image, Changes(removed=removed), TurnItems(1)):
+        changes = TopicChanges.of(image, Changes(removed=removed))
+        for outcome in self._groups.topics_changed(changes, TurnItems(1)):
             if outcome is not None:
                 self._take(outcome)
 

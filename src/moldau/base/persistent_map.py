@@ -8,14 +8,18 @@ lookup is one step more than in a dict. The map has no defined order.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar, overload
+
+from moldau.base.steps import Steps, finish
 
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
 BUCKETS_MIN: Final = 8
+ENTRIES_A_STEP: Final = 4_000
+"""Entries that are distributed to new buckets in one step: some milliseconds."""
 
 Buckets = list[dict[K, V]]
 
@@ -25,7 +29,7 @@ class PersistentMap(Mapping[K, V]):
 
     def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         content = dict(entries)
-        self._init_buckets(_distribute([content], _bucket_count(len(content))), len(content))
+        self._init_buckets(finish(_distribute([content], _bucket_count(len(content)))), len(content))
 
     @classmethod
     def _from_buckets(cls, buckets: Buckets[K, V], count: int) -> PersistentMap[K, V]:
@@ -116,11 +120,15 @@ class MapEditor(Generic[K, V]):
 
     def finish(self) -> PersistentMap[K, V]:
         """Return the map with all changes. Do not use the editor afterwards: it would change the map."""
+        return finish(self.finish_in_steps())
+
+    def finish_in_steps(self) -> Steps[PersistentMap[K, V]]:
+        """Like `finish`. Most often this is one step: only a map that has outgrown its buckets gets new ones."""
         if not self._copied:
             return self._base
         buckets = self._buckets
         if self._len > len(buckets) ** 2:
-            buckets = _distribute(buckets, _bucket_count(self._len))
+            buckets = yield from _distribute(buckets, _bucket_count(self._len))
         return PersistentMap._from_buckets(buckets, self._len)
 
 
@@ -148,9 +156,12 @@ def _bucket_count(count: int) -> int:
     return buckets
 
 
-def _distribute(entries: Buckets[K, V], count: int) -> Buckets[K, V]:
+def _distribute(entries: Buckets[K, V], count: int) -> Steps[Buckets[K, V]]:
     result: Buckets[K, V] = [{} for _ in range(count)]
-    for bucket in entries:
-        for key, value in bucket.items():
+    items = chain.from_iterable(map(dict.items, entries))
+    while some := list(islice(items, ENTRIES_A_STEP)):
+        for key, value in some:
             result[hash(key) & (count - 1)][key] = value
+        if len(some) == ENTRIES_A_STEP:
+            yield
     return result

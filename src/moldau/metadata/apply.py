@@ -17,7 +17,7 @@ from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
 from moldau.base.view_configs import VIEW_SOURCE_ID
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
-from moldau.metadata.partition_states import changed_partition, new_partition
+from moldau.metadata.partition_states import changed_indexes, changed_partition, new_partition
 from moldau.metadata.records import (
     FENCE,
     UNFENCE,
@@ -90,8 +90,9 @@ def apply_in_steps(
             yield
         overlay.replace_topic(name)
     if number >= RECORDS_A_TURN:
-        yield  # large maps are distributed again in the last step
-    return overlay.image(offset, epoch), overlay.changes
+        yield
+    new_image = yield from overlay.image(offset, epoch)
+    return new_image, overlay.changes
 
 
 class _Overlay:
@@ -114,6 +115,7 @@ class _Overlay:
         self.features_off = image.features_off
         self.next_producer_id = image.next_producer_id
         self.partitions: dict[str, list[PartitionState]] = {}
+        self._changing_configs: dict[tuple[int, str], dict[str, str]] = {}
         self.changes = Changes()
 
     def changing_partitions(self, name: str, index: int) -> list[PartitionState]:
@@ -124,6 +126,18 @@ class _Overlay:
             partitions = self.partitions[name] = list(self.topics[name].partitions)
         self.changes.topics.setdefault(name, set()).add(index)
         return partitions
+
+    def changing_configs(self, key: tuple[int, str]) -> dict[str, str]:
+        """Return the configs of a resource, which may be thousands, as a dict to change. They are copied once."""
+        configs = self._changing_configs.get(key)
+        if configs is None:
+            configs = self._changing_configs[key] = dict(self.configs.get(key) or {})
+        return configs
+
+    def remove_configs(self, key: tuple[int, str]) -> None:
+        self._changing_configs.pop(key, None)
+        if key in self.configs:
+            self.configs.pop(key)
 
     def views_with(self, name: str, source_id: Uuid | None) -> PersistentMap[str, Uuid]:
         views = self.views.edit()
@@ -137,31 +151,32 @@ class _Overlay:
         """Give a topic its changed partitions, after all records."""
         self.topics[name] = TopicImage(name, self.topics[name].id, tuple(self.partitions[name]))
 
-    def image(self, offset: int, epoch: int) -> MetadataImage:
+    def image(self, offset: int, epoch: int) -> Steps[MetadataImage]:
         if self.views:
             self._follow_sources()
         return MetadataImage(
             offset,
             epoch,
-            self.topics.finish(),
-            self.topic_names.finish(),
-            self.brokers.finish(),
-            self.configs.finish(),
+            (yield from self.topics.finish_in_steps()),
+            (yield from self.topic_names.finish_in_steps()),
+            (yield from self.brokers.finish_in_steps()),
+            (yield from self.configs.finish_in_steps()),
             self.features,
             self.next_producer_id,
-            self.names_by_collision_key.finish(),
+            (yield from self.names_by_collision_key.finish_in_steps()),
             self.features_off,
-            self.controllers.finish(),
-            self.acls.finish(),
-            self.acl_ids.finish(),
-            self.scram_credentials.finish(),
-            self.client_quotas.finish(),
-            self.delegation_tokens.finish(),
+            (yield from self.controllers.finish_in_steps()),
+            (yield from self.acls.finish_in_steps()),
+            (yield from self.acl_ids.finish_in_steps()),
+            (yield from self.scram_credentials.finish_in_steps()),
+            (yield from self.client_quotas.finish_in_steps()),
+            (yield from self.delegation_tokens.finish_in_steps()),
             self.views,
         )
 
     def _follow_sources(self) -> None:
         """Give each view the partitions that its source has now: leaders, epochs, new partitions."""
+        known: dict[tuple[int, int], set[int]] = {}
         for view in sorted(self.views):
             source_id = self.views[view]
             source = self.topic_names.get(source_id)
@@ -170,8 +185,10 @@ class _Overlay:
             if old.partitions is partitions and old.is_view:
                 continue
             self.topics[view] = TopicImage(view, old.id, partitions, source_id)
-            before = old.partitions
-            changed = {i for i, state in enumerate(partitions) if i >= len(before) or before[i] is not state}
+            # All views of a source share its partitions: they are compared once.
+            changed = known.get(key := (id(old.partitions), id(partitions)))
+            if changed is None:
+                changed = known[key] = changed_indexes(old.partitions, partitions)
             self.changes.topics.setdefault(view, set()).update(changed)
 
 
@@ -204,8 +221,7 @@ def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
         topic = TopicImage(name, topic.id, tuple(partitions))
     if overlay.names_by_collision_key.get(collision_key(name)) == name:
         overlay.names_by_collision_key.pop(collision_key(name))
-    if (ConfigResource.TOPIC, name) in overlay.configs:
-        overlay.configs.pop((ConfigResource.TOPIC, name))
+    overlay.remove_configs((ConfigResource.TOPIC, name))
     if name in overlay.views:
         overlay.views = overlay.views_with(name, None)
     overlay.changes.topics.pop(name, None)
@@ -263,7 +279,7 @@ def _register_controller(overlay: _Overlay, record: RegisterControllerRecord) ->
 
 def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     key = (record.resource_type, record.resource_name)
-    configs = dict(overlay.configs.get(key) or {})
+    configs = overlay.changing_configs(key)
     if record.value is None:
         configs.pop(record.name, None)
     else:
@@ -271,7 +287,7 @@ def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:
     if configs:
         overlay.configs[key] = configs
     else:
-        overlay.configs.pop(key)
+        overlay.remove_configs(key)
     overlay.changes.configs.add(key)
     # Brokers accept configs of any name, also of this one.
     is_view = record.name == VIEW_SOURCE_ID and record.resource_type == ConfigResource.TOPIC

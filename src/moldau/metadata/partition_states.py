@@ -41,3 +41,8 @@ def changed_partition(old: PartitionState, record: PartitionChangeRecord) -> Par
         if record.leader_recovery_state == RECOVERY_STATE_UNCHANGED
         else record.leader_recovery_state,
     )
+
+
+def changed_indexes(before: tuple[PartitionState, ...], now: tuple[PartitionState, ...]) -> set[int]:
+    """Return the indexes of the partitions that are new or changed."""
+    return {index for index, state in enumerate(now) if index >= len(before) or before[index] is not state}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -19,6 +20,7 @@ from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.machine import NOTHING
+from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.shard import Shard
 
@@ -143,7 +145,7 @@ def offsets_of_a_topic_created_again_are_deleted(patch: Patch) -> None:
     patch.setattr(
         offset_removal,
         "of_deleted_topics",
-        lambda state, removed, image, turn: original(state, removed, type(image)(topics={}), turn),
+        lambda state, changes, turn: original(state, replace(changes, image=MetadataImage()), turn),
     )
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.base.persistent_map import BUCKETS_MIN, PersistentMap
+from moldau.base.persistent_map import BUCKETS_MIN, ENTRIES_A_STEP, PersistentMap
+from moldau.base.steps import finish
 
 KEYS = st.one_of(st.integers(0, 300), st.text(max_size=2), st.binary(max_size=2))
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers()), max_size=60)
@@ -51,6 +52,17 @@ def test_a_map_grows_beyond_its_first_buckets_in_one_batch_and_one_by_one() -> N
     assert at_once.finish() == one_by_one == PersistentMap(whole) == whole
     assert [one_by_one[key] for key in whole] == list(whole.values())
     assert max(map(len, one_by_one._buckets)) < BUCKETS_MIN * 2, "there are more buckets, not larger ones"
+
+
+def test_many_entries_get_new_buckets_in_steps() -> None:
+    whole = {key: -key for key in range(2 * ENTRIES_A_STEP + 1)}
+    edited = PersistentMap[int, int]().edit()
+    for key, value in whole.items():
+        edited[key] = value
+    steps = edited.finish_in_steps()
+    for _ in range(2):
+        next(steps)
+    assert finish(steps) == whole
 
 
 def test_a_change_copies_one_bucket_and_shares_the_others() -> None:

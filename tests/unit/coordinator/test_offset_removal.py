@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from random import Random
 from typing import NoReturn
 
+from operations import operations_of
+
 from moldau.base.steps import TurnItems
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import OFFSETS_A_TURN, Groups
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
@@ -85,7 +88,7 @@ def delete_topic(groups: Groups) -> Iterator[Outcome[None] | None]:
     current = groups.state.current
     removed = current.image.topics["t"]
     current.image = MetadataImage()
-    return groups.topics_changed(current.image, Changes(removed=[removed]), TurnItems(OFFSETS_A_TURN))
+    return groups.topics_changed(TopicChanges.of(current.image, Changes(removed=[removed])), TurnItems(OFFSETS_A_TURN))
 
 
 def test_the_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
@@ -133,4 +136,13 @@ def test_a_change_that_removes_no_topic_reads_no_offsets() -> None:
     groups = groups_with_offsets()
     groups.state.offsets = UnreadableOffsets(groups.state.offsets)
     image = groups.state.current.image
-    assert list(groups.topics_changed(image, Changes({"t": {0}}), TurnItems(1))) == []
+    assert list(groups.topics_changed(TopicChanges.of(image, Changes({"t": {0}})), TurnItems(1))) == []
+
+
+def test_a_shard_does_not_look_at_thousands_of_deleted_topics_that_its_groups_do_not_use() -> None:
+    """A node has fifty shards, and all of them learn of the change in the same turn."""
+    groups = groups_with_offsets()
+    image = groups.state.current.image
+    removed = [TopicImage(f"other-{number}", b"%016d" % number, (ONE,)) for number in range(1_000)]
+    changes = TopicChanges.of(image, Changes(removed=removed))
+    assert operations_of(lambda: list(groups.topics_changed(changes, TurnItems(1)))) < 100

@@ -18,6 +18,7 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offset_removal import POSTPONED_A_TURN
 from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
@@ -261,13 +262,14 @@ def test_open_commits_of_a_recreated_topic_stay() -> None:
     coordinator = Coordinator()
     coordinator.send(70, "g", 0, 1)
     again = MetadataImage(topics={"t": TopicImage("t", b"new".ljust(16), (ONE,))})
-    assert list(coordinator.groups.topics_changed(again, Changes(removed=[TOPIC]), TurnItems(1))) == []
+    assert list(coordinator.groups.topics_changed(TopicChanges.of(again, Changes(removed=[TOPIC])), TurnItems(1))) == []
     assert coordinator.model.is_open("g", 0)
 
 
 def deleted_topic_removals(coordinator: Coordinator) -> Iterator[Outcome[None] | None]:
     coordinator.current.image = MetadataImage()
-    removals = coordinator.groups.topics_changed(coordinator.current.image, Changes(removed=[TOPIC]), TurnItems(1))
+    changes = TopicChanges.of(coordinator.current.image, Changes(removed=[TOPIC]))
+    removals = coordinator.groups.topics_changed(changes, TurnItems(1))
     coordinator.current.image = MetadataImage(topics={"t": TopicImage("t", b"new".ljust(16), TOPIC.partitions)})
     return removals
 

@@ -221,7 +221,7 @@ class ControlledCluster:
         )
         topic = RequestTopicData(self.image.topics[name].id, [partition])
         request = AlterPartitionRequest(leader, epochs.get(leader, -1), [topic])
-        response = self.do(decide_alter_partition(self.image, request, self.layers))
+        response = self.do(finish(decide_alter_partition(self.image, request, self.layers)))
         assert response.error_code == 0
         return response.topics[0].partitions[0]
 

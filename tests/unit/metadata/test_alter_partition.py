@@ -6,7 +6,8 @@ import pytest
 from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
-from moldau.metadata.controller.alter_partition import decide_alter_partition
+from moldau.base.steps import finish
+from moldau.metadata.controller.alter_partition import PARTITIONS_A_TURN, decide_alter_partition
 from moldau.wire.messages.alter_partition import AlterPartitionRequest, RequestPartitionData, RequestTopicData
 
 
@@ -81,13 +82,13 @@ def test_unknown_topics_partitions_and_brokers_are_refused() -> None:
         RequestTopicData(topic.id, [RequestPartitionData(1), RequestPartitionData(-1)]),
     ]
     request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, topics)
-    decision = decide_alter_partition(cluster.image, request, cluster.layers)
+    decision = finish(decide_alter_partition(cluster.image, request, cluster.layers))
     assert [[each.error_code for each in response.partitions] for response in decision.response.topics] == [
         [E.UNKNOWN_TOPIC_ID],
         [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION],
     ]
     for unknown in (AlterPartitionRequest(9, 1, topics), AlterPartitionRequest(1, 1, topics)):
-        refused = decide_alter_partition(cluster.image, unknown, cluster.layers)
+        refused = finish(decide_alter_partition(cluster.image, unknown, cluster.layers))
         assert (refused.response.error_code, refused.records) == (E.STALE_BROKER_EPOCH, ())
 
 
@@ -95,10 +96,19 @@ def test_of_two_proposals_for_one_partition_the_first_counts() -> None:
     cluster = three_brokers()
     proposals = [RequestPartitionData(0, new_isr=isr, partition_epoch=0) for isr in ([1, 2], [1, 3])]
     topic = RequestTopicData(cluster.image.topics["a"].id, proposals)
-    response = cluster.do(
-        decide_alter_partition(
-            cluster.image, AlterPartitionRequest(1, cluster.image.brokers[1].epoch, [topic]), cluster.layers
-        )
-    )
+    request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, [topic])
+    response = cluster.do(finish(decide_alter_partition(cluster.image, request, cluster.layers)))
     assert [each.error_code for each in response.topics[0].partitions] == [0, E.INVALID_UPDATE_VERSION]
     assert cluster.summary("a") == "1:1,2 of 1,2,3 @0"
+
+
+def test_thousands_of_proposals_are_decided_in_steps() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.create("a", *[[1, 2]] * (3 * PARTITIONS_A_TURN))
+    proposals = [RequestPartitionData(index, new_isr=[1]) for index in range(3 * PARTITIONS_A_TURN)]
+    topic = RequestTopicData(cluster.image.topics["a"].id, proposals)
+    request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, [topic])
+    steps = decide_alter_partition(cluster.image, request, cluster.layers)
+    for _ in range(3):
+        next(steps)
+    assert len(finish(steps).records) == len(proposals)

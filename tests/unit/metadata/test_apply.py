@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from clusters import applied, cluster, create, layers, topic, topic_rules, with_topics
 
 from moldau.base.errors import MalformedData
 from moldau.base.steps import finish
+from moldau.metadata import apply as apply_module
 from moldau.metadata.apply import apply
 from moldau.metadata.controller.configs import decide_incremental_alter_configs
 from moldau.metadata.controller.decision import Decision
@@ -182,6 +184,34 @@ def test_configs_are_set_and_removed() -> None:
     assert not image.configs
     assert changes.configs == {key}
     assert image.configs_of(*key) == {}
+
+
+def test_a_topic_that_is_recreated_in_one_batch_has_only_its_new_configs() -> None:
+    records: list[MetadataRecord] = [
+        TopicRecord("a", A_ID),
+        ConfigRecord(ConfigResource.TOPIC, "a", "retention.ms", "5"),
+        RemoveTopicRecord(A_ID),
+        TopicRecord("a", A_ID[::-1]),
+        ConfigRecord(ConfigResource.TOPIC, "a", "segment.ms", "7"),
+    ]
+    image, _ = apply(MetadataImage(), records, 4, 1)
+    assert image.configs_of(ConfigResource.TOPIC, "a") == {"segment.ms": "7"}
+
+
+def test_thousands_of_configs_of_a_resource_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may have any number of them, and each copy would be of all."""
+    copies = 0
+
+    def counted_dict(*arguments: Any) -> dict[Any, Any]:
+        nonlocal copies
+        copies += 1
+        return dict(*arguments)
+
+    monkeypatch.setattr(apply_module, "dict", counted_dict, raising=False)
+    names = [f"unknown.{number}" for number in range(1_000)]
+    image, _ = apply(MetadataImage(), [ConfigRecord(ConfigResource.BROKER, "1", name, "") for name in names], 999, 1)
+    assert image.configs_of(ConfigResource.BROKER, "1") == dict.fromkeys(names, "")
+    assert copies == 1
 
 
 def test_feature_levels_and_producer_ids_are_applied() -> None:

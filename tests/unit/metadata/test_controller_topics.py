@@ -299,6 +299,13 @@ def test_topics_beyond_a_quota_are_decided_in_steps_and_within_the_limit(monkeyp
     assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
 
 
+@pytest.mark.parametrize(("topics", "configs", "steps"), [(60, 663, 20), (1_000, 1, 50)])
+def test_topics_with_configs_are_decided_in_steps(topics: int, configs: int, steps: int) -> None:
+    overrides: dict[str, str | None] = {f"unknown.{number}": "" for number in range(configs)}
+    request = CreateTopicsRequest(topics=[topic(f"t{number}", configs=overrides) for number in range(topics)])
+    assert sum(1 for _ in decide_create_topics(THREE, request, topic_rules(), Random(1))) >= steps
+
+
 def test_partitions_beyond_a_quota_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"t{number}" for number in range(20)]
     image = with_topics(THREE, *(topic(name, 1) for name in names))

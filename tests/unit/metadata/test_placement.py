@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from clusters import broker
 from depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operations import operations_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.placement import interleave_racks, place
@@ -63,3 +65,27 @@ def test_more_replicas_than_brokers_are_refused(count: int, factor: int) -> None
 def test_brokers_of_different_racks_alternate() -> None:
     brokers = [broker(1, "a"), broker(2, "a"), broker(3, "b"), broker(4, "b"), broker(5, "c")]
     assert interleave_racks(brokers) == [1, 3, 5, 2, 4]
+
+
+@given(RACKS, st.integers(0, 5), st.data())
+@settings(max_examples=deep(200), deadline=None)
+def test_each_replica_is_on_the_next_broker_of_the_least_used_rack(
+    racks: list[str | None], seed: int, data: st.DataObject
+) -> None:
+    fenced = data.draw(st.lists(st.booleans(), min_size=len(racks), max_size=len(racks)), "fenced")
+    fenced[data.draw(st.integers(0, len(racks) - 1), "a live one")] = False
+    brokers = {number: replace(broker(number, rack), fenced=fenced[number]) for number, rack in enumerate(racks)}
+    live = interleave_racks([each for each in brokers.values() if not each.fenced])
+    rest = interleave_racks([each for each in brokers.values() if each.fenced])
+    for replicas in place(brokers.values(), len(brokers), len(brokers), Random(seed)):
+        start = live.index(replicas[0])
+        left, used = [*live[start:], *live[:start], *rest], Counter[str | None]()
+        for chosen in replicas:
+            assert chosen == min(left, key=lambda each: (used[brokers[each].rack], brokers[each].fenced))
+            left.remove(chosen)
+            used[brokers[chosen].rack] += 1
+
+
+def test_a_hundred_replicas_on_a_hundred_brokers_are_placed_in_a_short_time() -> None:
+    brokers = [broker(number, f"rack {number % 7}") for number in range(100)]
+    assert operations_of(lambda: place(brokers, 100, 100, Random(1))) < 200_000

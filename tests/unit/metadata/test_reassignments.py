@@ -12,8 +12,17 @@ from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import ElectionType
-from moldau.metadata.controller.reassignments import decide_list_reassignments
+from moldau.metadata.controller.reassignments import (
+    REPLICAS_A_TURN,
+    decide_alter_reassignments,
+    decide_list_reassignments,
+)
 from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from moldau.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -164,3 +173,10 @@ def test_ongoing_reassignments_are_listed() -> None:
     assert list_reassignments(cluster, [ListPartitionReassignmentsTopics("b", [0, 1, 5])]) == [moving]
     assert list_reassignments(cluster, [ListPartitionReassignmentsTopics("a", [0])]) == []
     assert list_reassignments(cluster, [ListPartitionReassignmentsTopics("nowhere", [0])]) == []
+
+
+def test_partitions_with_many_replicas_are_decided_in_steps() -> None:
+    cluster = five_brokers()
+    targets = [ReassignablePartition(index, range(100)) for index in range(3 * REPLICAS_A_TURN // 100)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("a", targets)])
+    assert sum(1 for _ in decide_alter_reassignments(cluster.image, request, cluster.layers)) == 3

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from clusters import applied, cluster, create, layers, restore, topic, topic_rules, with_topics
+from operations import operations_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import finish
@@ -15,7 +16,7 @@ from moldau.metadata.controller.leaderships import leave_changes
 from moldau.metadata.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
 from moldau.metadata.controller.views import VIEWS_MAX, refuse_view_configs
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import PartitionRecord
+from moldau.metadata.records import PartitionChangeRecord, PartitionRecord
 from moldau.metadata.snapshot import changes_between
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -67,6 +68,15 @@ def test_a_view_follows_the_leader_of_its_source() -> None:
     assert all(record.topic_id == image.topics["orders"].id for record in finish(decide_balance(after)).records)
     elected = finish(decide_elect_leaders(after, ElectLeadersRequest(0, None, 1000)))
     assert "big" not in {each.topic for each in elected.response.replica_election_results}
+
+
+def test_the_partitions_of_a_source_are_compared_once_for_all_its_views() -> None:
+    image = with_topics(cluster([1, 2, 3]), topic("orders", 500, 3))
+    image = with_topics(image, *(view(f"v{number}", "orders") for number in range(50)))
+    shrunk = [PartitionChangeRecord(7, image.topics["orders"].id, isr=[1])]
+    _, changes = apply(image, shrunk, image.offset + 1, 2)
+    assert [changes.topics[name] for name in image.views] == [{7}] * 50
+    assert operations_of(lambda: apply(image, shrunk, image.offset + 1, 2)) < 5_000
 
 
 def test_partitions_can_be_added_only_to_the_source() -> None:

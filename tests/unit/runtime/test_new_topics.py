@@ -17,6 +17,7 @@ from moldau.base.pattern import compile_pattern
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.steps import Steps, TurnItems
 from moldau.coordinator.group.consumer.patterns import Patterns
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, TopicImage
@@ -90,8 +91,9 @@ class World:
 
     def publish(self, image: MetadataImage, changes: Changes) -> None:
         """Do what `GroupCoordinator.on_image` does, and make the image current."""
+        deleted = TopicChanges.of(image, changes).deleted
         for machine in self.machines:
-            self._soon.append(lambda machine=machine: machine.patterns.remove_deleted(image, changes.removed))
+            self._soon.append(lambda machine=machine: machine.patterns.remove_deleted(deleted))
         self._soon.append(lambda: self.new_topics.on_changes(changes))
         self.current.image = image
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from in_memory_node import batch
 from restricted_node import RestrictedNode
@@ -9,6 +11,7 @@ from restricted_node import RestrictedNode
 from moldau.base.acl_operations import OPERATIONS_OMITTED, AclOperation, bits
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
+from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.security.acls.bindings import ResourceType
 from moldau.wire.apis import ApiKey
@@ -312,3 +315,39 @@ def test_a_leader_without_the_listener_of_the_client_is_not_returned(
     )
     ((partition,),) = [topic.partitions for topic in described.topics]
     assert (partition.error_code, partition.leader_id, partition.offline_replicas) == (0, -1, [1])
+
+
+# --- dead brokers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "listener", "code", "leader", "replicas", "isr"),
+    [
+        (0, "PLAINTEXT", ErrorCode.REPLICA_NOT_AVAILABLE, 1, [1], [1]),
+        (0, "OTHER", ErrorCode.LEADER_NOT_AVAILABLE, -1, [], []),
+        (1, "PLAINTEXT", ErrorCode.NONE, 1, [1, 2, 3], [1, 2]),
+    ],
+)
+def test_metadata_v0_leaves_out_replicas_that_the_client_cannot_reach(
+    node: RestrictedNode,
+    version: int,
+    listener: str,
+    code: ErrorCode,
+    leader: int,
+    replicas: list[int],
+    isr: list[int],
+) -> None:
+    """Broker 2 is fenced, and broker 3 is not registered."""
+    node.allow(DESCRIBE, TOPIC, "open")
+    image = node.current.image
+    topic, broker = image.topics["open"], image.brokers[1]
+    partitions = (replace(topic.partitions[0], replicas=(1, 2, 3), isr=(1, 2)),)
+    node.current.image = replace(
+        image,
+        topics=PersistentMap({"open": replace(topic, partitions=partitions)}),
+        brokers=PersistentMap({1: broker, 2: replace(broker, id=2, fenced=True)}),
+    )
+    response = node.ask(ApiKey.METADATA, metadata("open"), version, listener=listener)
+    ((partition,),) = [topic.partitions for topic in response.topics]
+    assert (partition.error_code, partition.leader_id) == (code, leader)
+    assert (list(partition.replica_nodes), list(partition.isr_nodes)) == (replicas, isr)

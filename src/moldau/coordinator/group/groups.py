@@ -32,10 +32,9 @@ from moldau.coordinator.group.records import (
 )
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Deadlines, MayUseTopic, Outcome, any_topic
-from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import MetadataImage
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -117,11 +116,11 @@ class Groups:
         has_pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
         return state.groups.get(group_id) is group and group.is_empty and not (has_offsets or has_pending)
 
-    def topics_changed(self, image: MetadataImage, changes: Changes, turn: TurnItems) -> Iterator[Outcome[None] | None]:
+    def topics_changed(self, changes: TopicChanges, turn: TurnItems) -> Iterator[Outcome[None] | None]:
         """Mark the groups that must look at their topics again, and yield the removal of the offsets of deleted topics,
         as `expire` does."""
-        self.consumer.on_image(image, changes)
-        return offset_removal.of_deleted_topics(self.state, changes.removed, image, turn)
+        self.consumer.topics_changed(changes)
+        return offset_removal.of_deleted_topics(self.state, changes, turn)
 
     def remove_offsets_of_unknown_topics(self, turn: TurnItems) -> Iterator[Outcome[None] | None]:
         """Yield the removal of offsets whose topic does not exist, as `expire` does."""

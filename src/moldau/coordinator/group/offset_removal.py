@@ -13,16 +13,16 @@ from itertools import chain, compress
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import Steps, TurnItems, map_in_steps, split
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition
 from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic, Outcome
-from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -126,20 +126,13 @@ def of_deleted_group(state: GroupState, group_id: str) -> list[CoordinatorRecord
     return _tombstones(group_id, partitions)
 
 
-def of_deleted_topics(
-    state: GroupState, removed: Sequence[TopicImage], image: MetadataImage, turn: TurnItems
-) -> Iterator[Outcome[None] | None]:
+def of_deleted_topics(state: GroupState, changes: TopicChanges, turn: TurnItems) -> Iterator[Outcome[None] | None]:
     """Yield the removal of the offsets of deleted topics in parts, and None where a turn of the loop ends. The offsets
     are looked up in this call: one that is committed later is for a new topic of the same name, and stays.
 
     A new topic may have the name already, for example when many changes are read at once: then only offsets with the
-    old topic's id are removed. If the name is new since `image`, those without an id are removed too."""
-    if not removed:
-        return iter(())
-    ids: dict[str, set[Uuid]] = {}
-    for topic in removed:
-        ids.setdefault(topic.name, set() if topic.name in image.topics else {ZERO_UUID}).add(topic.id)
-    topics = state.current.image.topics
+    old topic's id are removed. If the name is new since these changes, those without an id are removed too."""
+    ids, topics = changes.removed_ids, state.current.image.topics
 
     def is_deleted(name: str, value: OffsetCommitValue | None) -> bool:
         return name not in topics or (ZERO_UUID if value is None else value.topic_id) in ids[name]

@@ -1,4 +1,5 @@
 """AlterPartition v2–3: a leader proposes a new ISR for its partitions. Each partition succeeds or fails alone.
+A request may have thousands, when a broker has failed or is back: it is decided in steps.
 
 A proposal must be based on the newest state: its leader epoch and partition epoch must be those of the image. Each
 member must be an active broker and (v3) the same incarnation that the leader saw fetching: one that restarted since
@@ -8,10 +9,12 @@ then may have lost records (KIP-903). The proposal that adds the last new replic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
+from moldau.base.steps import Steps, TurnItems
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
 from moldau.metadata.controller.unclean_elections import unclean_allowed
@@ -27,23 +30,30 @@ from moldau.wire.messages.alter_partition import (
     ResponseTopicData,
 )
 
+PARTITIONS_A_TURN: Final = 200
+"""A partition takes 15 microseconds."""
 ANY_EPOCH = -1
 """The broker epoch is unknown to the leader: version 2 has none."""
 
 
 def decide_alter_partition(
     image: MetadataImage, request: AlterPartitionRequest, broker_configs: BrokerLayers
-) -> Decision[AlterPartitionResponse]:
+) -> Steps[Decision[AlterPartitionResponse]]:
     sender = image.brokers.get(request.broker_id)
     if sender is None or sender.epoch != request.broker_epoch:
         return Decision(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     allowed = unclean_allowed(image, broker_configs)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
+    turn = TurnItems(PARTITIONS_A_TURN)
     for requested_topic in request.topics:
+        if turn.ends_after(1):
+            yield
         topic = image.topic_by_id(requested_topic.topic_id)
         partitions: list[ResponsePartitionData] = []
         for partition in requested_topic.partitions:
+            if turn.ends_after(1):
+                yield
             key = (requested_topic.topic_id, partition.partition_index)
             try:
                 # A second proposal for a partition in one request is not based on the first.

@@ -31,9 +31,9 @@ def place(
             + _shortage_reason(replication_factor, len(usable)),
         )
     first = rng.randrange(len(live))
-    starts = ((first + delta) % len(live) for delta in range(len(live)))
-    rotations = [live[start:] + live[:start] for start in starts]
-    replicas = [_choose_replicas(order + fenced, usable, replication_factor) for order in rotations[:partitions]]
+    starts = ((first + delta) % len(live) for delta in range(min(partitions, len(live))))
+    rotations = (live[start:] + live[:start] for start in starts)
+    replicas = [_choose_replicas(order + fenced, usable, replication_factor) for order in rotations]
     return [replicas[partition % len(live)] for partition in range(partitions)]
 
 
@@ -50,16 +50,14 @@ def _choose_replicas(
     order: Sequence[int], brokers: Mapping[int, BrokerImage], replication_factor: int
 ) -> tuple[int, ...]:
     """Return the first broker of `order`, then each time the next one from the least used rack, unfenced ones first."""
-    chosen: list[int] = [order[0]]
-    rack_counts: Counter[str | None] = Counter([brokers[order[0]].rack])
-    while len(chosen) < replication_factor:
-        broker = min(
-            (each for each in order if each not in chosen),
-            key=lambda each: (rack_counts[brokers[each].rack], brokers[each].fenced),
-        )
-        chosen.append(broker)
-        rack_counts[brokers[broker].rack] += 1
-    return tuple(chosen)
+    # A rack's nth broker in this order comes when n of its brokers are chosen: so it suffices to sort by n.
+    rack_counts: Counter[str | None] = Counter()
+    keys: dict[int, tuple[int, bool]] = {}
+    for each in order:
+        broker = brokers[each]
+        keys[each] = (rack_counts[broker.rack], broker.fenced)
+        rack_counts[broker.rack] += 1
+    return tuple(sorted(order, key=keys.__getitem__)[:replication_factor])
 
 
 def interleave_racks(brokers: Sequence[BrokerImage]) -> list[int]:

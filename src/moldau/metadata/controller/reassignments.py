@@ -33,7 +33,7 @@ from moldau.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-PARTITIONS_A_TURN: Final = 500
+REPLICAS_A_TURN: Final = 1_000
 LISTED_A_TURN: Final = 2_000
 
 
@@ -42,13 +42,13 @@ def decide_alter_reassignments(
 ) -> Steps[Decision[AlterPartitionReassignmentsResponse]]:
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     topics: list[ReassignableTopicResponse] = []
-    turn = TurnItems(PARTITIONS_A_TURN)
+    turn = TurnItems(REPLICAS_A_TURN)
     for requested_topic in request.topics:
         if turn.ends_after(1):
             yield
         partitions: list[ReassignablePartitionResponse] = []
         for partition in requested_topic.partitions:
-            if turn.ends_after(1):
+            if turn.ends_after(len(partition.replicas or ())):
                 yield
             key = (requested_topic.name, partition.partition_index)
             try:

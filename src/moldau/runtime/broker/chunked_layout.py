@@ -79,9 +79,9 @@ class ChunkedLayout:
         if self._is_stopped:
             return
         self._image = image
-        for topic in changes.removed:
-            for index in range(len(topic.partitions)):
-                for partitions in (self._pending, self._new, self._chunk):
+        for partitions in filter(None, (self._pending, self._new, self._chunk)):
+            for topic in changes.removed:
+                for index in range(len(topic.partitions)):
                     partitions.pop((topic.name, index), None)
         passed_on: dict[str, set[int]] = {name: set() for name, indexes in changes.topics.items() if not indexes}
         if sum(map(len, changes.topics.values())) <= AT_ONCE_MAX:

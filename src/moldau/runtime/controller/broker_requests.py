@@ -10,6 +10,7 @@ from typing import Any
 from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.metadata.controller.alter_partition import decide_alter_partition
 from moldau.metadata.controller.broker_registration import decide_broker_registration
 from moldau.metadata.controller.broker_sessions import BrokerSessions
@@ -44,7 +45,7 @@ class BrokerRequests:
         self._layers = layers
         self._cluster_id = cluster_id
         self._clock = clock
-        self._decisions: dict[ApiKey, Callable[[MetadataImage, Any], Decision[Any]]] = {
+        self._decisions: dict[ApiKey, Callable[[MetadataImage, Any], Decision[Any] | Steps[Decision[Any]]]] = {
             ApiKey.BROKER_REGISTRATION: self._register,
             ApiKey.BROKER_HEARTBEAT: self._heartbeat,
             ApiKey.UNREGISTER_BROKER: self._unregister,
@@ -59,7 +60,7 @@ class BrokerRequests:
         """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
         return self._controller.submit(lambda image: self._decide(api, image, request))
 
-    def _decide(self, api: ApiKey, image: MetadataImage, request: Message) -> Decision[Any]:
+    def _decide(self, api: ApiKey, image: MetadataImage, request: Message) -> Decision[Any] | Steps[Decision[Any]]:
         decision = self._decisions[api](image, request)
         self._duties.set_fencing_timer()
         return decision
@@ -86,5 +87,5 @@ class BrokerRequests:
 
     def _alter_partition(
         self, image: MetadataImage, request: AlterPartitionRequest
-    ) -> Decision[AlterPartitionResponse]:
+    ) -> Steps[Decision[AlterPartitionResponse]]:
         return decide_alter_partition(image, request, self._layers(image))

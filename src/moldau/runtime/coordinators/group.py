@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Outcome
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
@@ -25,6 +26,8 @@ from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
+Removals = Iterable[Outcome[None] | None]
+"""Of offsets; each None ends a turn of the loop."""
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
 UNCHECKED_LENGTH_MAX = GROUP_ID_BYTES_MAX // 4
@@ -110,11 +113,10 @@ class GroupCoordinator:
         self.topic.warn_of_loss(image, changes, LOSS)
         self.shards.on_image(image, changes)
         if changes.topics or changes.removed:
-            # The machines read the current image, which is set only after all listeners were called.
-            turn = TurnItems(REMOVED_A_TURN)
             # Groups look at their topics when they are loaded: what is loading needs to know only of deletions.
             submit = self.shards.submit_to_all if changes.removed else self.shards.submit_to_loaded
-            self._timers.soon(lambda: submit(lambda groups: groups.topics_changed(image, changes, turn)))
+            # The machines read the current image, which is set only after all listeners were called.
+            self._timers.soon(lambda: _pass_on(TopicChanges.of(image, changes), submit))
             self._timers.soon(lambda: self._new_topics.on_changes(changes))
 
     def expire_offsets(self) -> None:
@@ -126,6 +128,11 @@ class GroupCoordinator:
     def close(self) -> None:
         """Fail all waiting requests because the node stops; members look for another coordinator then."""
         self.shards.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _pass_on(changes: TopicChanges, submit: Callable[[Callable[[Groups], Removals]], None]) -> None:
+    turn = TurnItems(REMOVED_A_TURN)
+    submit(lambda groups: groups.topics_changed(changes, turn))
 
 
 def _check_group_id(group_id: str, allows_empty: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from math import log
 from typing import Final, NamedTuple
 
@@ -44,6 +45,7 @@ class SaltForm(NamedTuple):
 DEFAULT_FORM: Final = SaltForm(ITERATIONS_MIN, BASE_36, JAVA_NUMBER)
 
 
+@lru_cache(maxsize=65_536)  # when one user changes, those of all are counted again
 def salt_form(salt: bytes, iterations: int) -> SaltForm:
     alphabet = next(each for each in _ALPHABETS if not salt.translate(None, each))
     if alphabet == BASE_36 and len(salt) in _NUMBER_LENGTHS and salt[:1] != b"0" and not int(salt, 36) >> _NUMBER_BITS:

@@ -1,6 +1,7 @@
 """Metadata v0–13. Brokers, topics and leaders; missing topics that are requested by name may be created.
 
-v1: null means all topics, empty means none; v4: the client may forbid creation; v10: topic ids; v12: request by id.
+v0: replicas that the client cannot reach are left out, with an error; v1: null means all topics, empty means none; v4:
+the client may forbid creation; v10: topic ids; v12: request by id.
 Clients get the addresses of the listener they use. A topic that is being created is answered when it exists.
 """
 
@@ -258,15 +259,13 @@ def _partition_entry(
     if leader == NO_LEADER:
         knows_listener = version >= LISTENER_NOT_FOUND_MIN_VERSION
         code = brokers.missing_leader_code(state) if knows_listener else ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        code,
-        index,
-        leader,
-        state.leader_epoch,
-        state.replicas,
-        state.isr,
-        brokers.offline_replicas(state),
-    )
+    offline = brokers.offline_replicas(state)
+    replicas: Sequence[int] = state.replicas
+    isr: Sequence[int] = state.isr
+    if offline and version == 0:
+        replicas, isr = ([broker for broker in each if broker not in offline] for each in (replicas, isr))
+        code = code or ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponsePartition(code, index, leader, state.leader_epoch, replicas, isr, offline)
 
 
 def _topic_bits(name: str, request: MetadataRequest, access: Access) -> int:

@@ -15,6 +15,7 @@ from moldau.coordinator.group.consumer.migration import Migration
 from moldau.coordinator.group.serde import decode_record, encode_record
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, MayUseTopic, Outcome, any_topic
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
@@ -123,7 +124,7 @@ class InMemoryConsumerShard:
     def _publish(self, records: list[MetadataRecord]) -> None:
         image, changes = self._apply_metadata(records)
         self.current.publish(image, changes)
-        self.groups.on_image(image, changes)
+        self.groups.topics_changed(TopicChanges.of(image, changes))
         finish(self.groups.match_new_topics(list(changes.topics), TurnItems(1)))
 
     def _apply_metadata(self, records: list[MetadataRecord]) -> tuple[MetadataImage, Changes]:

@@ -18,6 +18,7 @@ from moldau.coordinator.group.consumer.validate import owned_partitions
 from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ConsumerGroupCurrentMemberAssignmentValue
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.records import GroupMetadataKey
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import (
@@ -187,7 +188,7 @@ def test_a_topic_change_affects_only_groups_that_read_it(shard: InMemoryConsumer
     assert groups_to_resolve() == {"of all", "of x"}
     shard.delete_topic("b")
     assert groups_to_resolve() == {"of b", "of all"}
-    shard.groups.on_image(shard.current.image, Changes())
+    shard.groups.topics_changed(TopicChanges.of(shard.current.image, Changes()))
     assert groups_to_resolve() == set()
 
 

@@ -13,7 +13,9 @@ from moldau.base.steps import TurnItems
 from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
+from moldau.metadata.apply import Changes
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
@@ -75,7 +77,7 @@ def test_unused_patterns_are_dropped() -> None:
     patterns = Patterns(shard.current, {"a.*"})
     assert patterns.topics("a.*") == {"a1"}
     assert patterns.topics("b.*") == frozenset()
-    assert patterns.remove_deleted(shard.current.image, []) == set()
+    assert patterns.remove_deleted(frozenset()) == set()
     shard.create_topic("a2", 1)
     assert list(patterns.match_new_topics(["a2", "b1"], TurnItems(100))) == ["a.*"]
     assert patterns.topics("a.*") == {"a1", "a2"}
@@ -88,9 +90,8 @@ def test_a_recreated_topic_is_never_missing() -> None:
     shard.create_topic("a1", 1)
     patterns = Patterns(shard.current, {"a.*"})
     assert patterns.topics("a.*") == {"a1"}
-    removed = [shard.current.image.topics["a1"]]
-    # Of many changes, the part with its partitions comes later.
-    assert patterns.remove_deleted(shard.current.image, removed) == set()
+    part = Changes(removed=[shard.current.image.topics["a1"]])  # of many changes, that with its partitions comes later
+    assert patterns.remove_deleted(TopicChanges.of(shard.current.image, part).deleted) == set()
     assert patterns.topics("a.*") == {"a1"}
 
 
@@ -147,10 +148,9 @@ def test_topics_and_patterns_may_change_while_new_topics_are_matched() -> None:
         shard.create_topic(name, 1)
     matching = patterns.match_new_topics(["a3", "a4"], TurnItems(1))
     assert [next(matching), next(matching)] == [None, None], "both are matched with the first pattern"
-    removed = shard.current.image.topics["a3"]
     shard.delete_topic("a3")
     used.remove("b.*")
-    assert patterns.remove_deleted(shard.current.image, [removed]) == set()
+    assert patterns.remove_deleted({"a3"}) == set()
     used.add("b.*")
     shard.create_topic("b3", 1)
     assert patterns.topics("b.*") == {"b3"}

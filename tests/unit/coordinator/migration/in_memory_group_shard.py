@@ -20,6 +20,7 @@ from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
@@ -160,7 +161,7 @@ class InMemoryGroupShard:
         self.current.publish(*apply(image, records, image.offset + len(records), 1))
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
-        for outcome in self.groups.topics_changed(image, changes, TurnItems(1)):
+        for outcome in self.groups.topics_changed(TopicChanges.of(image, changes), TurnItems(1)):
             if outcome is not None:
                 self.execute(outcome)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from operations import operations_of
 
 from moldau.security.sasl.made_up_salts import BASE_36, FORMS_MAX, JAVA_NUMBER, MadeUpSalts, SaltForm, salt_form
 from moldau.security.sasl.scram import Credentials, ScramUsers
@@ -101,3 +102,12 @@ def test_the_number_of_forms_that_a_login_looks_at_is_limited() -> None:
     salts.count((b"s" * 16, 4096 + number) for number in range(10 * FORMS_MAX))
     salts.make_up("nobody")
     assert calls <= FORMS_MAX + 1
+
+
+def test_a_new_user_does_not_make_the_form_of_all_salts_be_found_again() -> None:
+    current = users(1_000, 0)
+    known = ScramUsers(SHA_256, lambda: current, lambda: b"secret")
+    salt_form.cache_clear()
+    first = operations_of(lambda: known.find("nobody"))
+    current = users(1_000, 1)
+    assert operations_of(lambda: known.find("nobody")) < first / 2

@@ -36,10 +36,9 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, MayUseTopic, OnRefused, Outcome, any_topic
-from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
-from moldau.metadata.image import MetadataImage
 from moldau.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -212,13 +211,14 @@ class ConsumerGroups:
                     self.removal.extend_session(group.group_id, member)
                     self.removal.expect_revocation(group.group_id, member)
 
-    def on_image(self, image: MetadataImage, changes: Changes) -> None:
+    def topics_changed(self, changes: TopicChanges) -> None:
         """Mark the groups that read created, deleted or grown topics: their next heartbeat resolves their topics. New
         topics that match patterns are left to `match_new_topics`."""
         affected: set[str] = set()
-        for name in (*changes.topics, *(topic.name for topic in changes.removed)):
-            affected |= self._subscribed_groups.by_topic.get(name, set())
-        for pattern in self.patterns.remove_deleted(image, changes.removed):
+        by_topic = self._subscribed_groups.by_topic
+        for name in changes.names.intersection(by_topic):
+            affected |= by_topic[name]
+        for pattern in self.patterns.remove_deleted(changes.deleted):
             affected |= self._subscribed_groups.by_pattern[pattern]
         self._mark(affected)
 

@@ -7,13 +7,13 @@ against new topics, in turns as well.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
 from moldau.base.steps import Steps, TurnItems, finish
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.image import MetadataImage, TopicImage
 
 PATTERNS_MAX: Final = 10_000
 """Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
@@ -107,12 +107,9 @@ class Patterns:
             self._matchers.pop(pattern, None)
         self._full_at = max(PATTERNS_MAX, 2 * len(self._topics))
 
-    def remove_deleted(self, image: MetadataImage, removed: Sequence[TopicImage]) -> set[str]:
+    def remove_deleted(self, deleted: AbstractSet[str]) -> set[str]:
         """Remove deleted topics, and return the patterns that had matched them. Drop unused patterns."""
         self._drop_unused()
-        # ChunkedLayout passes a large change on in parts: a topic made again may be in `removed` now and a new one in a
-        # later part.
-        deleted = {topic.name for topic in removed if topic.name not in image.topics}
         affected = {pattern for pattern, topics in self._topics.items() if not deleted.isdisjoint(topics)}
         for pattern in affected:
             self._topics[pattern] -= deleted
