@@ -93,6 +93,8 @@ def test_expressions_that_do_not_match(text: str) -> None:
         ("matches(key, key)", 14),
         ("value[key] == 1", 1),
         ("key is null", 1),
+        ('matches(key, "x{900}") or matches(key, "x{900}")', 40),
+        (r'matches(key, "(\pL\d){20}")', 14),
         ("  key == password", 10),
         ('text == "žluťoučký" or password', 24),
         (r'matches(text, "\d\d") or password', 26),
@@ -129,6 +131,12 @@ def test_backslashes_of_regular_expressions_need_not_be_doubled() -> None:
 def test_backslashes_of_raw_texts_are_kept() -> None:
     assert wants(found(key=b"order 17"), where=r"""matches(key, r"^\w+ \d+$") or matches(key, R'nothing')""")
     assert wants(found(key=b"order 17"), where=r"""false or"\d" != key and matches(key, "r'\d|\d")""")
+
+
+def test_a_json_null_is_null() -> None:
+    assert wants(found(value=b" null\n"), where='value == null and contains(text, "null")')
+    assert not wants(found(value=b'"null"'), where="value == null")
+    assert not wants(found(value=b"nothing"), where="value == null")
 
 
 def test_half_a_surrogate_pair_does_not_stop_a_search() -> None:

@@ -41,7 +41,7 @@ class Fields:
         if self.text is None:
             return None
         content = json_of(self.text)
-        return self.text if content is None else content
+        return self.text if content is None and self.text.strip() != "null" else content
 
     @cached_property
     def header_pairs(self) -> list[tuple[str, str | None]]:

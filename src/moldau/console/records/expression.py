@@ -1,7 +1,8 @@
 """The language of `where`: an expression about one record, such as `value.amount > 100 and key == "anna"`. Pure.
 
 The text is parsed by Python's own parser and interpreted here, node by node; nothing else of Python can be reached.
-There are no loops and no arithmetic (also no `"a" * 1000`), so an expression costs at most its length times the record.
+There are no loops and no arithmetic (also no `"a" * 1000`), so an expression costs at most its length times the record;
+regular expressions cost the size of their programs times the record, which has a bound too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any, Final
 from moldau.console.failures import bad_request
 
 LENGTH_MAX: Final = 500
+PROGRAMS_MAX: Final = 1_500
+"""The steps of all regular expressions of an expression, as re2 compiles them: `x{300}` has 300, `\\pL` 1,200. In the
+worst case re2 tries every step at every byte, which takes seconds for each megabyte."""
 Evaluate = Callable[[Mapping[str, Any]], Any]
 """Computes a value from the names of a record."""
 
@@ -80,7 +84,9 @@ def compile_expression(text: str) -> Evaluate:
             column = source.column(error.lineno, error.offset - 1)
         raise bad_request(f"where: not an expression, near column {column}", column=column) from None
     try:
-        return _compiled(tree.body)
+        evaluate = _compiled(tree.body)
+        _check_programs(tree.body)
+        return evaluate
     except _Mistake as mistake:
         column = source.column_of_node(mistake.node)
         raise bad_request(f"where, column {column}: {mistake}", column=column) from None
@@ -219,20 +225,32 @@ def _call(node: ast.Call) -> Evaluate:
     return lambda record: function(*(each(record) for each in arguments))
 
 
-def _matches(node: ast.Call) -> Evaluate:
+def _check_programs(body: ast.expr) -> None:
+    calls = [each for each in ast.walk(body) if isinstance(each, ast.Call)]
+    patterns = [each.args[1] for each in calls if isinstance(each.func, ast.Name) and each.func.id == "matches"]
+    steps = 0
+    for pattern in patterns:
+        steps += _regular_expression(pattern).programsize
+        if steps > PROGRAMS_MAX:
+            raise _Mistake(pattern, f"regular expressions have {steps} steps so far, more than {PROGRAMS_MAX}")
+
+
+def _regular_expression(pattern: ast.expr) -> Any:
     import re2  # a pattern that a user wrote: re2 needs linear time
 
-    pattern = node.args[1]
     if not isinstance(pattern, ast.Constant) or not isinstance(pattern.value, str):
         raise _Mistake(pattern, "the second argument of matches is a text")
     options = re2.Options()
     options.max_mem = 1 << 20
     options.log_errors = False
     try:
-        search = re2.compile(pattern.value, options).search
+        return re2.compile(pattern.value, options)
     except re2.error as error:
         raise _Mistake(pattern, f"not a regular expression: {error}") from None
-    text = _compiled(node.args[0])
+
+
+def _matches(node: ast.Call) -> Evaluate:
+    text, search = _compiled(node.args[0]), _regular_expression(node.args[1]).search
 
     def matches(record: Mapping[str, Any]) -> bool:
         value = text(record)
