@@ -38,7 +38,9 @@ def main() -> None:
         names = [quantity.name for workload in workloads for quantity in workload.quantities]
         print("\n".join([START.name, IDLE.name, IDLE_CPU.name, *names, AFTER.name]))
         return
-    results = _measure(arguments, options.wanted(workloads, arguments.only))
+    if not options.is_wanted(AFTER.name, arguments.only):  # all workloads are its load
+        workloads = options.wanted(workloads, arguments.only)
+    results = _measure(arguments, workloads)
     table = beside.table(results)
     show(table)
     show_bars(f"ratio: {beside.AHEAD}", {result.quantity.name: beside.ratio(result) for result in results})

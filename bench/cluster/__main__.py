@@ -31,11 +31,11 @@ from bench.cluster.size import (
     RESTARTED,
     STOPPED,
     Change,
-    agreed,
     change,
     grow,
-    in_sync,
     restarts,
+    until_agreed,
+    until_in_sync,
 )
 from bench.cluster.workloads import cluster_workloads
 from bench.measuring import beside, options
@@ -53,10 +53,12 @@ WARM_UP_SCALE = 0.01
 GROW = (10, 1_000, 9_000)
 """The numbers of topics that are added to a cluster, step by step."""
 KAFKA_SIZE_MAX = 1_100
-"""Each topic is nine mapped logs on one machine: Linux's limit of mappings for Java is not far above."""
+"""Kafka gets no more topics than this: each is nine logs on this machine, whose indexes Java maps into memory, and
+Linux limits how many files a process maps (`vm.max_map_count`)."""
 KAFKA_STARTS = 3
 RESTARTS = 3
-FILES = 200_000
+OPEN_FILES_MAX = 200_000
+"""The limit of open files, which the nodes inherit."""
 CHANGE = Quantity("one more topic", "ms", higher_is_better=False)
 STARTED = (READY, FIRST_TOPIC)
 RESTARTS_OF_MANY = (FAILED_OVER, RESTARTED, ALL_KILLED, STOPPED, ALL_RESTARTED)
@@ -90,7 +92,7 @@ def main() -> None:
     if arguments.list:
         print("\n".join(_names(arguments)))
         return
-    options.allow_files(FILES)
+    options.allow_files(OPEN_FILES_MAX)
     findings = Findings()
     with ExitStack() as house:
         clusters: list[Cluster] = [house.enter_context(MoldauCluster(arguments.override))]
@@ -107,7 +109,7 @@ def _arguments() -> argparse.Namespace:
         "--peers",
         type=Path,
         metavar="PATH",
-        default=os.environ.get("MOLDAU_PEERS"),
+        default=os.environ.get("MOLDAU_PEERS") or None,
         help="a script that starts Kafka with `start 3` and ends it with `stop` (default: $MOLDAU_PEERS)",
     )
     address = beside.PEERS_ADDRESS
@@ -130,7 +132,7 @@ def _arguments() -> argparse.Namespace:
 def _names(arguments: argparse.Namespace) -> list[str]:
     work = [quantity for each in cluster_workloads(arguments.scale) for quantity in each.quantities]
     lost = [case.quantity for case in CASES]
-    growth = [quantity for topics in arguments.grow for quantity in (agreed(topics), in_sync(topics))]
+    growth = [quantity for topics in arguments.grow for quantity in (until_agreed(topics), until_in_sync(topics))]
     all_of_them = [*STARTED, IDLE, IDLE_CPU, *work, AFTER, *lost, *growth, CHANGE, *RESTARTS_OF_MANY]
     return [quantity.name for quantity in all_of_them]
 
@@ -159,7 +161,12 @@ def _measure(
             lost.samples[cluster.name] = cluster_failover.measure(case, cluster, _kills(arguments, cluster), progress)
         findings.lost.append(lost)
         beside.tell(progress, [lost])
-    size_quantities = [*map(agreed, arguments.grow), *map(in_sync, arguments.grow), CHANGE, *RESTARTS_OF_MANY]
+    size_quantities = [
+        *map(until_agreed, arguments.grow),
+        *map(until_in_sync, arguments.grow),
+        CHANGE,
+        *RESTARTS_OF_MANY,
+    ]
     if _is_wanted(arguments, *size_quantities):
         _start_fresh(clusters)
         _sizes(arguments, clusters, findings, progress)
@@ -184,7 +191,7 @@ def _sizes(arguments: argparse.Namespace, clusters: Sequence[Cluster], findings:
     size = 0
     for topics in arguments.grow:
         size += topics
-        results = [Result(agreed(topics), {}), Result(in_sync(topics), {})]
+        results = [Result(until_agreed(topics), {}), Result(until_in_sync(topics), {})]
         for cluster in clusters:
             if cluster.name != MOLDAU and size > arguments.kafka_size_max:
                 continue
@@ -207,7 +214,9 @@ def _start_fresh(clusters: Sequence[Cluster]) -> None:
 
 
 def _workloads(arguments: argparse.Namespace) -> list[Workload]:
-    return options.wanted([*cluster_workloads(arguments.scale)], arguments.only)
+    """Return the chosen ones; for the memory after load all of them, for they are the load."""
+    workloads: list[Workload] = [*cluster_workloads(arguments.scale)]
+    return workloads if _is_wanted(arguments, AFTER) else options.wanted(workloads, arguments.only)
 
 
 def _cases(arguments: argparse.Namespace) -> list[Case]:

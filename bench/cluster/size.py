@@ -36,11 +36,11 @@ ALL_RESTARTED = Quantity("then started, to the next topic created", "s", higher_
 STOP_PATIENCE_S = 1200.0
 
 
-def agreed(topics: int) -> Quantity:
+def until_agreed(topics: int) -> Quantity:
     return Quantity(f"create {topics:,} topics x {PARTITIONS} x 3, until agreed", "s", higher_is_better=False)
 
 
-def in_sync(topics: int) -> Quantity:
+def until_in_sync(topics: int) -> Quantity:
     return Quantity(f"create {topics:,} topics x {PARTITIONS} x 3, until in sync", "s", higher_is_better=False)
 
 

@@ -25,7 +25,7 @@ def add_peer(parser: argparse.ArgumentParser) -> None:
         "--peers",
         type=Path,
         metavar="PATH",
-        default=os.environ.get("MOLDAU_PEERS"),
+        default=os.environ.get("MOLDAU_PEERS") or None,
         help="a script that starts Kafka with `start` and ends it with `stop` (default: $MOLDAU_PEERS)",
     )
     parser.add_argument(

@@ -253,7 +253,7 @@ def test_list_offsets(bootstrap: str, admin: AdminClient, create_topic: CreateTo
 
 def test_log_dirs(bootstrap: str, kafka_admin: Any, create_topic: CreateTopic) -> None:
     name = create_topic(partitions=2)
-    CLIENTS["confluent"].produce(bootstrap, name, [Message(None, b"x" * 1000)])
+    CLIENTS["confluent"].produce(bootstrap, name, [Message(None, b"x" * 1000)])  # to partition 0
     (broker,) = kafka_admin.describe_log_dirs(topic_partitions={name: [0, 1]})
     (directory,) = broker["log_dirs"]
     assert directory["error_code"] == 0

@@ -148,14 +148,14 @@ class ReadingClient:
     def is_settled(self) -> bool:
         raise NotImplementedError
 
-    def lost(self, code: ErrorCode) -> None:
+    def on_commit_refused(self, code: ErrorCode) -> None:
         """Called when a commit fails because this is no member, or not of this generation."""
         raise NotImplementedError
 
-    def commit_version(self) -> int:
+    def offset_commit_version(self) -> int:
         raise NotImplementedError
 
-    def fetch_version(self) -> int:
+    def offset_fetch_version(self) -> int:
         raise NotImplementedError
 
     # --- partitions -----------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class ReadingClient:
                 then()
             return
         self._is_committing = True
-        version = self.commit_version()
+        version = self.offset_commit_version()
         topics = [
             OffsetCommitRequestTopic(
                 *self._named(topic_id, version),
@@ -236,7 +236,7 @@ class ReadingClient:
             codes = {ErrorCode(each.error_code) for topic in response.topics for each in topic.partitions}
         fatal = codes - ELSEWHERE - HARMLESS
         if fatal and self.turn == turn:
-            self.lost(min(fatal))
+            self.on_commit_refused(min(fatal))
         if then is not None:
             then()
 
@@ -253,7 +253,7 @@ class ReadingClient:
             return
         self._is_fetching = True
         turn = self.turn
-        version = self.fetch_version()
+        version = self.offset_fetch_version()
         request = self._fetch_request(version, self._by_topic(wanted))
         self.ask(ApiKey.OFFSET_FETCH, version, request, lambda response: self._fetched(response, version, turn))
 

@@ -28,7 +28,7 @@ _DOCUMENTATION: Final = {
     VIEW_FORMAT: "How values are read: json, or csv(name, …).",
     VIEW_KEY: "What becomes of keys: keep, sha256 or null.",
     VIEW_HEADERS: "What becomes of headers: keep or drop.",
-    VIEW_ON_ERROR: "What becomes of a record that cannot be read: skip or pass.",
+    VIEW_ON_ERROR: "What becomes of a record that cannot be read: skip (leave it out) or pass (show it unchanged).",
     VIEW_SOURCE_ID: "The id of the source topic.",
     VIEW_MADE_BY: "The program that made the view by itself.",
 }

@@ -32,6 +32,7 @@ from moldau.doctor.observations import (
     SparkSeen,
 )
 from moldau.platforms import machine
+from moldau.platforms.addresses import bind_address
 from moldau.platforms.durable_files import sync_directory, sync_file
 from moldau.spark import java, scripts
 
@@ -91,24 +92,24 @@ def _other_spark(environ: Mapping[str, str]) -> str | None:
 
 
 def look_at_port(listener: Listener, patience_s: float = RESOLVER_PATIENCE_S) -> PortSeen:
-    """Try to listen on the port for a moment, as the broker does: a name means its IPv4 address."""
-    # `bind` would wait for the resolver without an end.
+    """Try to listen on the port for a moment, as the broker does."""
+    # `bind_address` would wait for the resolver without an end.
     if listener.host and (unknown := look_up(listener.host, patience_s).error) is not None:
         return PortSeen(address=listener.address, errno=socket.EAI_NONAME, reason=unknown, is_name_unknown=True)
-    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((listener.host, listener.port))
+    try:
+        family, address = bind_address(listener.host, listener.port)
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
             sock.listen(1)
-        except OSError as exception:
-            return PortSeen(
-                address=listener.address,
-                errno=exception.errno,
-                reason=exception.strerror or str(exception),
-                is_name_unknown=isinstance(exception, socket.gaierror),
-                listening_process=machine.process_listening_on(listener.port),
-            )
+    except OSError as exception:
+        return PortSeen(
+            address=listener.address,
+            errno=exception.errno,
+            reason=exception.strerror or str(exception),
+            is_name_unknown=isinstance(exception, socket.gaierror),
+            listening_process=machine.process_listening_on(listener.port),
+        )
     return PortSeen(address=listener.address)
 
 

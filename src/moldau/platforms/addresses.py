@@ -1,10 +1,10 @@
-"""This machine's name, and which hosts are this machine."""
+"""This machine's name, which hosts are this machine, and what a socket is bound to."""
 
 from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 FALLBACK_HOST: Final = "localhost"
 """The name of a machine whose own name cannot be resolved."""
@@ -20,6 +20,16 @@ def own_host() -> str:
     except _UNRESOLVED:
         return FALLBACK_HOST
     return name
+
+
+def bind_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """Return the family and the address of a socket that is to listen on a host: the IPv4 address of a name that has
+    one, else its IPv6 address. An empty host is every interface. Waits for the resolver; raises OSError as `bind`."""
+    if not host:
+        return socket.AF_INET, (host, port)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, *_, address = next((each for each in found if each[0] == socket.AF_INET), found[0])
+    return family, address
 
 
 def is_own_host(host: str) -> bool:

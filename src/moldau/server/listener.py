@@ -16,6 +16,7 @@ from math import inf
 
 from moldau.base import counters
 from moldau.base.limits import ACCEPTS_PER_TURN_MAX, SCRATCH_BYTES, THROTTLED_SOCKETS_MAX
+from moldau.platforms.addresses import bind_address
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.quotas.connections import ConnectionQuotas, Refusal
@@ -42,12 +43,13 @@ def bound_socket(host: str, port: int, is_shared: bool = False) -> socket.socket
 
     Several processes of one user can listen on a shared address: the system gives each connection to one of them.
     """
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family, address = bind_address(host, port)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        bound.bind((host, port))
+        bound.bind(address)
     except OSError:
         bound.close()
         raise

@@ -2,6 +2,9 @@
 
 Eager members revoke everything before they rejoin; cooperative ones keep their partitions, revoke those that the new
 generation does not assign to them, and rejoin so that others can get them.
+
+Each step begins a new turn: `in_turn` and `ask_in_turn` drop timers and responses of earlier ones, such as a
+heartbeat's response that comes after the member has begun to rejoin.
 """
 
 from __future__ import annotations
@@ -81,13 +84,13 @@ class ClassicClient(ReadingClient):
     def is_cooperative(self) -> bool:
         return self.protocols == [COOPERATIVE]
 
-    def commit_version(self) -> int:
+    def offset_commit_version(self) -> int:
         return self.rng.randint(7, 10) if self.instance_id else self.rng.randint(2, 10)
 
-    def fetch_version(self) -> int:
+    def offset_fetch_version(self) -> int:
         return self.rng.randint(1, 10)
 
-    def lost(self, code: ErrorCode) -> None:
+    def on_commit_refused(self, code: ErrorCode) -> None:
         if not self.is_stable:
             return  # it is joining: the commit may come too late for the generation, and the join will show that
         if code is ErrorCode.REBALANCE_IN_PROGRESS:

@@ -68,13 +68,13 @@ class ConsumerClient(ReadingClient):
     def is_settled(self) -> bool:
         return self.member_epoch > 0 and self._target is None and not self._must_send_owned
 
-    def commit_version(self) -> int:
+    def offset_commit_version(self) -> int:
         return self.rng.randint(9, 10)
 
-    def fetch_version(self) -> int:
+    def offset_fetch_version(self) -> int:
         return self.rng.randint(9, 10)
 
-    def lost(self, code: ErrorCode) -> None:
+    def on_commit_refused(self, code: ErrorCode) -> None:
         """The next heartbeat will show it."""
 
     def subscribe(self, topics: Collection[str]) -> None:

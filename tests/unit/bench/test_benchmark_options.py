@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+import sys
 
 import pytest
 
 from bench import tls
-from bench.measuring import options
+from bench.cluster import __main__ as cluster_program
+from bench.measuring import beside, options
 from bench.measuring.results import Quantity, Result, Samples
 from bench.measuring.versus import WITH, WITHOUT, Compared
 
@@ -18,6 +20,25 @@ def test_an_invalid_scale_is_refused(scale: str, capsys: pytest.CaptureFixture[s
         options.parser("", rounds=1).parse_args(["--scale", scale])
     assert "--scale" in capsys.readouterr().err
     assert options.parser("", rounds=1).parse_args(["--scale", "0.01"]).scale == 0.01
+
+
+def test_an_empty_variable_names_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOLDAU_PEERS", "")
+    parser = options.parser("", rounds=1)
+    beside.add_peer(parser)
+    assert parser.parse_args([]).peers is None
+    monkeypatch.setattr(sys, "argv", ["bench.cluster"])
+    assert cluster_program._arguments().peers is None
+
+
+def test_the_memory_after_load_is_measured_after_all_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(*only: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["bench.cluster", *(part for each in only for part in ("--only", each))])
+        return len(cluster_program._workloads(cluster_program._arguments()))
+
+    assert chosen("after load") == chosen() > 1
+    assert chosen("1x100B") == 1
+    assert chosen("memory of a node, idle") == 0
 
 
 def test_a_failed_tls_handshake_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

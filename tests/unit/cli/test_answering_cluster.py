@@ -29,6 +29,25 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return Broker("localhost:9092", {})
 
 
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [("[::1]:9093", "[::1]:9093"), ("[::1]", "[::1]:9092"), ("PLAINTEXT://localhost", "localhost:9092")],
+)
+def test_the_client_gets_host_and_port(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, given: str, address: str
+) -> None:
+    asked: list[object] = []
+
+    class NotingCluster(FakeCluster):
+        def __init__(self, *arguments: object) -> None:
+            asked.append(arguments[0])
+
+    monkeypatch.setattr(connect, "first_reachable", lambda *_: given)
+    monkeypatch.setattr(connect, "Cluster", NotingCluster)
+    with answering_cluster(broker):
+        assert asked == [address]
+
+
 def test_the_error_for_a_lost_connection_is_one_line(broker: Broker) -> None:
     line = "the cluster at localhost:9092 stopped answering: closed"
     with pytest.raises(CommandFailed, match=rf"^{re.escape(line)}$"), answering_cluster(broker):

@@ -22,6 +22,7 @@ from moldau.cli.cluster.screen import Tail
 from moldau.cli.connect import CommandFailed
 from moldau.cli.main import main
 from moldau.platforms import replaced_files
+from moldau.platforms.addresses import is_own_host
 from moldau.platforms.processes import PROCESSES
 from moldau.settings import Settings, load
 
@@ -227,6 +228,14 @@ def test_a_port_in_use_on_another_interface_is_free() -> None:
         assert not is_free(port, "127.0.0.1")
         assert not is_free(port, "")
         assert is_free(port, "127.0.0.2")
+
+
+@pytest.mark.skipif(not is_own_host("::1"), reason="this machine has no IPv6")
+def test_a_port_of_a_name_that_has_only_an_ipv6_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **kind: resolve("::1", *rest, **kind))
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        assert not is_free(server.getsockname()[1], "broker.test")
 
 
 def test_the_description_and_the_settings_survive_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def wants(record: FoundRecord, **parameters: str) -> bool:
         'key == "anna"',
         'value.customer.city == "Praha" and not value.customer.vip == false',
         "value.items[0].id == 7",
+        "value.items[-1].id == 7",
         'value["amount"] >= 120',
         "100 < value.amount <= 120",
         'contains(value.customer.city, "rah")',
@@ -64,6 +65,7 @@ def test_expressions_that_match(text: str) -> None:
         'value.amount == "120"',
         "value.customer.vip == 1",
         "value.items[5].id == 7",
+        "value.items[-2].id == 7",
         'value.customer > "a"',
         'matches(value.amount, "1")',
         "false",
@@ -91,6 +93,15 @@ def test_expressions_that_do_not_match(text: str) -> None:
         ("matches(key, key)", 14),
         ("value[key] == 1", 1),
         ("key is null", 1),
+        ('matches(key, "x{900}") or matches(key, "x{900}")', 40),
+        (r'matches(key, "(\pL\d){20}")', 14),
+        ("  key == password", 10),
+        ('text == "žluťoučký" or password', 24),
+        (r'matches(text, "\d\d") or password', 26),
+        ("(key == 'a' or\r\n password)", 18),
+        (r'"\d" == key or )', 16),
+        ('  text == "ž" or )', 18),
+        ("", 1),
         ("f'{key}' == 1", 1),
         ("key == 'a' or " * 40 + "key", None),
     ],
@@ -115,6 +126,30 @@ def test_backslashes_of_regular_expressions_need_not_be_doubled() -> None:
     assert wants(found(key=b"order 17"), where=r'matches(key, "^\w+ \d+$")')
     assert wants(found(key=b"order 17"), where=r'matches(key, "^\\w+ \\d+$")')
     assert wants(found(key=b'say "a\tb"'), where=r'contains(key, "\"") and contains(key, "\t")')
+
+
+def test_backslashes_of_raw_texts_are_kept() -> None:
+    assert wants(found(key=b"order 17"), where=r"""matches(key, r"^\w+ \d+$") or matches(key, R'nothing')""")
+    assert wants(found(key=b"order 17"), where=r"""false or"\d" != key and matches(key, "r'\d|\d")""")
+
+
+def test_a_json_null_is_null() -> None:
+    assert wants(found(value=b" null\n"), where='value == null and contains(text, "null")')
+    assert not wants(found(value=b'"null"'), where="value == null")
+    assert not wants(found(value=b"nothing"), where="value == null")
+
+
+def test_half_a_surrogate_pair_does_not_stop_a_search() -> None:
+    half = found(value=rb'{"city": "\ud800Praha"}')
+    assert wants(half, where='matches(value.city, "Praha$")')
+    assert not wants(half, where='matches(value.city, "^Praha")')
+
+
+@pytest.mark.parametrize("depth", [500, 900, 5_000])
+def test_a_deeply_nested_value_does_not_stop_a_search(depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    record = found(value=f'{{"a": {nested}, "b": {nested}}}'.encode())
+    wants(record, where="value.c == 1 or " + "(false or " * 40 + "value.a == value.b" + ")" * 40)
 
 
 def test_python_attributes_cannot_be_reached() -> None:
@@ -150,6 +185,16 @@ def test_python_attributes_cannot_be_reached() -> None:
 )
 def test_simple_filters(parameters: dict[str, str], matches: bool) -> None:
     assert wants(found(trace="ab"), **parameters) is matches
+
+
+def test_all_headers_of_one_name_are_searched() -> None:
+    record = Record(17, 1000, b"anna", b"", (("trace", b"first"), ("trace", None), ("trace", b"last")))
+    twice = FoundRecord(2, record, False)
+    assert wants(twice, header="trace:first")
+    assert wants(twice, header="trace:last")
+    assert wants(twice, text="FIRST")
+    assert wants(twice, where='headers.trace == "last"')
+    assert not wants(twice, header="trace:other")
 
 
 def test_a_tombstone_and_bytes_have_no_fields() -> None:

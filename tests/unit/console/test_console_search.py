@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,8 @@ from moldau.client import decoding
 from moldau.client.cluster import Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
 from moldau.console.failures import ApiError
-from moldau.console.records.choosing import choice_of
+from moldau.console.records import search
+from moldau.console.records.choosing import Choice, Fields, choice_of
 from moldau.console.records.fetching import fetch
 from moldau.console.records.search import NewestFirst, Work, oldest_first
 from moldau.wire.batch import read_header
@@ -58,6 +60,33 @@ def test_a_newest_first_search_reaches_the_start_with_oversized_batches() -> Non
     work = {"bytes_max": 100_000, "records_max": 5}
     found, _ = search_from_the_end(cluster, dict.fromkeys(range(4), 40), work, {"tombstones": "without"})
     assert sorted(found) == [(index, offset) for index in range(4) for offset in range(40)]
+
+
+@pytest.mark.parametrize("is_newest_first", [True, False])
+def test_a_search_with_a_slow_filter_ends_after_its_time_and_gets_ahead(
+    monkeypatch: pytest.MonkeyPatch, is_newest_first: bool
+) -> None:
+    seconds, chosen = 0.0, []
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: seconds))
+
+    def is_chosen_slowly(fields: Fields) -> bool:
+        nonlocal seconds
+        seconds += 2.0
+        chosen.append(fields.found.record.offset)
+        return True
+
+    cluster = cast(Cluster, KeptBatches({0: log_of(8, 100)}))
+    at: dict[int, int] | None = {0: 8 if is_newest_first else 0}
+    searches = 0
+    while at is not None:
+        searches += 1
+        choice, work = Choice((is_chosen_slowly,)), Work(seconds_max=3.0, begin=seconds)
+        if is_newest_first:
+            at = NewestFirst(cluster, "t", {0: 0}, at).search(choice, 50, work, {}).next
+        else:
+            at = oldest_first(cluster, "t", at, {0: 8}, choice, 50, work).next
+    assert sorted(chosen) == [*range(8)]
+    assert searches >= 4
 
 
 def test_a_search_counts_decompressed_bytes() -> None:

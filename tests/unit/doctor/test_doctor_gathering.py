@@ -24,6 +24,7 @@ import pytest
 from moldau.base.listeners import Listener
 from moldau.doctor import gathering
 from moldau.doctor.verdicts import judge
+from moldau.platforms.addresses import is_own_host
 from moldau.spark import java
 
 VARIABLES = ("KAFKA_", "MOLDAU_", "JAVA_", "SPARK_")
@@ -160,6 +161,16 @@ def test_a_port_in_use_is_reported_with_its_process() -> None:
     if Path("/proc/net/tcp").exists():
         assert seen.listening_process is not None
         assert seen.listening_process.pid == os.getpid()
+
+
+@pytest.mark.skipif(not is_own_host("::1"), reason="this machine has no IPv6")
+def test_the_port_of_a_name_that_has_only_an_ipv6_address_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **kind: resolve("::1", *rest, **kind))
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        port = server.getsockname()[1]
+        assert gathering.look_at_port(listener("broker.test", port)).errno == errno.EADDRINUSE
+    assert gathering.look_at_port(listener("broker.test", port)).errno is None
 
 
 def test_ports_in_use_give_status_1() -> None:

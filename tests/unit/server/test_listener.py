@@ -24,6 +24,7 @@ from moldau.base.counters import (
     CONNECTIONS_REFUSED_PER_IP,
 )
 from moldau.base.promise import Promise
+from moldau.platforms.addresses import is_own_host
 from moldau.security.quotas.connections import ConnectionQuotas
 from moldau.security.quotas.entities import CONNECTION_CREATION_RATE, entity
 from moldau.security.quotas.rates import Window
@@ -380,6 +381,14 @@ class ExhaustedSocket:
 
     def close(self) -> None:
         self._real.close()
+
+
+@pytest.mark.skipif(not is_own_host("::1"), reason="this machine has no IPv6")
+def test_a_name_that_has_only_an_ipv6_address_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **kind: resolve("::1", *rest, **kind))
+    with bound_socket("broker.test", 0) as bound:
+        assert bound.getsockname()[0] == "::1"
 
 
 def test_only_a_shared_port_can_be_bound_twice() -> None:

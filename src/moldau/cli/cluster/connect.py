@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
+from moldau.base.listeners import host_and_port
 from moldau.cli.connect import (
     CHECK_SECURITY,
     CONNECT_SECONDS,
@@ -55,9 +56,10 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
     one line.
     """
     reachable = first_reachable(broker.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
-    host, port = split_address(reachable)
+    # Our client takes only HOST:PORT; users may leave the port out, or write a protocol in front.
+    address = host_and_port(*split_address(reachable))
     try:
-        cluster = Cluster(f"{host}:{port}", broker.client_config, answer_seconds)
+        cluster = Cluster(address, broker.client_config, answer_seconds)
     except UnusableProperty as error:
         raise CommandFailed(str(error)) from error
     try:

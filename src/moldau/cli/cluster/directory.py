@@ -29,6 +29,7 @@ from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.base.secure_files import CLIENT
 from moldau.cli.connect import CommandFailed
 from moldau.local_cluster import HOST, NodeAddress, node_properties
+from moldau.platforms.addresses import bind_address
 from moldau.platforms.replaced_files import replace_file
 
 if TYPE_CHECKING:
@@ -332,15 +333,15 @@ def ports_above(preferred: Sequence[int], used_ports: set[int]) -> list[int]:
 def is_free(port: int, host: str = HOST) -> bool:
     """Whether nobody listens there. `host` may be empty, for all interfaces; of a host that is not this machine's the
     node will say so."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
+    try:
+        family, address = bind_address(host, port)
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
             sock.listen(1)  # With SO_REUSEADDR two sockets can bind a port, but only one can listen on it.
-        except OSError as error:
-            return error.errno not in (errno.EADDRINUSE, errno.EACCES)
-        return True
+    except OSError as error:
+        return error.errno not in (errno.EADDRINUSE, errno.EACCES)
+    return True
 
 
 def check_ports_are_free(description: Description, host: str = HOST) -> None:

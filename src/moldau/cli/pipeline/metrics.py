@@ -15,6 +15,7 @@ from moldau.cli.connect import CommandFailed
 from moldau.pipelines.running.display import Display
 from moldau.pipelines.running.metrics import collect
 from moldau.pipelines.running.progress import RunStatus
+from moldau.platforms.addresses import bind_address
 from moldau.prometheus.listener import MetricsListener
 
 _NAME = "METRICS"
@@ -32,7 +33,8 @@ class ServedDisplay:
         except ValueError:
             raise click.BadParameter("expected HOST:PORT, such as localhost:9405", param_hint="--metrics") from None
         try:
-            bound = socket.create_server((listener.host, listener.port), family=_family(listener.host))
+            family, place = bind_address(listener.host, listener.port)
+            bound = socket.create_server(place, family=family)
         except OSError as error:
             raise CommandFailed(f"--metrics: {address} cannot be used: {error.strerror or error}") from error
         self._listener = MetricsListener(bound, self._pieces)
@@ -70,7 +72,3 @@ class ServedDisplay:
     def _pieces(self) -> Iterator[str]:
         status = self._status
         return iter(()) if status is None else collect(status)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

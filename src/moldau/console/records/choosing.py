@@ -41,11 +41,16 @@ class Fields:
         if self.text is None:
             return None
         content = json_of(self.text)
-        return self.text if content is None else content
+        return self.text if content is None and self.text.strip() != "null" else content
+
+    @cached_property
+    def header_pairs(self) -> list[tuple[str, str | None]]:
+        return [(name, _text(value)) for name, value in self.found.record.headers]
 
     @cached_property
     def headers(self) -> dict[str, str | None]:
-        return {name: _text(value) for name, value in self.found.record.headers}
+        """Of several headers of one name the last, as `lastHeader` of Java's clients."""
+        return dict(self.header_pairs)
 
     def __getitem__(self, name: str) -> Any:
         match name:
@@ -106,14 +111,14 @@ def _header_test(text: str) -> Test:
     name, colon, part = text.partition(":")
     if not colon:
         return lambda fields: name in fields.headers
-    return lambda fields: part in (fields.headers.get(name) or "") if name in fields.headers else False
+    return lambda fields: any(each == name and part in (value or "") for each, value in fields.header_pairs)
 
 
 def _text_test(text: str) -> Test:
     lowered = text.lower()
 
     def has_text(fields: Fields) -> bool:
-        parts = (fields.key, fields.text, *fields.headers.values())
+        parts = (fields.key, fields.text, *(value for _, value in fields.header_pairs))
         return any(part is not None and lowered in part.lower() for part in parts)
 
     return has_text

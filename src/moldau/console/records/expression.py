@@ -1,7 +1,8 @@
 """The language of `where`: an expression about one record, such as `value.amount > 100 and key == "anna"`. Pure.
 
 The text is parsed by Python's own parser and interpreted here, node by node; nothing else of Python can be reached.
-There are no loops, no arithmetic and no repetition, so an expression costs at most its length times the record.
+There are no loops and no arithmetic (also no `"a" * 1000`), so an expression costs at most its length times the record;
+regular expressions cost the size of their programs times the record, which has a bound too.
 """
 
 from __future__ import annotations
@@ -12,35 +13,83 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from moldau.console.failures import ApiError, bad_request
+from moldau.console.failures import bad_request
 
 LENGTH_MAX: Final = 500
+PROGRAMS_MAX: Final = 1_500
+"""The steps of all regular expressions of an expression, as re2 compiles them: `x{300}` has 300, `\\pL` 1,200. In the
+worst case re2 tries every step at every byte, which takes seconds for each megabyte."""
 Evaluate = Callable[[Mapping[str, Any]], Any]
 """Computes a value from the names of a record."""
 
 NAMES: Final = ("key", "value", "text", "headers", "partition", "offset", "timestamp", "size")
+"""`value` is the JSON of the record's value, if it is JSON; `text` is always its text."""
 CONSTANTS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 ORDERS: Final = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 
-_BACKSLASH: Final = re.compile(r"\\(.?)", re.DOTALL)
+_LITERAL: Final = re.compile(r"""([A-Za-z]*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
+"""A text in quotes, after its prefix."""
+_BACKSLASH: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED: Final = "\\'\"ntr"
+"""Only before these a backslash is an escape; `"\\d"` stands for itself, as people write regular expressions."""
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 
 
-def _plain_backslash(found: re.Match[str]) -> str:
-    """`"\\d"` stands for itself, as people write regular expressions; only these are escapes of Python."""
-    return found[0] if found[1] in ("\\", "'", '"', "n", "t", "r") and found[1] else "\\" + found[0]
+class _Mistake(Exception):
+    def __init__(self, node: ast.expr, message: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class _Source:
+    """An expression as Python's parser gets it: backslashes that stand for themselves are doubled."""
+
+    def __init__(self, text: str) -> None:
+        blanks = len(text) - len(text.lstrip())
+        given = text.strip()
+        doubled = {
+            literal.start() + backslash.start()
+            for literal in _LITERAL.finditer(given)
+            if literal[1] not in ("r", "R")
+            for backslash in _BACKSLASH.finditer(literal[0])
+            if backslash[1] not in _ESCAPED
+        }
+        self.parsed = "".join("\\\\" if at in doubled else letter for at, letter in enumerate(given))
+        self._columns = [blanks + at + 1 for at in range(len(given)) for _ in range(1 + (at in doubled))]
+
+    def column_of_node(self, node: ast.expr) -> int:
+        """Return where a node begins in the text that was given. Python counts the bytes of a line."""
+        return self.column(node.lineno, len(self._line(node.lineno).encode()[: node.col_offset].decode()))
+
+    def column(self, line: int, letters: int) -> int:
+        """Return the column in the text that was given, of what comes after so many letters of a line."""
+        at = sum(len(self._line(number)) for number in range(1, line)) + letters
+        return self._columns[min(at, len(self._columns) - 1)] if self._columns else 1
+
+    def _line(self, number: int) -> str:
+        lines: list[str] = _LINE.findall(self.parsed)
+        return lines[min(number, len(lines)) - 1]
 
 
 def compile_expression(text: str) -> Evaluate:
     """Return a function that tells of a record whether it matches. Raises ApiError with the column of a mistake."""
     if len(text) > LENGTH_MAX:
         raise bad_request(f"where: more than {LENGTH_MAX} characters")
+    source = _Source(text)
     try:
-        tree = ast.parse(_BACKSLASH.sub(_plain_backslash, text.strip()), mode="eval")
+        tree = ast.parse(source.parsed, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        column = getattr(error, "offset", None) or 1
+        column = 1
+        if isinstance(error, SyntaxError) and error.lineno and error.offset:
+            column = source.column(error.lineno, error.offset - 1)
         raise bad_request(f"where: not an expression, near column {column}", column=column) from None
     try:
-        return _compiled(tree.body)
+        evaluate = _compiled(tree.body)
+        _check_programs(tree.body)
+        return evaluate
+    except _Mistake as mistake:
+        column = source.column_of_node(mistake.node)
+        raise bad_request(f"where, column {column}: {mistake}", column=column) from None
     except RecursionError:
         raise bad_request("where: too deeply nested", column=1) from None
 
@@ -66,13 +115,13 @@ def _compiled(node: ast.expr) -> Evaluate:
         case ast.Name(id=name) if name in NAMES:
             return lambda record: record[name]
         case ast.Name(id=name):
-            raise _mistake(node, f"{name} is not known; names are {', '.join(NAMES)}")
+            raise _Mistake(node, f"{name} is not known; names are {', '.join(NAMES)}")
         case ast.Constant(value=str() | int() | float() | bool() | None as constant):
             return lambda record: constant
         case ast.List() | ast.Tuple():
             parts = [_compiled(each) for each in node.elts]
             return lambda record: [part(record) for part in parts]
-    raise _mistake(node, "this is not part of the language")
+    raise _Mistake(node, "this is not part of the language")
 
 
 def _boolean(node: ast.BoolOp) -> Evaluate:
@@ -106,13 +155,17 @@ def _test(node: ast.Compare, kind: ast.cmpop) -> Callable[[Any, Any], bool]:
     if type(kind) in ORDERS:
         compare = ORDERS[type(kind)]
         return lambda left, right: ordered(compare, left, right)
-    raise _mistake(node, "use == != < <= > >= or in")
+    raise _Mistake(node, "use == != < <= > >= or in")
 
 
 def equals(left: Any, right: Any) -> bool:
+    """Values that are nested too deeply to be compared are not equal: one record must not end a search."""
     if isinstance(left, bool) != isinstance(right, bool):
         return False
-    return bool(left == right)
+    try:
+        return bool(left == right)
+    except RecursionError:
+        return False
 
 
 def ordered(compare: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
@@ -136,11 +189,18 @@ def _member(node: ast.Attribute | ast.Subscript) -> Evaluate:
     inner = _compiled(node.value)
     if isinstance(node, ast.Attribute):
         name: Any = node.attr
-    elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str | int):
-        name = node.slice.value
     else:
-        raise _mistake(node, "write [0] or ['name']")
+        name = _subscript(node)
     return lambda record: member(inner(record), name)
+
+
+def _subscript(node: ast.Subscript) -> str | int:
+    match node.slice:
+        case ast.Constant(value=str() | int() as name):
+            return name
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as from_the_end)):
+            return -from_the_end
+    raise _Mistake(node, "write [0], [-1] or ['name']")
 
 
 def member(value: Any, name: str | int) -> Any:
@@ -155,34 +215,47 @@ def member(value: Any, name: str | int) -> Any:
 def _call(node: ast.Call) -> Evaluate:
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in FUNCTIONS or node.keywords:
-        raise _mistake(node, f"functions are {', '.join(FUNCTIONS)}")
+        raise _Mistake(node, f"functions are {', '.join(FUNCTIONS)}")
     count, function = FUNCTIONS[name]
     if len(node.args) != count or any(isinstance(each, ast.Starred) for each in node.args):
-        raise _mistake(node, f"{name} takes {count} argument{'s' if count > 1 else ''}")
-    if name == "matches":
+        raise _Mistake(node, f"{name} takes {count} argument{'s' if count > 1 else ''}")
+    if function is None:
         return _matches(node)
     arguments = [_compiled(each) for each in node.args]
     return lambda record: function(*(each(record) for each in arguments))
 
 
-def _matches(node: ast.Call) -> Evaluate:
+def _check_programs(body: ast.expr) -> None:
+    calls = [each for each in ast.walk(body) if isinstance(each, ast.Call)]
+    patterns = [each.args[1] for each in calls if isinstance(each.func, ast.Name) and each.func.id == "matches"]
+    steps = 0
+    for pattern in patterns:
+        steps += _regular_expression(pattern).programsize
+        if steps > PROGRAMS_MAX:
+            raise _Mistake(pattern, f"regular expressions have {steps} steps so far, more than {PROGRAMS_MAX}")
+
+
+def _regular_expression(pattern: ast.expr) -> Any:
     import re2  # a pattern that a user wrote: re2 needs linear time
 
-    pattern = node.args[1]
     if not isinstance(pattern, ast.Constant) or not isinstance(pattern.value, str):
-        raise _mistake(pattern, "the second argument of matches is a text")
+        raise _Mistake(pattern, "the second argument of matches is a text")
     options = re2.Options()
     options.max_mem = 1 << 20
     options.log_errors = False
     try:
-        search = re2.compile(pattern.value, options).search
+        return re2.compile(pattern.value, options)
     except re2.error as error:
-        raise _mistake(pattern, f"not a regular expression: {error}") from None
-    text = _compiled(node.args[0])
+        raise _Mistake(pattern, f"not a regular expression: {error}") from None
+
+
+def _matches(node: ast.Call) -> Evaluate:
+    text, search = _compiled(node.args[0]), _regular_expression(node.args[1]).search
 
     def matches(record: Mapping[str, Any]) -> bool:
         value = text(record)
-        return isinstance(value, str) and search(value) is not None
+        # re2 reads UTF-8; JSON can hold half of a surrogate pair, which UTF-8 has not.
+        return isinstance(value, str) and search(value.encode(errors="replace").decode()) is not None
 
     return matches
 
@@ -203,15 +276,12 @@ def _ends(whole: Any, part: Any) -> bool:
     return isinstance(whole, str) and isinstance(part, str) and whole.endswith(part)
 
 
-FUNCTIONS: Final[Mapping[str, tuple[int, Callable[..., Any]]]] = {
+FUNCTIONS: Final[Mapping[str, tuple[int, Callable[..., Any] | None]]] = {
     "contains": (2, contains),
     "startswith": (2, _starts),
     "endswith": (2, _ends),
-    "matches": (2, contains),
+    "matches": (2, None),
     "lower": (1, _lower),
     "length": (1, _length),
 }
-
-
-def _mistake(node: ast.expr, message: str) -> ApiError:
-    return bad_request(f"where, column {node.col_offset + 1}: {message}", column=node.col_offset + 1)
+"""How many arguments each takes, and what computes it; `matches` compiles its pattern once, see `_matches`."""

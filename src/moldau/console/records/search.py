@@ -106,6 +106,7 @@ def oldest_first(
         share = max(PARTITION_BYTES_MIN, min(PARTITION_BYTES, FETCH_BYTES_MAX // len(open_positions)))
         fetched = fetch(cluster, topic, open_positions, partition_bytes=share, ends=ends, committed=committed)
         work.add(fetched.values())
+        choose_until = time.monotonic() + work.seconds_max
         for each in merge(*(part.records for part in fetched.values()), key=_timestamp):
             if each.record.offset >= ends[each.partition]:
                 continue
@@ -115,6 +116,8 @@ def oldest_first(
                 found_bytes += each.size_bytes
                 if len(found) >= limit or found_bytes >= FOUND_BYTES_MAX:
                     return Found(found, reading, "limit", work)
+            if time.monotonic() >= choose_until:  # an expression can take seconds for one record
+                return Found(found, reading, "work", work)
         advance(open_positions, fetched)
         reading = open_positions | {index: at for index, at in reading.items() if index not in open_positions}
     return Found(found, None, "end", work)
@@ -156,6 +159,7 @@ class NewestFirst:
             windows, fitting = self._read(lows, work)
             for index in pending:
                 sizes[index] = min(sizes[index] * 2, WINDOW_WITH_FILTER) if index in windows else fitting[index]
+            choose_until = time.monotonic() + work.seconds_max
             for each in merge(*(reversed(records) for records in windows.values()), key=_minus_timestamp):
                 self._uppers[each.partition] = each.record.offset
                 if choice.wants(each):
@@ -163,6 +167,8 @@ class NewestFirst:
                     found_bytes += each.size_bytes
                     if len(found) >= limit or found_bytes >= FOUND_BYTES_MAX:
                         return Found(found, self._uppers, "limit", work)
+                if time.monotonic() >= choose_until:
+                    return Found(found, self._uppers, "work", work)
             for index in windows:
                 self._uppers[index] = lows[index]
         return Found(found, None, "end", work)

@@ -43,7 +43,7 @@ def decide_heartbeat(
     broker_configs: BrokerLayers,
 ) -> Decision[BrokerHeartbeatResponse]:
     """Decide the broker's next state. Renew its session in `sessions`; during a controlled shutdown also note there the
-    offset that the other brokers must reach."""
+    offset that the other brokers must reach; the first heartbeat of the shutdown decides it."""
     registered = image.brokers.get(request.broker_id)
     if registered is None or registered.epoch != request.broker_epoch:
         return Decision(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))

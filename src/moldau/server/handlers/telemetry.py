@@ -42,7 +42,7 @@ OWN: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 DECOMPRESSED_FACTOR: Final = 4
 """Metrics may be so many times `telemetry.max.bytes` when they are decompressed."""
 CLIENT_ID_LENGTH_MAX: Final = 128
-"""Of what is kept, shown and compared with the patterns of subscriptions."""
+"""Of a longer client id only the beginning is kept, shown and compared with the patterns of subscriptions."""
 READS_MAX: Final = 4
 """Pushes that are read at a time: the threads are those of the disk too. The client of a further one is throttled."""
 log = logging.getLogger("moldau.server")
@@ -68,8 +68,8 @@ class Telemetry:
         self.push_limit.forget(address)
 
     def listed(self, served: Callable[[], dict[int, tuple[int, int]]]) -> Callable[[], dict[int, tuple[int, int]]]:
-        """Return the APIs that ApiVersions lists. Without subscriptions the two of telemetry are left out, as by Kafka
-        without a plugin: librdkafka would ask for nothing, and print that it did."""
+        """Return a function that returns those of the served APIs that ApiVersions lists. Without subscriptions the two
+        of telemetry are left out, as by Kafka without a plugin: librdkafka would ask in vain, and log that it did."""
 
         others: dict[int, tuple[int, int]] = {}
 
