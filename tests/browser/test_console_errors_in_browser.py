@@ -72,6 +72,19 @@ def test_a_topic_page_without_permission_for_sizes_and_settings(page: Page, addr
     expect(page.get_by_role("alert")).to_contain_text("you may not see them")
 
 
+def test_the_charts_of_a_topic_do_not_need_the_right_time_in_the_browser(page: Page, address: str, shop: Shop) -> None:
+    page.clock.set_fixed_time("2001-01-01T00:00:00Z")
+    with page.expect_response(lambda answer: "/api/live/topics/orders" in answer.url):
+        page.goto(f"{address}/topics/orders")
+    drawn = page.locator(".chart .series").first
+    expect(drawn).to_be_visible()
+    before = drawn.get_attribute("d")
+    shop.write_orders(50, first=20_000)
+    expect(drawn).not_to_have_attribute("d", before or "")  # an event came
+    points = re.findall(r"[ML](\S+) ", drawn.get_attribute("d") or "")
+    assert [float(x) for x in points] == sorted(float(x) for x in points)
+
+
 def test_a_broker_page_without_permission_for_settings(page: Page, address: str, shop: Shop) -> None:
     change(page, "/api/brokers/1", lambda data: data.update(configs=None, configs_error="you may not see them"))
     page.goto(f"{address}/brokers/1")

@@ -114,6 +114,17 @@ def test_a_signal_leaves_no_view_behind(run: Run, bootstrap: str, orders: str, n
     assert "moldau-passing-view" not in run("topic", "list").stdout
 
 
+def test_views_that_a_killed_consumer_left_are_found_and_deleted(run: Run, bootstrap: str, orders: str) -> None:
+    words = ("-m", "moldau", "consume", orders, "--where", "amount >= 450", "-b", bootstrap)
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        assert reading.stdout.readline() == b'{"id": 9, "amount": 450}\n'
+        reading.kill()
+    left = [each for each in json.loads(run("view", "list", "--format", "json").stdout) if each["from"] == orders]
+    assert [each["made_by"] for each in left] == ["moldau-consume"]
+    assert run("view", "delete", "--made-by", "moldau-consume", "--yes").stdout == f"deleted {left[0]['name']}\n"
+
+
 def test_consume_with_a_condition_and_fields_leaves_no_view_behind(run: Run, orders: str) -> None:
     shown = run("consume", orders, "-e", "--where", "amount >= 400", "--fields", "id", "-f", "%o %v\\n").stdout
     assert shown == '8 {"id":8}\n9 {"id":9}\n'

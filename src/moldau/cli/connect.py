@@ -8,6 +8,7 @@ accepts connections but does not answer yet may be busy: the command prints that
 from __future__ import annotations
 
 import functools
+import re
 import socket
 import threading
 import time
@@ -216,7 +217,7 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or plain.endswith("]"):
         host, port = plain, "9092"
     host = host.strip("[]")
-    if not port.isdigit() or not 0 < int(port) < 65536 or not is_host_name(host):
+    if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536 or not is_host_name(host):
         raise CommandFailed(f"{address} is not an address; give -b HOST:PORT, such as -b {DEFAULT_BOOTSTRAP}")
     return host, int(port)
 

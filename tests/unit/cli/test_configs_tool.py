@@ -175,3 +175,8 @@ def test_configs_come_from_the_command_line_or_from_a_file(capsys: pytest.Captur
     both = ["--add-config", "retention.ms=5", "--add-config-file", "/dev/null"]
     assert configs.main([*SERVER, "--alter", "--topic", "t", *both]) == 1
     assert capsys.readouterr().err == "Only one of --add-config or --add-config-file must be specified\n"
+
+
+def test_a_short_flag_may_be_there_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert configs.main([*SERVER, "--describe", "--topic", "a", "--topic", "b"]) == 1
+    assert capsys.readouterr().err.startswith("Found multiple arguments for option topic, but you asked for only one\n")

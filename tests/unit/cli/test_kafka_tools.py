@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moldau.base.errors import ErrorCode, UnusableProperty
+from moldau.base.errors import ErrorCode, KafkaError, UnusableProperty
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka import configs, delete_records, get_offsets, log_dirs, producer_perf, topic_lines, topics
@@ -282,13 +282,13 @@ class TestArguments:
         assert str(failed.value) == message
 
     def test_errors_are_named_as_java_names_them(self) -> None:
-        cell = delete_records.error_cell(ErrorCode.OFFSET_OUT_OF_RANGE)
+        cell = delete_records.error_cell(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE))
         assert cell.startswith("error: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
-        assert delete_records.error_cell(ErrorCode.TOPIC_AUTHORIZATION_FAILED) == (
+        assert delete_records.error_cell(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)) == (
             "error: org.apache.kafka.common.errors.TopicAuthorizationException: Topic authorization failed."
         )
         for code in set(ErrorCode) - {ErrorCode.NONE}:
-            assert delete_records.error_cell(code).endswith((".", "?")), code
+            assert delete_records.error_cell(KafkaError(code)).endswith((".", "?")), code
 
     def test_configs_of_a_topic_are_in_javas_order(self, capsys: pytest.CaptureFixture[str]) -> None:
         names = ("segment.bytes", "retention.ms", "cleanup.policy", "compression.type")

@@ -87,6 +87,7 @@ def test_version() -> None:
         (["topic", "create", "x", "-p", "0"], "moldau: Invalid value for '-p' / '--partitions': 0 is not in the range"),
         (["topic", "create", "x", "-c", "nonsense"], "moldau: Invalid value for '-c' / '--config': 'nonsense' is not"),
         (["topic", "list", "-b", "host:port"], "moldau: host:port is not an address; give -b HOST:PORT"),
+        (["topic", "list", "-b", "host:9\u00b2"], "moldau: host:9\u00b2 is not an address; give -b HOST:PORT"),
         (["topic", "list", "-b", "a..b:9092"], "moldau: a..b:9092 is not an address; give -b HOST:PORT"),
         (["consume", "x", "-f", "%v", "--json"], "moldau: --json and -f are two ways to print: choose one."),
         (["consume", "x", "-g", "g", "-o", "@-1h"], "moldau: a group keeps its own offsets"),

@@ -61,6 +61,7 @@ class TestPlan:
         [
             ("", "The input string shouldn't be empty"),
             ("{nope", "at line 1, column 2"),
+            ('{"a\n', "Invalid control character at line 1, column 4"),
             ("[1]", "Expected JSON object, received [1]"),
             ('{"version": 2}', "Not supported version field value 2"),
             ('{"version": "1"}', 'Expected `Integer` value, received "1"'),
@@ -291,6 +292,14 @@ class TestFlags:
             (
                 ["--execute", "--reassignment-json-file", "f", "--bootstrap-controller", "x:1"],
                 'Option "[bootstrap-controller]" can\'t be used with action "[execute]"',
+            ),
+            (
+                [*SERVER, "--execute", "--reassignment-json-file", "f", "--throttle", "5_0"],
+                "Cannot parse argument '5_0' of option throttle",
+            ),
+            (
+                [*SERVER, "--execute", "--reassignment-json-file", "f", "--timeout", "soon"],
+                "Cannot parse argument 'soon' of option timeout",
             ),
         ],
     )

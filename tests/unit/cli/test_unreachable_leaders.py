@@ -58,7 +58,7 @@ def _brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_are_deleted_where_leaders_answer() -> None:
-    assert delete_records._delete(LEADERS, dict.fromkeys((FIRST, SECOND, THIRD), 5), {}) == {
+    assert delete_records._delete(LEADERS, dict.fromkeys((FIRST, SECOND, THIRD), 5), {}, lambda: LEADERS) == {
         FIRST: "error: one:1 does not answer",
         SECOND: "error: two:1: connection reset",
         THIRD: "low_watermark: 5",
@@ -66,7 +66,7 @@ def test_records_are_deleted_where_leaders_answer() -> None:
 
 
 def test_offsets_are_listed_where_leaders_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert get_offsets._offsets(LEADERS, [FIRST, SECOND, THIRD], -1, {}) == {THIRD: 5}
+    assert get_offsets._offsets(LEADERS, [FIRST, SECOND, THIRD], -1, {}, lambda: LEADERS) == {THIRD: 5}
     assert capsys.readouterr().err.splitlines() == [
         "Skip getting offsets for topic-partition t-0 due to error: one:1 does not answer",
         "Skip getting offsets for topic-partition t-1 due to error: two:1: connection reset",

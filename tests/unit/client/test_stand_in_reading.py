@@ -57,6 +57,14 @@ def test_a_deleted_topic_does_not_block_others(brokers: FakeBrokers) -> None:
     assert values(reader, 2) == [b"0"]
 
 
+def test_a_deleted_topic_is_looked_up_less_and_less_often(brokers: FakeBrokers) -> None:
+    reader = consumer(1)
+    assert values(reader, polls=20) == []
+    assert 20 <= len(brokers.requests(ApiKey.METADATA)) <= 25
+    brokers.topics["t"] = {0: 1}
+    assert values(reader, polls=2) == [b"0"]
+
+
 def test_a_dead_leader_does_not_block_others(brokers: FakeBrokers) -> None:
     brokers.topics["t"] = {0: 2, 1: 3}
     brokers.dead = {2}

@@ -85,6 +85,20 @@ def test_history_keeps_recent_points_and_thins_older_ones() -> None:
     assert not history.is_due(4999 * EVERY_MS + 1)
 
 
+def test_history_goes_on_when_the_clock_is_set_back() -> None:
+    history = History()
+    for step in range(POINTS_MAX + 20):
+        history.note({"lag": {"g": float(step)}}, step * EVERY_MS)
+    assert history.is_due(10 * EVERY_MS)
+    history.note({"lag": {"g": 1000.0}}, 10 * EVERY_MS)
+    assert not history.is_due(10 * EVERY_MS + 1)
+    history.note({"lag": {"g": 1001.0}}, 11 * EVERY_MS)
+    times = history.times_ms()
+    assert times == sorted(set(times))
+    assert times[-2:] == [10 * EVERY_MS, 11 * EVERY_MS]
+    assert history.values(("lag", "g"))[-2:] == [1000.0, 1001.0]
+
+
 def test_history_distinguishes_unknown_values_from_zero() -> None:
     history = History()
     history.note({"lag": {"g": 0.0, "h": None}, "size": {"t": None}}, 0)

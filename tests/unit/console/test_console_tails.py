@@ -137,3 +137,20 @@ def test_an_exception_in_a_live_stream_is_logged(caplog: pytest.LogCaptureFixtur
     assert b"event: problem" in events
     assert b"INTERNAL" in events
     assert "of the test" in caplog.text
+
+
+def test_an_export_whose_client_takes_no_more_bytes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "EXPORT_SENDING_SECONDS_MAX", 0)
+    monkeypatch.setattr(tails, "_exports", threading.BoundedSemaphore(1))
+
+    async def never(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def export_to_a_stalled_client() -> None:
+        assert tails._exports.acquire(blocking=False)
+        export = tails._Export(iter([b"record"]), "text/csv", "orders.csv")
+        async with asyncio.timeout(PATIENCE_S):
+            await export({"type": "http", "asgi": {"spec_version": "2.3"}}, never, never)
+
+    asyncio.run(export_to_a_stalled_client())
+    assert tails._exports.acquire(blocking=False)

@@ -15,6 +15,7 @@ from moldau.base.ids import uuid_text
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import run, trace
 
 if TYPE_CHECKING:
@@ -85,8 +86,10 @@ def _check(arguments: Arguments) -> None:
     if arguments.has("delete") and not arguments.has("name"):
         raise UsageError("A client metrics resource name must be specified with --delete.")
     interval = arguments.single_value("interval")
-    if interval and not interval.lstrip("+-").isdecimal():
-        raise UsageError("Invalid interval value. Enter an integer, or leave empty to reset.")
+    try:
+        parse_integer(interval or "0")
+    except ValueError:
+        raise UsageError("Invalid interval value. Enter an integer, or leave empty to reset.") from None
 
 
 def _run(command: Command, arguments: Arguments) -> None:

@@ -163,9 +163,9 @@ def named_entities(arguments: Arguments) -> list[Entity]:
         raise ToolFailed("An entity type must be specified with every entity name")
     for entity, name in zip(entities, names, strict=False):
         entity.name = name
-    for flag, value in arguments.in_order:
+    for flag, _ in arguments.in_order:
         if flag in SHORT_FLAGS:
-            entities.append(Entity(SHORT_FLAGS[flag], value))
+            entities.append(Entity(SHORT_FLAGS[flag], arguments.single_value(flag)))
         elif flag in DEFAULTS_FLAGS:
             entities.append(Entity(DEFAULTS_FLAGS[flag], ""))
     return entities

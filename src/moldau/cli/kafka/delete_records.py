@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka import json_input
-from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, by_leader, find_leaders
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, ask_leaders, leaders_at
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment.plan import duplicates
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -49,10 +50,10 @@ def _main(arguments: Arguments) -> int:
     arguments.require("bootstrap-server", "offset-json-file")
     offsets = read_offsets(arguments.single_value("offset-json-file") or "")
     java_config = properties.load(arguments.single_value("command-config"))
-    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        metadata = find_leaders(channel)
+    find = partial(leaders_at, arguments.single_value("bootstrap-server") or "", java_config)
+    metadata = find()
     print("Executing records delete operation")
-    results = _delete(metadata, offsets, java_config)
+    results = _delete(metadata, offsets, java_config, find)
     print("Records delete operation completed:")
     for partition in offsets:
         print(f"partition: {partition}\t{results[partition]}")
@@ -90,7 +91,10 @@ def _row(fields: dict[str, Any]) -> tuple[TopicPartition, int]:
 
 
 def _delete(
-    metadata: Leaders, offsets: Mapping[TopicPartition, int], java_config: Mapping[str, str]
+    metadata: Leaders,
+    offsets: Mapping[TopicPartition, int],
+    java_config: Mapping[str, str],
+    find: Callable[[], Leaders],
 ) -> dict[TopicPartition, str]:
     """Return for each partition `low_watermark: N` or `error: REASON`."""
     from moldau.wire.messages.delete_records import (
@@ -100,12 +104,7 @@ def _delete(
         DeleteRecordsTopic,
     )
 
-    absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    results = {
-        partition: error_cell(ErrorCode.LEADER_NOT_AVAILABLE if partition in metadata.leaders else absent)
-        for partition in offsets
-    }
-    for leader, topics in by_leader(metadata, offsets).items():
+    def ask(address: tuple[str, int], topics: dict[str, list[int]]) -> dict[TopicPartition, str | KafkaError]:
         request_topics = [
             DeleteRecordsTopic(
                 name=name,
@@ -117,22 +116,29 @@ def _delete(
             for name, indexes in topics.items()
         ]
         request = DeleteRecordsRequest(topics=request_topics, timeout_ms=TIMEOUT_MS)
-        address = metadata.brokers[leader]
-        try:
-            response = ask_broker(address, java_config, ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
-        except ToolFailed as error:
-            results |= {TopicPartition(name, index): f"error: {error}" for name in topics for index in topics[name]}
-            continue
-        for topic in response.topics:
-            for result in topic.partitions:
-                done = f"low_watermark: {result.low_watermark}"
-                cell = error_cell(ErrorCode(result.error_code)) if result.error_code else done
-                results[TopicPartition(topic.name, result.partition_index)] = cell
+        response = ask_broker(address, java_config, ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+        return {
+            TopicPartition(topic.name, result.partition_index): (
+                KafkaError(ErrorCode(result.error_code))
+                if result.error_code
+                else f"low_watermark: {result.low_watermark}"
+            )
+            for topic in response.topics
+            for result in topic.partitions
+        }
+
+    absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    results = {
+        partition: error_cell(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE if partition in metadata.leaders else absent))
+        for partition in offsets
+    }
+    for partition, answer in ask_leaders(metadata, offsets, ask, find).items():
+        results[partition] = answer if isinstance(answer, str) else error_cell(answer)
     return results
 
 
-def error_cell(code: ErrorCode) -> str:
-    return f"error: {exception_text(KafkaError(code))}"
+def error_cell(error: KafkaError | ToolFailed) -> str:
+    return f"error: {exception_text(error) if isinstance(error, KafkaError) else error}"
 
 
 if __name__ == "__main__":

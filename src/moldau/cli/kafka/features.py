@@ -27,7 +27,7 @@ from moldau.cli.kafka.storage_format.feature_levels import (
     version_of,
 )
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.kafka.verbs import VerbParser, add_connection, kafka_message, run_verbs
+from moldau.cli.kafka.verbs import INTEGER, VerbParser, add_connection, kafka_message, run_verbs
 from moldau.client.cluster_values import Features, UpgradeType
 
 
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add_connection(parser, is_verb=False)
     verbs = parser.add_subparsers(dest="command", required=True)
     describe = verbs.add_parser("describe", help="list features, their supported and their finalized levels")
-    describe.add_argument("--node-id", type=int, help="the node to ask; default: any")
+    describe.add_argument("--node-id", type=INTEGER, help="the node to ask; default: any")
     upgrade = verbs.add_parser("upgrade", help="raise features")
     downgrade = verbs.add_parser("downgrade", help="lower features")
     for verb in (upgrade, downgrade):

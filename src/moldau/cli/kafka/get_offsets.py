@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
-from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, by_leader, find_leaders
+from moldau.cli.kafka.connection import properties
+from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, ask_leaders, leaders_at
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
@@ -82,13 +83,13 @@ def _print_offsets(arguments: Arguments) -> None:
     matches = _filter(arguments)
     timestamp = parse_time(arguments.single_value("time") or "latest")
     java_config = properties.load(arguments.single_value("command-config"))
-    with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        metadata = find_leaders(channel)
+    find = partial(leaders_at, arguments.single_value("bootstrap-server") or "", java_config)
+    metadata = find()
     excluded = metadata.internal_topics if arguments.has("exclude-internal-topics") else frozenset()
     partitions = [partition for partition in metadata.leaders if matches(partition) and partition.topic not in excluded]
     if not partitions:
         raise ToolFailed("Could not match any topic-partitions with the specified filters")
-    offsets = _offsets(metadata, partitions, timestamp, java_config)
+    offsets = _offsets(metadata, partitions, timestamp, java_config, find)
     for partition in sorted(offsets, key=str):
         print(f"{partition.topic}:{partition.partition}:{offsets[partition]}")
 
@@ -136,7 +137,11 @@ def parse_rule(rule: str) -> PartitionFilter:
 
 
 def _offsets(
-    metadata: Leaders, partitions: Sequence[TopicPartition], timestamp: int, java_config: dict[str, str]
+    metadata: Leaders,
+    partitions: Sequence[TopicPartition],
+    timestamp: int,
+    java_config: dict[str, str],
+    find: Callable[[], Leaders],
 ) -> dict[TopicPartition, int]:
     from moldau.wire.messages.list_offsets import (
         ListOffsetsPartition,
@@ -150,8 +155,8 @@ def _offsets(
             print_to_stderr(
                 f"Skip getting offsets for topic-partition {partition} since it does not have a leader right now."
             )
-    offsets: dict[TopicPartition, int] = {}
-    for leader, topics in by_leader(metadata, partitions).items():
+
+    def ask(address: tuple[str, int], topics: dict[str, list[int]]) -> dict[TopicPartition, int | KafkaError]:
         request_topics = [
             ListOffsetsTopic(
                 name=name,
@@ -160,26 +165,24 @@ def _offsets(
             for name, indexes in topics.items()
         ]
         request = ListOffsetsRequest(replica_id=-1, topics=request_topics)
-        address = metadata.brokers[leader]
-        try:
-            response = ask_broker(address, java_config, ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
-        except ToolFailed as error:
-            for partition in (TopicPartition(name, index) for name in topics for index in topics[name]):
-                _print_skipped(partition, str(error))
-            continue
-        for topic in response.topics:
-            for result in topic.partitions:
-                partition = TopicPartition(topic.name, result.partition_index)
-                if result.error_code:
-                    reason = exception_text(KafkaError(ErrorCode(result.error_code)))
-                    _print_skipped(partition, reason)
-                elif result.offset >= 0:
-                    offsets[partition] = result.offset
+        response = ask_broker(address, java_config, ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        return {
+            TopicPartition(topic.name, result.partition_index): (
+                KafkaError(ErrorCode(result.error_code)) if result.error_code else result.offset
+            )
+            for topic in response.topics
+            for result in topic.partitions
+        }
+
+    offsets: dict[TopicPartition, int] = {}
+    for partition, answer in ask_leaders(metadata, partitions, ask, find).items():
+        if isinstance(answer, int):
+            if answer >= 0:
+                offsets[partition] = answer
+        else:
+            reason = exception_text(answer) if isinstance(answer, KafkaError) else str(answer)
+            print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
     return offsets
-
-
-def _print_skipped(partition: TopicPartition, reason: str) -> None:
-    print_to_stderr(f"Skip getting offsets for topic-partition {partition} due to error: {reason}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def parse(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from error
+        raise ValueError(f"{error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}") from error
 
 
 def as_object(value: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.leaders import find_leaders
 from moldau.cli.kafka.java.exceptions import exception_class
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.wire.apis import ApiKey
 
@@ -64,9 +65,9 @@ def _main(arguments: Arguments) -> int:
 
 def _ids(text: str) -> set[int]:
     try:
-        return {int(part) for part in text.split(",") if part}
-    except ValueError:
-        raise ToolFailed(f'For input string: "{text}"; write broker ids as in 0,1,2') from None
+        return {parse_integer(part) for part in text.split(",") if part}
+    except ValueError as error:
+        raise ToolFailed(f"{error}; write broker ids as in 0,1,2") from None
 
 
 def _listed(ids: Any) -> str:

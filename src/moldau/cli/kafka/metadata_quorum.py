@@ -15,7 +15,7 @@ from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.padded_table import padded_table
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import parse_uuid
-from moldau.cli.kafka.verbs import VerbParser, add_connection, run_verbs
+from moldau.cli.kafka.verbs import INTEGER, VerbParser, add_connection, run_verbs
 from moldau.client.cluster_values import Quorum, QuorumReplica
 
 COLUMNS: Final = (
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add = verbs.add_parser("add-controller", help="make the controller of --command-config a voter")
     add.add_argument("--dry-run", action="store_true", help="only print what would be done")
     remove = verbs.add_parser("remove-controller", help="remove a controller from the voters")
-    remove.add_argument("--controller-id", "-i", type=int, required=True, help="its id")
+    remove.add_argument("--controller-id", "-i", type=INTEGER, required=True, help="its id")
     remove.add_argument("--controller-directory-id", "-d", required=True, help="the id of its metadata directory")
     remove.add_argument("--dry-run", action="store_true", help="only print what would be done")
     for verb in (describe, add, remove):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from itertools import count, cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
+from moldau.cli.flags import JAVA_BITS, Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console_producer import Failures
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.performance.latencies import Latencies
 from moldau.cli.kafka.tool import ToolFailed, run
 
@@ -150,10 +151,21 @@ def _error(message: str) -> UsageError:
 def _number(arguments: Arguments, name: str) -> int:
     text = arguments.single_value(name) or "0"
     try:
-        return int(text)
-    except ValueError:
-        message = f"could not convert '{text}' to {FLAGS.java_type(name)} (For input string: \"{text}\")"
+        return parse_integer(text, JAVA_BITS[FLAGS.java_type(name)])
+    except ValueError as error:
+        message = f"could not convert '{text}' to {FLAGS.java_type(name)} ({error})"
         raise _error(f"argument --{name}: {message}") from None
+
+
+def _throughput(arguments: Arguments) -> float:
+    text = arguments.single_value("throughput") or "-1"
+    try:
+        if "_" in text:  # float() ignores it, Java refuses it
+            raise ValueError
+        return float(text)
+    except ValueError:
+        message = f"could not convert '{text}' to Double (For input string: \"{text}\")"
+        raise _error(f"argument --throughput: {message}") from None
 
 
 def _java_config(arguments: Arguments) -> dict[str, str]:
@@ -169,16 +181,10 @@ def _java_config(arguments: Arguments) -> dict[str, str]:
 def _plan(arguments: Arguments, java_config: dict[str, str]) -> Plan:
     in_transactions = arguments.has("transaction-duration-ms") or "transactional.id" in java_config
     duration_ms = _number(arguments, "transaction-duration-ms") or TRANSACTION_MS
-    try:
-        per_second = float(arguments.single_value("throughput") or "-1")
-    except ValueError:
-        raise _error(
-            f"argument --throughput: could not convert '{arguments.single_value('throughput')}' to Double"
-        ) from None
     return Plan(
         topic=arguments.single_value("topic") or "",
         records=_number(arguments, "num-records"),
-        per_second=per_second,
+        per_second=_throughput(arguments),
         warmup=max(_number(arguments, "warmup-records"), 0),
         interval_seconds=_number(arguments, "reporting-interval") / 1000,
         transaction_seconds=duration_ms / 1000 if in_transactions else None,

@@ -102,6 +102,7 @@ FLAGS = ToolFlags(
         Flag("disallow-replication-factor-change", "With --execute: refuse to change the number of replicas."),
     ),
 )
+NUMBERS: Final = ("throttle", "replica-alter-log-dirs-throttle", "timeout")
 EXISTING: Final = (
     "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create a"
     " new partition assignment in addition to the existing one. The --additional flag can also be used to change the"
@@ -148,6 +149,8 @@ def selected_action(arguments: Arguments) -> str:
     for name in arguments.values:
         if name not in (action, "command-config", *REQUIRED[action], *PERMITTED[action]):
             raise UsageError(f'Option "[{name}]" can\'t be used with action "[{action}]"')
+    for name in NUMBERS:
+        arguments.integer(name)  # raises before anything is changed
     return action
 
 

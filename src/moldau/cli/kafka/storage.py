@@ -18,6 +18,7 @@ from typing import Final, NoReturn
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import Uuid, uuid_text
 from moldau.base.setting_sources import SettingsError
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.storage_format.feature_levels import (
     FEATURES,
     LATEST,
@@ -268,12 +269,14 @@ def _feature_dependencies(features: list[str]) -> int:
         if not equals:
             form = "Expected format: 'feature=version' (e.g. 'group.version=1')"
             raise ToolFailed(f"Invalid feature format: {text}. {form}")
-        if not level.strip().lstrip("-").isdecimal():
-            raise ToolFailed(f"Invalid version format: {level.strip()} for feature {name.strip()}")
         try:
-            print("\n".join(dependency_lines(name.strip(), int(level))))
+            number = parse_integer(level.strip(), bits=16)
+        except ValueError:
+            raise ToolFailed(f"Invalid version format: {level.strip()} for feature {name.strip()}") from None
+        try:
+            print("\n".join(dependency_lines(name.strip(), number)))
         except UnknownLevel as error:
-            message = f"Feature level {int(level)} is not supported for feature {name.strip()}"
+            message = f"Feature level {number} is not supported for feature {name.strip()}"
             raise ToolFailed(message) from error
     return 0
 

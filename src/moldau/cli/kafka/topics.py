@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
@@ -207,9 +208,9 @@ def parse_assignment(text: str) -> list[list[int]]:
     stripped = text.rstrip(",")  # Java's split drops empty parts at the end
     for part in stripped.split(",") if stripped else ():
         try:
-            brokers = [int(broker) for broker in part.split(":")]
-        except ValueError:
-            raise ToolFailed(f'For input string: "{part}"; write broker ids as in 1:2,2:3') from None
+            brokers = [parse_integer(broker) for broker in part.split(":")]
+        except ValueError as error:
+            raise ToolFailed(f"{error}; write broker ids as in 1:2,2:3") from None
         if len(set(brokers)) != len(brokers):
             repeated = ",".join(str(broker) for broker in sorted({b for b in brokers if brokers.count(b) > 1}))
             raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {repeated}")

@@ -24,7 +24,7 @@ from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures, tables
 from moldau.cli.kafka.transaction.failures import failed
 from moldau.cli.kafka.transaction.tables import MINUTE_MS
-from moldau.cli.kafka.verbs import VerbParser, run_verbs
+from moldau.cli.kafka.verbs import INTEGER, LONG, SHORT, VerbParser, run_verbs
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.transaction_values import (
     ActiveProducer,
@@ -48,28 +48,6 @@ class _Parser(VerbParser):
         message = message.removeprefix("argument COMMAND: ")
         extra = message.removeprefix("unrecognized arguments: ")
         super().error(message if extra == message else f"unrecognized arguments: '{extra.split()[0]}'")
-
-
-def java_integer(kind: str, bits: int) -> Callable[[str], int]:
-    """Return a parser of numbers of this Java type, with Java's error messages."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text) if text.isascii() and "_" not in text and text == text.strip() else None
-        except ValueError:
-            number = None
-        if number is not None and -(1 << bits - 1) <= number < 1 << bits - 1:
-            return number
-        is_small = number is not None and bits < 32 and abs(number) < 1 << 31
-        why = f'Value out of range. Value:"{text}" Radix:10' if is_small else f'For input string: "{text}"'
-        raise argparse.ArgumentTypeError(f"could not convert '{text}' to {kind} ({why})")
-
-    return parse
-
-
-LONG: Final = java_integer("Long", 64)
-INTEGER: Final = java_integer("Integer", 32)
-SHORT: Final = java_integer("Short", 16)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

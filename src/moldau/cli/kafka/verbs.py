@@ -9,11 +9,29 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from moldau.base.errors import KafkaError
 from moldau.cli.kafka.java.exceptions import exception_text
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed, guarded
+
+
+def _java_integer(kind: str, bits: int) -> Callable[[str], int]:
+    """Return a parser of numbers of this Java type, with Java's error messages."""
+
+    def parse(text: str) -> int:
+        try:
+            return parse_integer(text, bits)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"could not convert '{text}' to {kind} ({error})") from None
+
+    return parse
+
+
+LONG: Final = _java_integer("Long", 64)
+INTEGER: Final = _java_integer("Integer", 32)
+SHORT: Final = _java_integer("Short", 16)
 
 
 class VerbParser(argparse.ArgumentParser):

@@ -181,17 +181,19 @@ def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:
 
 @view.command()
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_topics)
-@click.option("--made-by", metavar="PROGRAM", help="All that this program made by itself, such as spark.")
+@click.option("--made-by", metavar="PROGRAM", help="All that this program made by itself: spark, moldau-consume.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @broker_options
 def delete(broker: Broker, names: tuple[str, ...], made_by: str | None, yes: bool) -> None:
     """Delete views. Their sources stay as they are. On a terminal it asks first.
 
-    Spark makes a view again if a query still needs it: deleting all that it made is safe at any time.
+    Spark makes a view again if a query still needs it: deleting all that it made is safe at any time. `moldau consume
+    --where` deletes its views itself, unless it is killed; a running one shows no more records without its view.
 
     \b
     moldau view delete big-orders --yes
     moldau view delete --made-by spark
+    moldau view delete --made-by moldau-consume
     """
     if bool(names) == (made_by is not None):
         raise click.UsageError("say which: NAME..., or --made-by PROGRAM")

@@ -6,12 +6,14 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from moldau.base.view_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SELECT, VIEW_WHERE
+from moldau.base.view_configs import VIEW_FROM, VIEW_MADE_BY, VIEW_PREFIX, VIEW_SELECT, VIEW_WHERE
 from moldau.cli.connect import Broker, CommandFailed, admin_api, error_name, outcome
 from moldau.cli.partition_offsets import DELETED_MEANWHILE
 
 TEMPORARY_PREFIX = "moldau-passing-view-"
 """The names of views that one command makes and deletes."""
+TEMPORARY_MADE_BY = "moldau-consume"
+"""What they say made them: `view delete --made-by` finds those that a killed command left."""
 
 
 def create_view(broker: Broker, name: str, configs: Mapping[str, str]) -> None:
@@ -50,7 +52,7 @@ def view_configs(broker: Broker, topics: Iterable[str], skipped: Collection[str]
 def temporary_view(broker: Broker, source: str, where: str | None, fields: str | None) -> Iterator[str]:
     """Create a view for one command, and delete it afterwards."""
     name = TEMPORARY_PREFIX + secrets.token_hex(6)
-    given = {VIEW_FROM: source, VIEW_WHERE: where, VIEW_SELECT: fields}
+    given = {VIEW_FROM: source, VIEW_WHERE: where, VIEW_SELECT: fields, VIEW_MADE_BY: TEMPORARY_MADE_BY}
     create_view(broker, name, {key: value for key, value in given.items() if value is not None})
     try:
         yield name

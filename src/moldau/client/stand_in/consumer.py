@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as PartitionId
-from moldau.client.cluster import RETRIABLE
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE
 from moldau.client.groups import TRANSIENT
 from moldau.client.stand_in.admin import call_on_new_connection, connect
 from moldau.client.stand_in.fetcher import AssignedPartition, Fetcher
@@ -59,6 +59,8 @@ class Consumer:
         self._stored: dict[PartitionId, int] = {}
         self._commit_seconds = float(config.get("auto.commit.interval.ms", COMMIT_MS)) / 1000
         self._next_commit = 0.0
+        self._next_fetch = 0.0
+        self._backoff_seconds = BACKOFF_SECONDS_FIRST
 
     # --- assignment -------------------------------------------------------------------------------------------------
 
@@ -70,6 +72,7 @@ class Consumer:
     def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
             self._fetcher.assigned[PartitionId(each.topic, each.partition)] = AssignedPartition(each.offset)
+        self._next_fetch = 0.0
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
@@ -122,7 +125,8 @@ class Consumer:
         return message
 
     def _fetch(self, wait_seconds: float) -> None:
-        if not any(not each.is_paused for each in self._fetcher.assigned.values()):
+        is_active = any(not each.is_paused for each in self._fetcher.assigned.values())
+        if not is_active or time.monotonic() < self._next_fetch:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
             return
         try:
@@ -130,13 +134,22 @@ class Consumer:
         except CLIENT_ERRORS as error:
             messages, failure = [], error
         self._queue.extend(messages)
+        if self._fetcher.found_leaders:
+            self._backoff_seconds = BACKOFF_SECONDS_FIRST
         if failure is None:
             return
         if isinstance(failure, BrokerError) and failure.code not in RETRIABLE:
             raise KafkaException(to_kafka_error(failure)) from failure
         self._on_retriable(failure)
+        if not self._fetcher.found_leaders:
+            self._back_off()
         if not messages:
             time.sleep(min(wait_seconds, IDLE_SECONDS))
+
+    def _back_off(self) -> None:
+        """Ask for leaders less and less often: if all topics are deleted, there may never be any."""
+        self._next_fetch = time.monotonic() + self._backoff_seconds
+        self._backoff_seconds = min(BACKOFF_SECONDS_MAX, self._backoff_seconds * 2)
 
     def _on_retriable(self, error: Exception) -> None:
         """Look up the leaders again; call the error callback if no broker answers."""

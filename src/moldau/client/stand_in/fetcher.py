@@ -50,6 +50,8 @@ class Fetcher:
         self._read_committed = read_committed
         self._reports_end = reports_end
         self.assigned: dict[TopicPartition, AssignedPartition] = {}
+        self.found_leaders = True
+        """Whether the last fetch had a leader to ask."""
 
     def fetch(self, wait_ms: int) -> tuple[list[Message], Exception | None]:
         """Return the messages that are available or arrive in time, and an error after which leaders must be looked up.
@@ -58,7 +60,9 @@ class Fetcher:
         """
         messages = self._refuse_missing_offsets()
         active = {topic_partition: each for topic_partition, each in self.assigned.items() if not each.is_paused}
+        self.found_leaders = False  # also if the look-up fails
         led, without_leader = self._cluster.led(active)
+        self.found_leaders = bool(led)
         errors: list[Exception] = list(without_leader.values())
         requested_nodes: list[int] = []
         for node, partitions in led.items():

@@ -67,6 +67,13 @@ class _Table:
         del self._rows[:count]
         del self._unknown[:count]
 
+    def drop_from(self, now_ms: int) -> None:
+        """Drop the rows from this time on, which are there if the clock was set back: times only grow."""
+        keep = bisect_left(self.times, now_ms)
+        del self.times[keep:]
+        del self._rows[keep:]
+        del self._unknown[keep:]
+
     def thin(self) -> None:
         """Drop every second row."""
         self.times, self._rows, self._unknown = self.times[1::2], self._rows[1::2], self._unknown[1::2]
@@ -110,7 +117,8 @@ class History:
         self._long_every_ms = LONG_EVERY_MS
 
     def is_due(self, now_ms: int) -> bool:
-        return not self._recent.times or now_ms - self._recent.times[-1] >= EVERY_MS
+        """Whether the last note is old enough; also if the clock was set back since."""
+        return not self._recent.times or not 0 <= now_ms - self._recent.times[-1] < EVERY_MS
 
     def note(self, values: Values, now_ms: int) -> None:
         """Note all series at once; one that is missing here is unknown at this time."""
@@ -119,6 +127,8 @@ class History:
 
     def _note(self, values: Values, now_ms: int) -> None:
         points_max = POINTS_MAX if self._recent.width < MANY_SERIES else POINTS_MANY_SERIES
+        self._recent.drop_from(now_ms)
+        self._long.drop_from(now_ms)
         self._recent.note(values, now_ms)
         excess = len(self._recent.times) - points_max
         if excess > 0:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
+import logging
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -34,9 +36,12 @@ TAIL_SHOWN_BYTES: Final = 4 << 20
 EXPORT_LIMIT_DEFAULT: Final = 10_000
 EXPORT_LIMIT_MAX: Final = 1_000_000
 EXPORT_SECONDS_MAX: Final = 600.0
+EXPORT_SENDING_SECONDS_MAX: Final = EXPORT_SECONDS_MAX + 60
+"""A client that takes no more bytes keeps its connection: then this ends the export."""
 EXPORTS_MAX: Final = 4
 FORMATS: Final = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 
+log = logging.getLogger(__name__)
 _exports = threading.BoundedSemaphore(EXPORTS_MAX)
 
 
@@ -192,7 +197,12 @@ class _Export(StreamingResponse):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            async with asyncio.timeout(EXPORT_SENDING_SECONDS_MAX):
+                await super().__call__(scope, receive, send)
+        except TimeoutError:
+            log.warning(
+                "an export was ended: its client did not take it within %.0f seconds", EXPORT_SENDING_SECONDS_MAX
+            )
         finally:
             _exports.release()
 

@@ -141,7 +141,8 @@ def topic_data(collector: Collector, topic: TopicState) -> dict[str, Any]:
     topic = state.topics.get(topic.name, topic)
     row = topic_row(topic, state)
     shown = range(min(PARTITIONS_SHOWN, len(topic.leaders)))
-    return {**row, "partition_rows": partition_rows(state, topic, shown), "read_error": state.read_error}
+    rows = partition_rows(state, topic, shown)
+    return {**row, "partition_rows": rows, "read_ms": state.read_ms, "read_error": state.read_error}
 
 
 def list_partitions(call: Call) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import Uuid
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import Endpoint
 from moldau.log.files import DiskFiles
@@ -26,9 +27,9 @@ def controller_id(settings: Mapping[str, str]) -> int:
     if text is None:
         raise ToolFailed(f"node.id not found in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     try:
-        node_id = int(text)
-    except ValueError:
-        raise ToolFailed(f'For input string: "{text}"') from None
+        node_id = parse_integer(text)
+    except ValueError as error:
+        raise ToolFailed(str(error)) from None
     if node_id < 0:
         raise ToolFailed(f"node.id was negative in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     if "controller" not in settings.get("process.roles", ""):

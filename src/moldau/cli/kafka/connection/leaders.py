@@ -1,15 +1,16 @@
 """Requests that only a partition's leader answers: the leaders of all partitions, and one request to each.
 
-For the tools that use bare connections to brokers; the tool decides what to request. Nothing is retried: a leader that
-moves meanwhile answers NOT_LEADER_OR_FOLLOWER.
+For the tools that use bare connections to brokers; the tool decides what to request. If a leader has moved meanwhile,
+the new one is asked, as Kafka's admin client does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.connection import clients
 from moldau.cli.kafka.connection.nodes import all_metadata
@@ -20,7 +21,13 @@ from moldau.wire.schema import Message
 if TYPE_CHECKING:
     from moldau.client.channel import Channel
 
+A = TypeVar("A")
 M = TypeVar("M", bound=Message)
+
+MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE})
+"""What the former leader answers, and a new one that does not know the high watermark yet."""
+RETRY_SECONDS: Final = 10.0
+PAUSE_SECONDS: Final = 0.1
 
 
 class Leaders(NamedTuple):
@@ -42,6 +49,49 @@ def find_leaders(channel: Channel) -> Leaders:
         },
         internal_topics=frozenset(topic.name or "" for topic in response.topics if topic.is_internal),
     )
+
+
+def leaders_at(bootstrap_servers: str, java_config: Mapping[str, str]) -> Leaders:
+    with clients.channel(bootstrap_servers, java_config) as channel:
+        return find_leaders(channel)
+
+
+def ask_leaders(
+    metadata: Leaders,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[tuple[str, int], dict[str, list[int]]], Mapping[TopicPartition, A | KafkaError]],
+    find: Callable[[], Leaders],
+) -> dict[TopicPartition, A | KafkaError | ToolFailed]:
+    """Call `ask` for each leader, with its address and its partitions by topic; return the answer or error of each
+    partition that has a leader. For at most RETRY_SECONDS, find the leaders anew where one has moved and ask them."""
+    deadline = time.monotonic() + RETRY_SECONDS
+    answers = _ask_each(metadata, partitions, ask)
+    while moved := [
+        each for each, answer in answers.items() if isinstance(answer, KafkaError) and answer.code in MOVED
+    ]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(PAUSE_SECONDS)
+        try:
+            metadata = find()
+        except (ToolFailed, OSError, MalformedData, KafkaError):
+            break  # What the leaders answered is to be shown.
+        answers |= _ask_each(metadata, moved, ask)
+    return answers
+
+
+def _ask_each(
+    metadata: Leaders,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[tuple[str, int], dict[str, list[int]]], Mapping[TopicPartition, A | KafkaError]],
+) -> dict[TopicPartition, A | KafkaError | ToolFailed]:
+    answers: dict[TopicPartition, A | KafkaError | ToolFailed] = {}
+    for leader, topics in by_leader(metadata, partitions).items():
+        try:
+            answers |= ask(metadata.brokers[leader], topics)
+        except ToolFailed as error:
+            answers |= {TopicPartition(name, index): error for name in topics for index in topics[name]}
+    return answers
 
 
 def by_leader(metadata: Leaders, partitions: Iterable[TopicPartition]) -> dict[int, dict[str, list[int]]]:

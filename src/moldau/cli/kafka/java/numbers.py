@@ -1,19 +1,35 @@
-"""Floating-point numbers as Java prints them: Float.toString and Double.toString of JDK 19 and later.
+"""Numbers as Java reads and prints them: integers read, floating-point numbers printed.
 
-The digits are the fewest that stand for the number, at least two, and of those the nearest to it. Numbers below 0.001
-and from 10,000,000 on have an exponent.
+These are printed as Float.toString and Double.toString of JDK 19 and later do. The digits are the fewest that stand for
+the number, at least two, and of those the nearest to it. Numbers below 0.001 and from 10,000,000 on have an exponent.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Final
 
 _FLOAT: Final = struct.Struct(">f")
+_INTEGER: Final = re.compile("[+-]?[0-9]{1,100}")
 FLOAT_DIGITS_MAX: Final = 9
 """So many are enough for any float."""
+
+
+def parse_integer(text: str, bits: int = 32) -> int:
+    """Parse a number of the digits 0 to 9 as Integer.parseInt does, with 16 or 64 bits as those of Short and Long do.
+    Raise ValueError with Java's message. Python's `int` accepts blanks, underscores and any size too."""
+    if not _INTEGER.fullmatch(text) or not _fits(int(text), max(bits, 32)):
+        raise ValueError(f'For input string: "{text}"')
+    if not _fits(int(text), bits):
+        raise ValueError(f'Value out of range. Value:"{text}" Radix:10')
+    return int(text)
+
+
+def _fits(number: int, bits: int) -> bool:
+    return -(1 << bits - 1) <= number < 1 << bits - 1
 
 
 def double_text(value: float) -> str:

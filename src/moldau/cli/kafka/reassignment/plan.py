@@ -7,16 +7,15 @@ Directories are optional; `any` leaves the choice to the broker.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from moldau.base.config_def import INT_MAX
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.java import hash_order
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import Replica
 
@@ -24,7 +23,6 @@ K = TypeVar("K")
 
 ANY_LOG_DIR: Final = "any"
 VERSION: Final = 1
-_JAVA_INT: Final = re.compile(r"[+-]?[0-9]{1,100}")
 """Longer texts are no ids, and Python refuses to convert thousands of digits."""
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
@@ -128,10 +126,10 @@ def parse_brokers(text: str) -> list[int]:
 
 
 def _broker(text: str) -> int:
-    """Parse a broker id as Java's Integer.parseInt does: Python accepts blanks and underscores too."""
-    if not _JAVA_INT.fullmatch(text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
-        raise ToolFailed(f'For input string: "{text}"')
-    return int(text)
+    try:
+        return parse_integer(text)
+    except ValueError as error:
+        raise ToolFailed(str(error)) from None
 
 
 def duplicates(items: Iterable[K]) -> list[K]:

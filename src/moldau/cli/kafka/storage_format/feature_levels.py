@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 
 METADATA_VERSION: Final = "metadata.version"
@@ -132,9 +133,7 @@ def parse_level(text: str) -> tuple[str, int]:
     if not equals:
         raise ToolFailed(f"Can't parse feature=level string {text}: equals sign not found.")
     try:
-        number = int(level)
+        return name.strip(), parse_integer(level.strip(), bits=16)
     except ValueError:
-        number = None
-    if number is None or not -(2**15) <= number < 2**15:
-        raise ToolFailed(f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short.")
-    return name.strip(), number
+        message = f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short."
+        raise ToolFailed(message) from None

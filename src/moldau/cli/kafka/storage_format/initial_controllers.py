@@ -6,18 +6,17 @@ offset 0 that names the voters; `raft.snapshots` defines its format.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import Uuid, uuid_from_text
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
 
 PORT_MAX: Final = 65535
-_INTEGER: Final = re.compile("[+-]?[0-9]{1,19}")
 
 
 class InitialController(NamedTuple):
@@ -79,10 +78,10 @@ def _host(rest: str) -> tuple[str, str]:
 
 
 def _number(text: str, name: str) -> int:
-    """Parse an int32, with a sign or without, as Kafka does. Python's `int` alone also takes spaces and underscores."""
-    if not _INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
-        raise ToolFailed(f"Failed to parse {name} in dynamic voter string.")
-    return int(text)
+    try:
+        return parse_integer(text)
+    except ValueError:
+        raise ToolFailed(f"Failed to parse {name} in dynamic voter string.") from None
 
 
 def write_first_snapshot(

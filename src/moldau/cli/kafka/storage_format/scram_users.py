@@ -11,6 +11,7 @@ import re
 from base64 import b64decode
 from typing import Final
 
+from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.metadata.records import UserScramCredentialRecord
 from moldau.secure_setup.first_users import SALT_BYTES
@@ -67,7 +68,7 @@ def _part(text: str) -> tuple[str, str]:
 
 def _iterations(text: str | None, mechanism: str) -> int:
     try:
-        iterations = ITERATIONS_MIN if text is None else int(text)
+        iterations = ITERATIONS_MIN if text is None else parse_integer(text)
     except ValueError:
         raise ToolFailed("Failed to parse iterations count") from None
     if iterations < ITERATIONS_MIN:

@@ -73,10 +73,13 @@ function overview({ root, live }, data) {
     on: {
       topic: (now) => {
         if (!now.read_error) { // else the numbers are old
+          while (history.times_ms.at(-1) >= now.read_ms) { // the console's clock was set back: times only grow
+            for (const values of Object.values(history)) values?.pop();
+          }
           history.records_per_second.push(now.records_per_second);
           history.lag.push(now.lag);
           history.size_bytes?.push(now.size_bytes ?? history.size_bytes.at(-1) ?? null); // null where the user may not see sizes
-          history.times_ms.push(Date.now());
+          history.times_ms.push(now.read_ms); // the clock of this machine may be another
           for (const values of Object.values(history)) if (values?.length > 600) values.shift();
         }
         draw(now);
