@@ -421,17 +421,21 @@ LOOPS = """
       events: {topic: in, schema: id string}
       audits: {pattern: audit-.*, schema: id string}
       python: {pattern: "(?P<kind>log)-x", schema: id string}
+      commented: {pattern: "(?x)bill-.* # all", schema: id string}
+      elsewhere: {topic: far, schema: id string, options: {kafka.bootstrap.servers: "other:9092"}}
     sinks:
       - {name: routed, from: events, route: ROUTE}
 """
 
 
 def test_a_route_to_a_topic_that_the_pipeline_reads_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
-    """A pattern that only Python knows is not checked."""
+    """A pattern that only Python knows, or that cannot be checked as a whole, is not checked. A topic of another
+    cluster is another topic."""
     of = pipeline(tmp_path, LOOPS.replace("ROUTE", "id"))
-    others = {"audits": [], "python": []}
-    allowed = compiled(spark, of, events=[b'{"id":"inn"}', b'{"id":"my-audit-a"}', b'{"id":"log-x"}'], **others)
-    assert [row.topic for row in flow_rows(allowed, "routed")] == ["inn", "my-audit-a", "log-x"]
+    others = {"audits": [], "python": [], "commented": [], "elsewhere": []}
+    topics = ["inn", "my-audit-a", "log-x", "bill-a", "far"]
+    allowed = compiled(spark, of, events=[f'{{"id":"{topic}"}}'.encode() for topic in topics], **others)
+    assert [row.topic for row in flow_rows(allowed, "routed")] == topics
     for topic in ("in", "audit-a"):
         looping = compiled(spark, of, events=[f'{{"id":"{topic}"}}'.encode()], **others)
         reason = f"sink routed: route id gave '{topic}', which the pipeline reads: it would feed itself"
@@ -446,6 +450,7 @@ def test_a_route_to_a_topic_that_the_pipeline_reads_fails_the_query(spark: Spark
         ("if(id = 'a', 'out', 'audit-a')", "audits"),
         ("case id when 'a' then 'out' when 'b' then coalesce(id, 'in') end", "events"),
         ("case id when 'in' then 'out' else if(id = 'in', id, concat(id, 'in')) end", None),
+        ("'far'", None),
     ],
 )
 def test_a_route_that_names_a_topic_that_the_pipeline_reads_is_refused(

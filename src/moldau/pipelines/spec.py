@@ -132,6 +132,10 @@ class TopicSource:
         except (re.error, OverflowError, RecursionError):
             return False
 
+    def is_on_cluster_of(self, sink: TopicSink) -> bool:
+        """Return whether neither has a cluster of its own, or both the same: else a topic of one name is another."""
+        return _own_bootstrap(self.options) == _own_bootstrap(sink.options)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
@@ -244,6 +248,10 @@ class ConsoleSink:
 Source = TopicSource | FileSource | TableSource
 Step = SqlStep | PythonStep
 Sink = TopicSink | TableSink | ConsoleSink
+
+
+def _own_bootstrap(options: Mapping[str, str]) -> str | None:
+    return next((value for name, value in options.items() if name.lower() == "kafka.bootstrap.servers"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

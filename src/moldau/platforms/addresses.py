@@ -27,7 +27,10 @@ def bind_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any,
     one, else its IPv6 address. An empty host is every interface. Waits for the resolver; raises OSError as `bind`."""
     if not host:
         return socket.AF_INET, (host, port)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # an empty label, or one that is too long
+        raise socket.gaierror(socket.EAI_NONAME, f"{host} is not a host name: {error}") from error
     family, *_, address = next((each for each in found if each[0] == socket.AF_INET), found[0])
     return family, address
 

@@ -20,7 +20,7 @@ from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.machine import NOTHING
-from moldau.metadata.image import MetadataImage
+from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.shard import Shard
 
@@ -145,7 +145,7 @@ def offsets_of_a_topic_created_again_are_deleted(patch: Patch) -> None:
     patch.setattr(
         offset_removal,
         "of_deleted_topics",
-        lambda state, changes, turn: original(state, replace(changes, image=MetadataImage()), turn),
+        lambda state, changes, turn: original(replace(state, current=CurrentImage()), changes, turn),
     )
 
 

@@ -202,7 +202,7 @@ class TestArguments:
             clients.result_of(Future[None]())
 
     def test_replica_assignment(self) -> None:
-        assert topics.parse_assignment("1:2,2:3") == topics.parse_assignment("1:2,2:3,,") == [[1, 2], [2, 3]]
+        assert topics.parse_assignment("1:2,2:3") == topics.parse_assignment("1: 2, 2:3,,") == [[1, 2], [2, 3]]
         for text in (",1", "1,,2"):  # otherwise the brokers after the gap would get another partition
             with pytest.raises(ToolFailed, match='For input string: ""'):
                 topics.parse_assignment(text)

@@ -130,6 +130,7 @@ def test_backslashes_of_regular_expressions_need_not_be_doubled() -> None:
 
 def test_backslashes_of_raw_texts_are_kept() -> None:
     assert wants(found(key=b"order 17"), where=r"""matches(key, r"^\w+ \d+$") or matches(key, R'nothing')""")
+    assert wants(found(key=b"order 17"), where=r'''matches(key, r"""\d"17|\d$""") and matches(key, """\d""")''')
     assert wants(found(key=b"order 17"), where=r"""false or"\d" != key and matches(key, "r'\d|\d")""")
 
 

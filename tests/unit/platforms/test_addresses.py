@@ -49,5 +49,6 @@ def test_addresses_are_bound_as_they_are() -> None:
     assert bind_address("", 9092) == (socket.AF_INET, ("", 9092))
     assert bind_address("0.0.0.0", 9092) == (socket.AF_INET, ("0.0.0.0", 9092))
     assert bind_address("::", 9092)[0] == socket.AF_INET6
-    with pytest.raises(OSError):
-        bind_address("nowhere.invalid", 9092)
+    for host in ("nowhere.invalid", "a..b", "a" * 64):
+        with pytest.raises(OSError):
+            bind_address(host, 9092)

@@ -208,7 +208,7 @@ def parse_assignment(text: str) -> list[list[int]]:
     stripped = text.rstrip(",")  # Java's split drops empty parts at the end
     for part in stripped.split(",") if stripped else ():
         try:
-            brokers = [parse_integer(broker) for broker in part.split(":")]
+            brokers = [parse_integer(broker.strip()) for broker in part.split(":")]
         except ValueError as error:
             raise ToolFailed(f"{error}; write broker ids as in 1:2,2:3") from None
         if len(set(brokers)) != len(brokers):

@@ -247,7 +247,7 @@ class Collector:
 
     def _note(self, now_ms: int) -> None:
         if self.state.read >= {"offsets", "ends"}:
-            self._note_lags(now_ms)
+            self._note_lags(time.monotonic_ns() // 1_000_000)  # a clock may be set back
         if self.is_complete and self.history.is_due(now_ms):
             self.history.note(measured(self.state), now_ms)
 

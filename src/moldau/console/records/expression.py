@@ -27,8 +27,10 @@ NAMES: Final = ("key", "value", "text", "headers", "partition", "offset", "times
 CONSTANTS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 ORDERS: Final = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 
-_LITERAL: Final = re.compile(r"""([A-Za-z]*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL)
-"""A text in quotes, after its prefix."""
+_LITERAL: Final = re.compile(
+    r"""([A-Za-z]*)(\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""", re.DOTALL
+)
+"""A text in quotes, or in three of them, after its prefix."""
 _BACKSLASH: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = "\\'\"ntr"
 """Only before these a backslash is an escape; `"\\d"` stands for itself, as people write regular expressions."""

@@ -23,6 +23,7 @@ from moldau.wire.records import append_varint, read_varint
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 32 << 20
+CHOOSING_SECONDS: Final = 2.0
 SECONDS_MAX: Final = 3.0
 FOUND_BYTES_MAX: Final = 16 << 20
 """Of the records of one answer."""
@@ -55,6 +56,11 @@ class Work:
             or self.bytes >= self.bytes_max
             or time.monotonic() - self.begin >= self.seconds_max
         )
+
+    @property
+    def chooses_until(self) -> float:
+        """When to stop choosing among records that were fetched now: with the work, but not before a few are chosen."""
+        return max(self.begin + self.seconds_max, time.monotonic() + CHOOSING_SECONDS)
 
     def add(self, fetched: Iterable[Fetched]) -> None:
         for each in fetched:
@@ -106,7 +112,7 @@ def oldest_first(
         share = max(PARTITION_BYTES_MIN, min(PARTITION_BYTES, FETCH_BYTES_MAX // len(open_positions)))
         fetched = fetch(cluster, topic, open_positions, partition_bytes=share, ends=ends, committed=committed)
         work.add(fetched.values())
-        choose_until = time.monotonic() + work.seconds_max
+        choose_until = work.chooses_until
         for each in merge(*(part.records for part in fetched.values()), key=_timestamp):
             if each.record.offset >= ends[each.partition]:
                 continue
@@ -159,7 +165,7 @@ class NewestFirst:
             windows, fitting = self._read(lows, work)
             for index in pending:
                 sizes[index] = min(sizes[index] * 2, WINDOW_WITH_FILTER) if index in windows else fitting[index]
-            choose_until = time.monotonic() + work.seconds_max
+            choose_until = work.chooses_until
             for each in merge(*(reversed(records) for records in windows.values()), key=_minus_timestamp):
                 self._uppers[each.partition] = each.record.offset
                 if choice.wants(each):

@@ -34,6 +34,7 @@ from moldau.wire.messages.list_partition_reassignments import (
 )
 
 REPLICAS_A_TURN: Final = 1_000
+"""A partition counts as one more."""
 LISTED_A_TURN: Final = 2_000
 
 
@@ -48,7 +49,7 @@ def decide_alter_reassignments(
             yield
         partitions: list[ReassignablePartitionResponse] = []
         for partition in requested_topic.partitions:
-            if turn.ends_after(len(partition.replicas or ())):
+            if turn.ends_after(1 + len(partition.replicas or ())):
                 yield
             key = (requested_topic.name, partition.partition_index)
             try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from moldau.pipelines.spec import Pipeline, TopicSource
+from moldau.pipelines.spec import TopicSource
 
 _CHOICES: Final = ("If", "CaseWhen", "Coalesce")
 """Spark's expressions that return one of their arguments."""
@@ -34,17 +34,17 @@ def _texts(expression: Any) -> Iterator[str]:
             yield from _texts(children.apply(index))
 
 
-def is_read(route: Column, pipeline: Pipeline, session: SparkSession) -> Column:
-    """Return whether a source of the pipeline reads the topic of a row.
+def is_read(route: Column, sources: Sequence[TopicSource], session: SparkSession) -> Column:
+    """Return whether one of the sources reads the topic of a row.
 
     The patterns of Moldau's connector are Python's. Spark checks them as Java's, which give the same for nearly all;
     one that Java does not know is not checked.
     """
-    sources = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
     read = route.isin([topic for source in sources for topic in source.topics])
     for source in sources:
-        if source.pattern is not None and _is_of_java(source.pattern, session):
-            read = read | route.rlike(rf"\A(?:{source.pattern})\z")
+        # Checked as a whole: a pattern may end in a comment or an open quote, which would hide the end.
+        if source.pattern is not None and _is_of_java(whole := rf"\A(?:{source.pattern})\z", session):
+            read = read | route.rlike(whole)
     return read
 
 

@@ -8,7 +8,7 @@ the expression. Such a row has no bytes to write as a dead letter, and dropping 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -128,14 +128,19 @@ class SinkCompiler:
             return None
         if not isinstance(data_type, StringType):
             raise self._wrong_type("route", sink.route, data_type, "a string: the name of a topic")
-        self._refuse_loop(sink.route)
+        sources = [
+            source
+            for source in self._pipeline.sources.values()
+            if isinstance(source, TopicSource) and source.is_on_cluster_of(sink)
+        ]
+        self._refuse_loop(sink.route, sources)
         route = F.expr(sink.route)
-        return checked_topic(route, sink.name, sink.route, is_read(route, self._pipeline, self._frame.sparkSession))
+        return checked_topic(route, sink.name, sink.route, is_read(route, sources, self._frame.sparkSession))
 
-    def _refuse_loop(self, route: str) -> None:
+    def _refuse_loop(self, route: str, sources: Sequence[TopicSource]) -> None:
         for topic in written_topics(self._frame.select(F.expr(route))):
-            for source in self._pipeline.sources.values():
-                if isinstance(source, TopicSource) and source.reads(topic):
+            for source in sources:
+                if source.reads(topic):
                     message = f"it writes to '{topic}', which source '{source.name}' reads"
                     raise InvalidSetting(f"{self._path}.route", f"{message}: the pipeline would feed itself")
 

@@ -281,7 +281,7 @@ class _PipelineReader:
         if not isinstance(sink, TopicSink) or sink.topic is None:
             return
         for source in sources.values():
-            if isinstance(source, TopicSource) and source.reads(sink.topic):
+            if isinstance(source, TopicSource) and source.is_on_cluster_of(sink) and source.reads(sink.topic):
                 section.refuse(
                     f"it writes to {quoted(sink.topic)}, which source {quoted(source.name)} reads: "
                     "the pipeline would feed itself",

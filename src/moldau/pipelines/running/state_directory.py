@@ -174,10 +174,10 @@ class StateDirectory:
                 shutil.rmtree(renamed)
 
     def finish_removals(self) -> None:
-        """Remove what interrupted removals of checkpoints have left."""
+        """Remove what interrupted removals of checkpoints have left. What cannot be removed does no harm: the next run
+        tries again."""
         for renamed in self.checkpoints.glob(f"{FORGOTTEN}*"):
-            with _faults_of(renamed):
-                shutil.rmtree(renamed)
+            shutil.rmtree(renamed, ignore_errors=True)
 
 
 def default_directory(file: Path, name: str) -> StateDirectory:

@@ -117,7 +117,9 @@ class Shards(Generic[M]):
 
     def _find(self, key: str) -> LocalShard[M]:
         local = self._shards.get(self.partition_of(key))
-        if local is None:
+        # A large change closes the shards of lost leaders some turns after its image is current. Until then the machine
+        # must not decide by that image: its successor may not know of the new topics in it.
+        if local is None or self._leader_of(key) not in (self._node_id, None):
             raise KafkaError(self._absence(key))
         if len(key) <= CACHED_LENGTH_MAX:
             if len(self._found) >= CACHED_HASHES_MAX:
@@ -129,9 +131,13 @@ class Shards(Generic[M]):
         """Return why there is no shard for `key`. If this node leads the partition, it has not laid it out yet: that is
         loading. librdkafka tries again then, but after NOT_COORDINATOR an assigned consumer never asks for its offsets
         again."""
+        leads = self._leader_of(key) == self._node_id
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if leads else ErrorCode.NOT_COORDINATOR
+
+    def _leader_of(self, key: str) -> int | None:
+        """Return the leader of the partition of `key` in the current image, None if that has no such topic."""
         topic = self._topic.current.image.topics.get(self._topic.name)
-        leader = -1 if topic is None else topic.partitions[self.partition_of(key)].leader
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if leader == self._node_id else ErrorCode.NOT_COORDINATOR
+        return None if topic is None else topic.partitions[self.partition_of(key)].leader
 
     def _forget_found(self) -> None:
         self._found.clear()
@@ -283,17 +289,20 @@ def _submit_all(decided: Iterable[tuple[Shard, Iterable[Outcome[None] | None]]])
                 yield
             if not shard.is_ready:
                 break  # an earlier outcome made the shard fail, or it was closed, so its machine is dropped
-            if outcome is not None:
-                _submit_or_warn(shard, outcome)
+            if outcome is not None and not _submit_or_warn(shard, outcome):
+                break
 
 
-def _submit_or_warn(shard: Shard, outcome: Outcome[None]) -> None:
+def _submit_or_warn(shard: Shard, outcome: Outcome[None]) -> bool:
+    """Return whether further outcomes may be accepted: not while the partition has too few in-sync replicas."""
     try:
         shard.submit(_identity, outcome)
     except KafkaError as error:
         log.warning(
             "%s: records that the coordinator wrote without a request were refused: %s", shard.partition.name, error
         )
+        return error.code is not ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return True
 
 
 def _identity(outcome: Outcome[None]) -> Outcome[None]:

@@ -14,6 +14,7 @@ from typing import Final
 
 _FLOAT: Final = struct.Struct(">f")
 _INTEGER: Final = re.compile("[+-]?[0-9]{1,100}")
+"""Longer texts fit into no type, and Python refuses to convert thousands of digits."""
 FLOAT_DIGITS_MAX: Final = 9
 """So many are enough for any float."""
 

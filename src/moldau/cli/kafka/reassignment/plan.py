@@ -23,7 +23,6 @@ K = TypeVar("K")
 
 ANY_LOG_DIR: Final = "any"
 VERSION: Final = 1
-"""Longer texts are no ids, and Python refuses to convert thousands of digits."""
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 

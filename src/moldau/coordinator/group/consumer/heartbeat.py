@@ -216,7 +216,7 @@ class ConsumerGroups:
         topics that match patterns are left to `match_new_topics`."""
         affected: set[str] = set()
         by_topic = self._subscribed_groups.by_topic
-        for name in changes.names.intersection(by_topic):
+        for name in changes.names & by_topic.keys():  # walks through the smaller of both
             affected |= by_topic[name]
         for pattern in self.patterns.remove_deleted(changes.deleted):
             affected |= self._subscribed_groups.by_pattern[pattern]
