@@ -11,6 +11,7 @@ from in_memory_node import NODE_ID, InMemoryNode
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Answer, CoordinatorRecord, Deadlines, Outcome
 from moldau.log import layout
@@ -120,6 +121,22 @@ def test_a_response_waits_for_its_record_and_a_read_for_the_records_it_saw() -> 
     world.node.flush()
     assert [wrote.value(), read.value(), late.value()] == ["wrote a", ["a"], ["a"]]
     assert world.read() == ["a"], "if everything is committed, a read is answered at once"
+
+
+def test_a_shard_whose_leader_moved_refuses_before_it_is_closed() -> None:
+    """A large change closes it some turns later. The image may have topics that its successor does not know yet."""
+    world = World()
+    assert world.read() == []
+    before = world.node.current.image
+    topic = before.topics[TOPIC]
+    moved = replace(topic, partitions=(replace(topic.partitions[0], leader=NODE_ID + 1),))
+    world.node.current.image = replace(before, topics=PersistentMap({**before.topics, TOPIC: moved}))
+    for call in (world.read, lambda: world.write("a"), lambda: world.shards.loaded_machine_of("k")):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    world.node.current.image = before
+    assert world.read() == []
 
 
 def test_records_of_one_turn_are_one_batch() -> None:
@@ -460,6 +477,18 @@ def test_records_of_this_turn_are_appended_although_the_replicas_are_too_few_by_
     shrink(world)
     world.node.timers.run_soon()
     assert (wrote.value(), world.notebook is notebook, world.partition.log.end_offset) == ("wrote early", True, 1)
+
+
+def test_with_too_few_replicas_one_line_says_that_work_without_a_request_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    shrink(world)
+    world.shards.submit_to_loaded(lambda notebook: [replace(notebook.write(text), response=None) for text in "abc"])
+    assert [record.message for record in caplog.records if "without a request" in record.message] == [
+        f"{TOPIC}-0: records that the coordinator wrote without a request were refused: "
+        f"{TOPIC}-0 has too few in-sync replicas"
+    ]
 
 
 def test_deadlines_wait_while_the_replicas_are_too_few() -> None:
