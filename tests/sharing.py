@@ -1,11 +1,11 @@
 """Several pytest runs side by side share the test files: each takes the next unclaimed file.
 
 Each run collects all tests in the same order and claims a file by creating a file of that name in a shared directory
-(MOLDAU_TEST_CLAIMS). A run with MOLDAU_TEST_FROM=back takes the last unclaimed slow file, at once: these are the ones
-with Spark, a quarter of the whole. The other runs begin with the quick files. Of the slow files, `front` then takes the
-first unclaimed one, `early` goes from the first quarter to the front, and `middle` first takes the longest files and
-then goes from the middle to the front. So only one run starts Spark, three share the files that mostly wait, and all
-end at about the same time.
+(MOLDAU_TEST_CLAIMS). Quick files compute, while most slow ones wait, so two runs begin with each. With
+MOLDAU_TEST_FROM=back a run takes the last slow files first, which are those with Spark, a quarter of the whole; with
+`middle` it takes the longest ones, then goes from the middle to the front. The runs `front` and `early` come to the
+slow files after the quick ones, and go from the front, and from the first quarter to the front. So only one run starts
+Spark, and all end at about the same time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _from_middle(files: list[TestFile]) -> list[TestFile]:
 ORDERS: dict[str, Callable[[list[TestFile], list[TestFile]], list[TestFile]]] = {
     "front": lambda quick, slow: [*quick, *slow],
     "early": lambda quick, slow: [*quick, *_from_quarter(slow)],
-    "middle": lambda quick, slow: [*quick, *_from_middle(slow)],
+    "middle": lambda quick, slow: [*_from_middle(slow), *reversed(quick)],
     "back": lambda quick, slow: [*reversed(slow), *reversed(quick)],
 }
 """The order in which a run looks at the quick and the slow files."""
