@@ -1,10 +1,11 @@
 """Several pytest runs side by side share the test files: each takes the next unclaimed file.
 
 Each run collects all tests in the same order and claims a file by creating a file of that name in a shared directory
-(MOLDAU_TEST_CLAIMS). All begin with the quick files. Of the slow files, a run with MOLDAU_TEST_FROM=front takes the
-first unclaimed one, a run with `back` the last. A run with `early` goes from the first quarter to the front, and one
-with `middle` first takes the longest files and then goes from the middle to the front. So only one run starts Spark,
-three share the files that mostly wait, and all end at about the same time.
+(MOLDAU_TEST_CLAIMS). Quick files compute, while most slow ones wait, so two runs begin with each. With
+MOLDAU_TEST_FROM=back a run takes the last slow files first, which are those with Spark, a quarter of the whole; with
+`middle` it takes the longest ones, then goes from the middle to the front. The runs `front` and `early` come to the
+slow files after the quick ones, and go from the front, and from the first quarter to the front. So only one run starts
+Spark, and all end at about the same time.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ def _from_middle(files: list[TestFile]) -> list[TestFile]:
     return [*longest, *reversed(files[:half]), *files[half:]]
 
 
-ORDERS: dict[str, Callable[[list[TestFile]], list[TestFile]]] = {
-    "front": lambda files: files,
-    "early": _from_quarter,
-    "middle": _from_middle,
-    "back": lambda files: files[::-1],
+ORDERS: dict[str, Callable[[list[TestFile], list[TestFile]], list[TestFile]]] = {
+    "front": lambda quick, slow: [*quick, *slow],
+    "early": lambda quick, slow: [*quick, *_from_quarter(slow)],
+    "middle": lambda quick, slow: [*_from_middle(slow), *reversed(quick)],
+    "back": lambda quick, slow: [*reversed(slow), *reversed(quick)],
 }
-"""The order in which a run looks at the slow files."""
+"""The order in which a run looks at the quick and the slow files."""
 
 
 class Sharing:
@@ -86,7 +87,7 @@ class Sharing:
     def _claimed_items(self) -> Iterator[pytest.Item]:
         quick = [file for file in self._files if file.is_quick]
         slow = [file for file in self._files if not file.is_quick]
-        for file in [*quick, *self._in_order(slow)]:
+        for file in self._in_order(quick, slow):
             if self._claim(file):
                 yield from file.items
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -12,8 +13,10 @@ from simulate import KINDS, _sum_up, main, run_seed, run_seeds
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_the_summary_of_every_simulation_is_printed(what: str) -> None:
-    report = run_seed((what, 1, "small"))
+def test_the_summary_of_every_simulation_is_printed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = KINDS[what].SIZES
+    monkeypatch.setitem(sizes, "short", replace(sizes["small"], chaos_ms=3_000))
+    report = run_seed((what, 1, "short"))
     assert not isinstance(report, str), report
     output = io.StringIO()
     _sum_up(Console(file=output, width=200), what, [report, report], 1.0)

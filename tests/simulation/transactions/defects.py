@@ -219,7 +219,7 @@ def aborted_tombstones_delete_records(patch: Patch) -> None:
 
 
 TRANSACTION_DEFECTS: dict[Defect, int] = {
-    end_txn_is_acknowledged_before_it_is_committed: 3,
+    end_txn_is_acknowledged_before_it_is_committed: 6,
     init_producer_id_leaves_the_transaction_open: 0,
     old_producers_are_not_fenced: 0,
     open_transactions_never_time_out: 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 from random_messages import INTEGERS, Filling, least_element, random_message
@@ -61,26 +62,31 @@ def _fill(message: Message, path: Sequence[Field], version: int, count: int, are
         setattr(message, field.name, [inner] if field.is_array else inner)
         return
     if are_different:
-        elements: list[Any] = [_different(field, version, number) for number in range(count)]
+        elements = _different(field, version, count)
     else:
         elements = [least_element(field, version)] * count
     setattr(message, field.name, elements)
 
 
-def _different(field: Field, version: int, number: int) -> Any:
+def _different(field: Field, version: int, count: int) -> list[Any]:
+    least = least_element(field, version)
     if field.struct is None:
-        return _value(field.type_name, number, least_element(field, version))
-    element = least_element(field, version)
-    for each in fields_of(field.struct):
-        if version in each.versions and not each.is_array and each.struct is None:
-            value = _value(each.type_name, number, getattr(element, each.name))
-            if each.type_name == "string":
-                setattr(element, each.name, value)
-                break
-            if each.type_name == "uuid" or "partition" in each.name or each.name.endswith(("_id", "index")):
-                setattr(element, each.name, value)
-                break
-    return element
+        return [_value(field.type_name, number, least) for number in range(count)]
+    key = next((each for each in fields_of(field.struct) if version in each.versions and _is_key(each)), None)
+    if key is None:
+        return [least] * count
+    elements = [copy(least) for _ in range(count)]
+    for number, element in enumerate(elements):
+        setattr(element, key.name, _value(key.type_name, number, getattr(least, key.name)))
+    return elements
+
+
+def _is_key(field: Field) -> bool:
+    """Whether elements are told apart by this field."""
+    if field.is_array or field.struct is not None:
+        return False
+    is_number = "partition" in field.name or field.name.endswith(("_id", "index"))
+    return field.type_name in ("string", "uuid") or is_number
 
 
 def _value(type_name: str, number: int, otherwise: Any) -> Any:
