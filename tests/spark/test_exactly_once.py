@@ -198,10 +198,10 @@ def test_batches_are_complete_and_once_though_driver_workers_and_broker_are_kill
             with driver(tmp_path, bootstrap, "--until-caught-up") as second:
                 wait_for_spark(lambda: copy.committed() > (done + 2) * BATCH_ROWS, "another batch")
                 wait_for_spark(
-                    lambda: kill_workers(second.pid) and restarts(tmp_path) > 0,
+                    lambda: second.poll() is not None or (kill_workers(second.pid) and restarts(tmp_path) > 0),
                     "a query that lost its workers",
-                    every_s=1,
                 )
+                assert second.poll() is None, "all batches were done before a worker was killed in its work"
                 after = copy.committed()
                 wait_for_spark(lambda: copy.committed() > after + 2 * BATCH_ROWS, "a batch after the workers' death")
                 wait_for_spark(copy.is_open, "an open transaction", every_s=0)
