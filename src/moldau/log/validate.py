@@ -50,11 +50,11 @@ class Origin(Enum):
     CLIENT = auto()
     """A producer: checked as if hostile; the log assigns offsets."""
     OPENED = auto()
-    """A producer whose batch was checked by `opening.open_batch`; the log assigns offsets."""
+    """A producer whose batch was decoded, and each record checked, by `opening.open_batch`; the log assigns offsets."""
     COORDINATOR = auto()
     """A group or transaction coordinator of this cluster: may write markers; the log assigns offsets."""
     RAFT = auto()
-    """The metadata quorum's leader: may write control records of any size; the log assigns offsets."""
+    """The metadata quorum's leader: may write control records, and batches of any size; the log assigns offsets."""
     REPLICATION = auto()
     """A leader's bytes on a follower: offsets and epochs stay as they are. Not checked here."""
 

@@ -1,4 +1,5 @@
-"""Builders of the quorum's responses, each for the only partition; all name the leader that this node knows."""
+"""Builders of the quorum's responses, each for the one partition of the metadata topic, or for that which was asked for
+if it is unknown; all name the leader that this node knows."""
 
 from __future__ import annotations
 

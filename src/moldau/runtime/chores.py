@@ -35,7 +35,7 @@ class Chores:
                 return
             schedule()
 
-        run.__qualname__ = name_of(chore)  # for the watch of the loop
+        run.__qualname__ = name_of(chore)  # by which the loop watch names slow calls
 
         def schedule() -> None:
             if not self._is_stopped:

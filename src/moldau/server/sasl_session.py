@@ -158,7 +158,8 @@ class SaslSession:
         if key != ApiKey.API_VERSIONS or self._has_sent_versions:
             raise MalformedData(f"{name} before authentication; is the client's security.protocol right?")
         reply = self._serve(frame)
-        # A large request is decoded in a thread, which a stranger gets once, whatever the answer will be.
+        # A client asks again in an older version after an error. But a large request is decoded in a thread, which a
+        # stranger gets once, whatever the answer will be.
         self._has_sent_versions = not isinstance(reply, Outgoing) or reply[_ERROR_CODE] == b"\0\0"
         return reply
 

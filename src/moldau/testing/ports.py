@@ -1,4 +1,5 @@
-"""In-memory ports of a node, for tests without threads and sockets."""
+"""What a node gets from outside, in memory: work that is done at once, and no peers. For tests without threads and
+sockets."""
 
 from __future__ import annotations
 

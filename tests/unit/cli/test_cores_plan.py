@@ -66,7 +66,8 @@ def test_one_machine_has_one_rack_and_one_replica_of_everything() -> None:
 
 def test_settings_of_the_user_win_over_defaults_but_not_over_the_plan() -> None:
     plan = CoresPlan(2, "localhost", 9092, "localhost")
-    assert [each.num_partitions for each in settings_of(plan, num_partitions="6", min_insync_replicas="2")] == [6, 6]
+    nodes = settings_of(plan, num_partitions="6", min_insync_replicas="2")
+    assert [(each.num_partitions, each.min_insync_replicas) for each in nodes] == [(6, 2), (6, 2)]
     for key in ("node.id", "broker.id", "process.roles", "broker.rack", "controller.quorum.voters"):
         with pytest.raises(SettingsError, match=rf"^file: {key}: --cores sets this"):
             settings_of(plan, **{key: "2"})
@@ -121,6 +122,7 @@ def test_a_machine_that_is_not_in_the_list_is_refused() -> None:
 
 @pytest.mark.parametrize("port", [0, 63_534, 65_535])
 def test_ports_that_do_not_fit_are_refused(port: int) -> None:
+    """The last port of the second node is 2,002 above."""
     with pytest.raises(SettingsError, match=r"--listen HOST:PORT"):
         _ = CoresPlan(2, "localhost", port, "localhost").ports
     assert CoresPlan(2, "localhost", 63_533, "localhost").ports[-1] == 63_535

@@ -58,6 +58,19 @@ def test_a_member_reads_its_assigned_partitions(member: Member) -> None:
     assert member.events == [("assign", [0, 1])]
 
 
+def test_a_member_that_consumes_what_it_has_fetched_sends_heartbeats(brokers: FakeBrokers, member: Member) -> None:
+    read = []
+    while len(member.consumer._queue) != 1:
+        read += member.consumer.consume(1, 1)
+    brokers.received.clear()
+    assert member.consumer._member is not None
+    member.consumer._member._next_heartbeat = 0
+    assert member.consumer.consume(0, 1) == []
+    read += member.consumer.consume(2, 1)
+    assert sorted(message.value() for message in read) == [b"0", b"1"]
+    assert len(brokers.requests(HEARTBEAT)) == 1
+
+
 def test_after_the_coordinator_died_the_next_one_is_found(brokers: FakeBrokers, member: Member) -> None:
     member.poll(4)
     brokers.dead, brokers.coordinator = {1}, 2

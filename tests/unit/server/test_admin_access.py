@@ -6,6 +6,7 @@ Requests go through the router, from the frame to the response. A denied request
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -25,6 +26,7 @@ from moldau.base.acl_operations import (
 )
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
+from moldau.base.persistent_map import PersistentMap
 from moldau.base.steps import finish
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.base.view_configs import VIEW_FROM
@@ -607,6 +609,15 @@ def test_describe_cluster_of_a_broker_shows_the_allowed_operations(
     assert response.cluster_authorized_operations == expected
     unasked = guarded.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(False), 0)
     assert unasked.cluster_authorized_operations == OPERATIONS_OMITTED
+
+
+def test_describe_cluster_names_an_active_broker_as_the_controller(guarded: GuardedNode) -> None:
+    current = guarded.node.current
+    (broker,) = current.image.brokers.values()
+    others = {0: replace(broker, id=0, fenced=True), broker.id: broker}
+    current.image = replace(current.image, brokers=PersistentMap(others))
+    response = guarded.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(include_fenced_brokers=True), 2)
+    assert ([each.broker_id for each in response.brokers], response.controller_id) == ([0, broker.id], broker.id)
 
 
 def test_describe_cluster_of_a_controller_needs_alter(guarded: GuardedNode) -> None:

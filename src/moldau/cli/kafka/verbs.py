@@ -67,7 +67,7 @@ def run_verbs(
         addresses = [getattr(arguments, name, None) for name in ("bootstrap_server", "bootstrap_controller")]
         if None not in addresses:
             # One stands before the verb and one after it: neither of the two parsers has seen both. A tool that cannot
-            # connect to controllers has only the first flag.
+            # connect to controllers has no --bootstrap-controller.
             parser.error("argument --bootstrap-controller: not allowed with argument --bootstrap-server")
         try:
             return body(arguments)

@@ -22,10 +22,12 @@ def tokens_note(name: str, tokens: DelegationTokens, now_ms: int) -> str | None:
         if error.code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
             return None
         return f"delegation tokens of {name}, if there are any, keep working until they expire; {how}"
-    valid = [min(token.max_ms, token.expires_ms) for token in found if token.owner[:2] == owner[:2]]
-    valid = [end_ms for end_ms in valid if end_ms > now_ms]
-    if not valid:
+    # Without those that the user may only renew. The third field says how somebody logged in.
+    own = [token for token in found if token.owner[:2] == owner[:2]]
+    ends_ms = [min(token.max_ms, token.expires_ms) for token in own]
+    valid_until_ms = [end_ms for end_ms in ends_ms if end_ms > now_ms]
+    if not valid_until_ms:
         return None
-    last = datetime.fromtimestamp(max(valid) / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    what = "1 delegation token" if len(valid) == 1 else f"{len(valid)} delegation tokens"
+    last = datetime.fromtimestamp(max(valid_until_ms) / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    what = "1 delegation token" if len(valid_until_ms) == 1 else f"{len(valid_until_ms)} delegation tokens"
     return f"{what} of {name} can be used until {last}, also without the user's password; {how}"

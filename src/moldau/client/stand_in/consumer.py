@@ -114,9 +114,9 @@ class Consumer:
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return the messages that are available; wait for the first one only."""
-        if not self._queue and (first := self.poll(timeout)) is not None:
-            self._queue.appendleft(first)
-        return [self._take() for _ in range(min(num_messages, len(self._queue)))]
+        first = self.poll(timeout) if num_messages else None
+        rest = min(num_messages - 1, len(self._queue))
+        return [] if first is None else [first, *(self._take() for _ in range(rest))]
 
     def _take(self) -> Message:
         message = self._queue.popleft()

@@ -1,4 +1,4 @@
-"""What a worker is asked and what it answers, and an evaluator without workers, for simulations."""
+"""The task for a worker (a process that evaluates views), and an evaluator without workers, for simulations."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ class DescribeCluster:
         ]
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
-            controller_id=brokers[0].broker_id if brokers else -1,
+            # Any active broker: it forwards requests to the controller.
+            controller_id=next((broker.broker_id for broker in brokers if not broker.is_fenced), -1),
             brokers=brokers,
             cluster_authorized_operations=authorized_operations(request, caller.access),
         )
