@@ -146,3 +146,9 @@ def console(bootstrap: str, properties: dict[str, str] | None = None, **options:
 
 def name_in_path(name: str) -> str:
     return quote(name, safe="")
+
+
+def faults(overview: Any) -> list[str]:
+    """Return the titles of warnings and errors, without those about a full disk: the machine of the test may have one."""
+    problems = [each["title"] for each in overview["problems"] if each["severity"] != "info"]
+    return [title for title in problems if "% of the disk of" not in title]

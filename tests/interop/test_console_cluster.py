@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from console_server import Page, console
+from console_server import Page, console, faults
 from patience import wait_until
 
 from moldau.cli.main import main
@@ -104,10 +104,7 @@ def test_a_killed_leader_is_shown_as_down_and_elected_again(page: Page, kafka: T
 
     wait_until(elected, "the preferred leader leads again", every_s=0.2)
 
-    def is_well() -> bool:
-        return {each["severity"] for each in page.get("/api/overview").data["problems"]} <= {"info"}
-
-    wait_until(is_well, "no problem is shown", every_s=0.2)
+    wait_until(lambda: not faults(page.get("/api/overview").data), "no problem is shown", every_s=0.2)
 
 
 def test_learn_produces_by_key_and_round_robin(page: Page) -> None:
