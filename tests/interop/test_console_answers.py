@@ -328,6 +328,7 @@ def test_members_assignments_and_rebalances_are_shown(
 
 def test_the_overview_equals_moldau_cluster_describe(page: Page, tool: Callable[..., Any], orders: str) -> None:
     wait_until(lambda: page.get("/api/overview").data["complete"], "all was read once", every_s=0.1)
+    wait_until(lambda: page.get(f"/api/cluster?topic={orders}").status == 200, "the topic was read", every_s=0.1)
     data = page.get("/api/overview").data
     described = tool("cluster", "describe")
     assert data["cluster_id"] == described["cluster_id"]
