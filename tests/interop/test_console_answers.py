@@ -339,9 +339,9 @@ def test_the_overview_equals_moldau_cluster_describe(page: Page, tool: Callable[
     assert [each["leader"] for each in cluster["partitions"]] == [1, 1, 1]
     assert cluster["quorum"]["replicas"][0]["role"] == "leader"
     assert page.get("/api/cluster?topic=nowhere").status == 404
+    wait_until(lambda: page.get("/api/brokers/1").data["log_dirs"][0]["size_bytes"] > 0, "sizes are read", every_s=0.1)
     broker = page.get("/api/brokers/1").data
     assert {"topic": orders, "partition": 0} in broker["leads"]
-    assert broker["log_dirs"][0]["size_bytes"] > 0
     assert {"name", "value", "default", "source"} <= broker["configs"][0].keys()
     assert page.get("/api/brokers/77").status == 404
     with page.stream("/api/live/overview") as events:
