@@ -42,11 +42,11 @@ class Audit:
         self._partition_leaders: dict[tuple[Uuid, int, int], int] = {}
         self._producer_ids: dict[int, str] = {}
         self._scans: dict[tuple[int, Uuid, int], Scan] = {}
-        self._metadata: list[tuple[int, int, int]] = []
-        """Base offset, leader epoch and CRC of each committed batch of the metadata log."""
-        self._metadata_places: dict[int, int] = {}
-        """From the next offset of each batch to its index in the list."""
-        self.metadata_end = 0
+        self._metadata: dict[int, tuple[int, int, int]] = {}
+        """Base offset, leader epoch and CRC of each committed batch of the metadata log, by its next offset."""
+        self._metadata_end = 0
+        self._unseen_metadata: set[int] = set()
+        """The offsets before that end which snapshots of all nodes replaced before a check."""
         self._metadata_scans: dict[int, int] = {}
         self.batches = 0
         """Number of batches that were compared."""
@@ -127,14 +127,15 @@ class Audit:
     def _show_metadata(self, who: str, header: BatchHeader) -> None:
         self.batches += 1
         shown = (header.base_offset, header.leader_epoch, header.crc)
-        if header.base_offset == self.metadata_end:
-            self._metadata_places[header.next_offset] = len(self._metadata)
-            self._metadata.append(shown)
-            self.metadata_end = header.next_offset
-            return
-        place = self._metadata_places.get(header.next_offset)
-        expected = None if place is None else self._metadata[place]
-        if expected != shown:
+        offsets = range(header.base_offset, header.next_offset)
+        if header.base_offset >= self._metadata_end:
+            self._unseen_metadata.update(range(self._metadata_end, header.base_offset))
+            self._metadata_end = header.next_offset
+            self._metadata[header.next_offset] = shown
+        elif self._unseen_metadata.issuperset(offsets):  # a node that was down shows them after all
+            self._unseen_metadata.difference_update(offsets)
+            self._metadata[header.next_offset] = shown
+        elif (expected := self._metadata.get(header.next_offset)) != shown:
             self._world.violated(f"{who} has committed metadata (offset, epoch, CRC) {shown}, others have {expected}")
 
     def _check_partitions(self, machine: Machine) -> None:

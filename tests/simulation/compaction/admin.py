@@ -138,16 +138,17 @@ class TableAdmin(AdminClient):
     def _acknowledged(
         self, ledger: CompactedLedger, name: str, index: int, offset: int, epoch: int, starts: dict[int, int]
     ) -> None:
-        """Check that all in-sync replicas have deleted the records, unless they restarted since."""
+        """Check that all in-sync replicas have deleted the records, unless they are fenced, as after a restart."""
         self.world.faults.counts["records are deleted"] += 1
         if self.is_settled:
             self.trimmed.add(name)
-        state = self.world.newest_image().topics[name].partitions[index]
+        image = self.world.newest_image()
+        state = image.topics[name].partitions[index]
         if offset > ledger.deleted.below:
             ledger.deleted = Deleted(offset, max(epoch, state.leader_epoch), self._processes_ended())
         for node_id in state.isr:
             machine = self.world.machines[node_id]
-            if machine.process is None or machine.starts != starts.get(node_id):
+            if machine.process is None or machine.starts != starts.get(node_id) or image.brokers[node_id].fenced:
                 continue
             for partition in machine.partitions():
                 if str(partition.name) == f"{name}-{index}" and partition.log.start_offset < offset:

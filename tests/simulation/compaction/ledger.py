@@ -8,7 +8,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from cluster.ledger import Complain, name_of
-from transactions.ledger import TransactionalLedger
+from transactions.ledger import NOT_ENDED, Part, TransactionalLedger
 
 from moldau.wire.batch import BatchHeader
 from moldau.wire.records import Record, decode_records
@@ -76,6 +76,11 @@ class CompactedLedger(TransactionalLedger):
 
     def has(self, record: Record) -> bool:
         return self._contents.get(record.offset) == _content_of(record)
+
+    def may_be_cleaned(self, part: Part, offset: int) -> bool:
+        if part.end_offset == NOT_ENDED or self.key_at(offset) is None:
+            return False
+        return not part.is_committed or self.is_tombstone(offset) or self.is_followed(offset)
 
     def is_tombstone(self, offset: int) -> bool:
         content = self._contents.get(offset)
