@@ -1,9 +1,10 @@
 """BrokerRegistration v0–4: a broker registers for the first time, after a restart, or to update its registration.
 
 It is fenced until a heartbeat shows that it has read its own registration. A new incarnation is another process, and
-the leaderships of the old one move. A broker knows the epoch of the previous incarnation only after a clean shutdown:
-if it sends that, no record was lost, and it stays in its ISRs. Otherwise it leaves every ISR that has other members
-(for the reason in KIP-966). After a controlled shutdown, which has moved everything, there are no changes.
+the leaderships of the old one move. A broker sends the epoch of the previous incarnation only if its logs are complete:
+after a clean shutdown, or if only its process ended (decision 015). Then it stays in its ISRs. Otherwise it leaves
+every ISR that has other members (for the reason in KIP-966). After a controlled shutdown, which has moved everything,
+there are no changes.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def decide_broker_registration(
         record = _registration_record(request, registered.epoch, registered)
         return Decision(BrokerRegistrationResponse(broker_epoch=registered.epoch), (record,))
     sessions.end(request.broker_id)
-    was_shut_down_cleanly = registered is not None and request.previous_broker_epoch == registered.epoch
-    if was_shut_down_cleanly:
+    has_complete_logs = registered is not None and request.previous_broker_epoch == registered.epoch
+    if has_complete_logs:
         changes = step_down_changes(image, request.broker_id, broker_configs)
     else:
         changes = leave_changes(image, [request.broker_id], broker_configs)
