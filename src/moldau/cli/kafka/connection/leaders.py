@@ -63,7 +63,7 @@ def ask_leaders(
     find: Callable[[], Leaders],
 ) -> dict[TopicPartition, A | KafkaError | ToolFailed]:
     """Call `ask` for each leader, with its address and its partitions by topic; return the answer or error of each
-    partition that has a leader. For at most RETRY_SECONDS, find the leaders anew where one has moved and ask them."""
+    partition that has a leader. For at most RETRY_SECONDS, look up leaders that moved and ask them."""
     deadline = time.monotonic() + RETRY_SECONDS
     answers = _ask_each(metadata, partitions, ask)
     while moved := [
@@ -75,7 +75,7 @@ def ask_leaders(
         try:
             metadata = find()
         except (ToolFailed, OSError, MalformedData, KafkaError):
-            break  # What the leaders answered is to be shown.
+            break  # the answers of the former leaders are shown
         answers |= _ask_each(metadata, moved, ask)
     return answers
 
