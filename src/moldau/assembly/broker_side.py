@@ -23,6 +23,7 @@ from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.broker_configs import broker_layers
+from moldau.metadata.controller.broker_sessions import HEARTBEATS_WITHOUT_CONNECTION
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -38,6 +39,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
+from moldau.runtime.broker.leader_lease import LeaderLease
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
 from moldau.runtime.broker.registration_gate import RegistrationGate
@@ -102,16 +104,18 @@ class BrokerSide:
             settings.sessions,
             channel,
             current,
-            world.clock,
+            world.lease_clock or world.clock,
             world.timers,
             new_uuid(world.rng),
             self._boot_marker.note,
+            lambda contact_ms: self._lease.renew(contact_ms),
         )
         self._isr_changes = self._isr_proposals(channel)
-        self.replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
+        self.replication = self._replication()
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
         self._faults = FaultLog(log.error, world.clock)
         self.partitions = self._partitions(store)
+        self._lease = self._leader_lease()
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
         self.groups = self._group_coordinator(channel)
@@ -127,15 +131,7 @@ class BrokerSide:
         self.transactions = self._transaction_coordinator(channel)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
-        self.housekeeping = Housekeeping(
-            self.partitions,
-            store,
-            world.flusher,
-            world.clock,
-            world.timers,
-            lambda: self._number(PRODUCER_EXPIRATION_MS),
-            lambda partition: self.cleaner.is_cleaning(partition),
-        )
+        self.housekeeping = self._housekeeping(store)
         self.cleaner = self._log_cleaner()
         self._chores = Chores(world.timers, world.on_fault)
         self.sessions = self._fetch_sessions()
@@ -170,6 +166,23 @@ class BrokerSide:
             self._world.timers,
         )
 
+    def _replication(self) -> Replication:
+        settings, world = self._settings, self._world
+        return Replication(
+            world.clock,
+            self._isr_changes,
+            settings.replication.lag_time_max_ms,
+            world.lease_clock,
+            HEARTBEATS_WITHOUT_CONNECTION * settings.sessions.heartbeat_interval_ms,
+        )
+
+    def _leader_lease(self) -> LeaderLease:
+        settings, wait_ms = self._settings, self._settings.replication.fetch_wait_max_ms
+        session_timeout_ms = settings.sessions.session_timeout_ms
+        return LeaderLease(
+            self.partitions, self.replication, session_timeout_ms, wait_ms, self._world.timers, self._on_lease_changed
+        )
+
     def _partitions(self, store: LogStore) -> Partitions:
         node_id, world = self._settings.node_id, self._world
         return Partitions(node_id, store, world.flusher, self._topic_configs, world.rng, self._faults, self.replication)
@@ -187,6 +200,17 @@ class BrokerSide:
             world.clock,
             world.timers,
             self._throttles.follower,
+        )
+
+    def _housekeeping(self, store: LogStore) -> Housekeeping:
+        return Housekeeping(
+            self.partitions,
+            store,
+            self._world.flusher,
+            self._world.clock,
+            self._world.timers,
+            lambda: self._number(PRODUCER_EXPIRATION_MS),
+            lambda partition: self.cleaner.is_cleaning(partition),
         )
 
     def _log_cleaner(self) -> LogCleaner:
@@ -314,6 +338,10 @@ class BrokerSide:
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             self.cleaner.reconfigure(cleaner_settings(broker_layers(image, self._settings.node_id, self._static)))
 
+    def _on_lease_changed(self) -> None:
+        self.groups.shards.follow_lease()
+        self.transactions.shards.follow_lease()
+
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
         self.telemetry.connection_gone(address)
@@ -387,6 +415,7 @@ class BrokerSide:
         self.cleaner.stop()
         self.views.close()
         self.lifecycle.close()
+        self._lease.close()
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()

@@ -30,6 +30,8 @@ class World:
     disk_space: DiskSpace
     on_fault: Callable[[Exception], None]
     """Called with a fault after which this node must stop."""
+    lease_clock: Clock | None = None
+    """Goes on while this node does not run; None to use `clock`."""
     boot_id: str = ""
     """Differs after every boot of the machine; empty if unknown."""
     controller_peers: Peers | None = None

@@ -67,6 +67,11 @@ class TopicImage:
         return self.source_id is not None
 
     @property
+    def stored_id(self) -> Uuid:
+        """The id of the topic that has the records: of a view, that of its source."""
+        return self.source_id or self.id
+
+    @property
     def replication_factor(self) -> int:
         return len(self.partitions[0].replicas) if self.partitions else 0
 

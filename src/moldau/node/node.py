@@ -149,6 +149,7 @@ class Node:
     def _world(self, loop: asyncio.AbstractEventLoop) -> World:
         return World(
             clock=self._clock,
+            lease_clock=self._system_clock,
             timers=LoopTimers(loop),
             files=self._files,
             rng=self._rng,

@@ -135,10 +135,18 @@ class Progress:
     # --- check quorum -------------------------------------------------------------------------------------------
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this leader is the only voter."""
+        return self.voters.keys() <= {self._own.id}
+
+    @property
     def check_quorum_at_ms(self) -> int:
         """When the leader resigns, unless it hears from a majority of the voters before."""
-        is_alone = self.voters.keys() <= {self._own.id}
-        return NEVER_MS if is_alone else self._checked_ms + self._check_quorum_ms
+        return NEVER_MS if self.is_alone else self._checked_ms + self._check_quorum_ms
+
+    def silent_ms(self, monotonic_ms: int) -> int:
+        """Return for how long the leader has not heard from a majority of the voters."""
+        return 0 if self.is_alone else monotonic_ms - self._checked_ms
 
     def on_contact(self, key: ReplicaKey, monotonic_ms: int) -> None:
         """Note any request of a replica that shows that it is alive."""

@@ -69,6 +69,11 @@ class Leadership:
         self._maximal_isr = frozenset((*self.state.isr, *proposed))
 
     @property
+    def rivals(self) -> frozenset[int]:
+        """The other nodes that the controller may elect, as far as this leader knows: only members of the ISR."""
+        return self._maximal_isr - {self._node_id}
+
+    @property
     def has_outsiders(self) -> bool:
         """Whether a follower is not in the ISR."""
         return len(self.state.isr) <= len(self.followers)

@@ -3,6 +3,9 @@
 All in-sync replicas have the records below the high watermark, on disk if `flush.messages` is 1. Consumers never read
 past it. When it moves, waiting produce and fetch requests go on. Followers read up to the log end offset. Without
 followers `_leadership` is None, and this node's log alone decides how far it moves.
+
+A leader that another node may have replaced, because this one has not reached the controller for a while, is withheld
+(runtime/broker/leader_lease.py): it keeps its state, but answers as if it did not lead.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ _Waiting = deque[tuple[int, Promise[ErrorCode]]]
 class Partition:
     __slots__ = (
         "_flusher", "_leadership", "_node_id", "_replication", "_waiting", "_waiting_for_disk", "epoch_start_offset",
-        "high_watermark", "is_closed", "is_leader", "log", "min_insync_replicas", "name", "on_durable",
-        "report_fault", "state", "topic_id", "traffic", "watchers",
+        "high_watermark", "is_closed", "is_leader", "is_withheld", "leads", "log", "min_insync_replicas", "name",
+        "on_durable", "report_fault", "state", "topic_id", "traffic", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +64,12 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.high_watermark = high_watermark
         self.is_closed = False
+        self.leads = False
+        """Whether the last image says that this node leads the partition."""
+        self.is_withheld = False
+        """Whether another node may have been elected since."""
         self.is_leader = False
+        """Whether it answers as the leader: it leads and is not withheld."""
         self.epoch_start_offset = 0
         """Where the log ended when this node began to lead it."""
         self.on_durable: Callable[[Partition], None] | None = None
@@ -105,10 +113,11 @@ class Partition:
         before."""
         if self._is_stale(state):
             return
-        is_new_epoch = not self.is_leader or state.leader_epoch > self.state.leader_epoch
+        is_new_epoch = not self.leads or state.leader_epoch > self.state.leader_epoch
         self.state = state
-        self.is_leader = True
         if is_new_epoch:
+            self.leads = True
+            self.release()
             self._begin_epoch(state)
         elif self._leadership is not None:
             self._leadership.adopt(state)
@@ -139,19 +148,34 @@ class Partition:
 
     def become_follower(self, state: PartitionState) -> None:
         """Another node leads the partition, or none does. Waiting requests fail."""
-        if self._is_stale(state) or (state == self.state and not self.is_leader):
+        if self._is_stale(state) or (state == self.state and not self.leads):
             return
         self.state = state
-        self.is_leader = False
-        self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leads = self.is_leader = self.is_withheld = False
+        self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.watchers.readable(self, 0)
+
+    def withhold(self) -> None:
+        """Answer as if this node did not lead the partition. Followers are served: their epoch fences them."""
+        self.is_withheld = True
+        self.is_leader = False
+
+    def release(self) -> None:
+        """Answer as the leader, if this node is."""
+        self.is_withheld = False
+        self.is_leader = self.leads
+
+    def fail_waiting(self) -> None:
+        """Let the clients that wait for this leader ask another one."""
+        self._fail_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.watchers.readable_by_consumers(self, 0)
 
     def _is_stale(self, state: PartitionState) -> bool:
         """Return whether the state is older than the current one, or changes nothing. The image can be older, because
         the controller's response to an ISR change arrives first."""
         current = self.state
         is_older = state.leader_epoch < current.leader_epoch or state.partition_epoch < current.partition_epoch
-        return self.is_closed or is_older or (self.is_leader and state == current)
+        return self.is_closed or is_older or (self.leads and state == current)
 
     def reevaluate_isr(self, *, looks_for_laggards: bool = False) -> None:
         """Compute the in-sync replicas and the high watermark again, after brokers, configs or the time changed."""
@@ -162,7 +186,7 @@ class Partition:
             if proposal is not None:
                 self._propose(proposal)
             leadership.complete_deletions(self.log.start_offset)
-        if self.is_leader:
+        if self.leads:
             self._advance(0)
 
     def _propose(self, proposal: IsrProposal) -> None:
@@ -251,7 +275,7 @@ class Partition:
         """Called after a flush: more of the log is on disk."""
         if self._waiting_for_disk:
             _complete_passed(self._waiting_for_disk, self.log.recovery_point)
-        if self.is_leader:
+        if self.leads:
             self._advance(0)
         elif self.on_durable is not None:
             self.on_durable(self)
@@ -286,12 +310,24 @@ class Partition:
 
     def check_leader_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> None:
         """Raise KafkaError if this node does not lead the partition, or not in that leader epoch."""
+        if self.is_withheld:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._check_role(current_leader_epoch, leader_only)
+
+    def check_certain(self) -> None:
+        """Raise KafkaError if another node may lead the partition since a moment ago. To be called before a client is
+        told that this log lacks an offset or an epoch: it may have read them from the new leader, and would begin
+        again."""
+        if self._leadership is not None and self._replication is not None and not self._replication.is_certain:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _check_role(self, current_leader_epoch: int, leader_only: bool) -> None:
         if self.is_closed:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch not in (ANY_EPOCH, self.state.leader_epoch):
             is_old = current_leader_epoch < self.state.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if leader_only and not self.is_leader:
+        if leader_only and not self.leads:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # --- followers ----------------------------------------------------------------------------------------------
@@ -299,7 +335,7 @@ class Partition:
     def check_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
         """Raise KafkaError if the broker with that epoch is no follower of this partition. A follower's fetch moves the
         high watermark, so it must be checked."""
-        self.check_leader_epoch(current_leader_epoch)
+        self._check_role(current_leader_epoch, leader_only=True)
         leadership = self._leadership
         if leadership is None or replica_id not in leadership.followers:
             # If the leader epoch is right, the image with the new replica may not have arrived here yet.
@@ -377,20 +413,23 @@ class Partition:
     def close(self, code: ErrorCode) -> None:
         """Stop serving the partition. Waiting requests fail with `code`."""
         self.is_closed = True
-        self.is_leader = False
-        self._fail_waiting(code)
+        self.leads = self.is_leader = self.is_withheld = False
+        self._end_leadership(code)
         self.watchers.readable(self, 0)
         self.watchers.clear()
 
-    def _fail_waiting(self, code: ErrorCode) -> None:
+    def _end_leadership(self, code: ErrorCode) -> None:
         leadership, self._leadership = self._leadership, None
+        self._fail_produces(code)
+        if leadership is not None:
+            leadership.end(code)
+
+    def _fail_produces(self, code: ErrorCode) -> None:
         waiting = [promise for _, promise in (*self._waiting, *(self._waiting_for_disk or ()))]
         self._waiting.clear()
         self._waiting_for_disk = None
         for promise in waiting:
             promise.complete(code)
-        if leadership is not None:
-            leadership.end(code)
 
 
 def _complete_passed(waiting: _Waiting, offset: int) -> None:

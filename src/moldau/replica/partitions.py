@@ -9,7 +9,7 @@ image may assign a partition to other brokers, and it would be deleted here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from random import Random
 from typing import Final
@@ -41,6 +41,8 @@ PARTITIONS_A_TURN: Final = 500
 CONFIG_COST: Final = 50
 """Computing the config of a topic takes as long as so many partitions."""
 _DONE: Final = object()
+Withheld = Collection[tuple[Uuid, int]]
+"""Partitions that this node led, and that others may lead by now: the ids of their topics, and their indexes."""
 
 
 class _Removal:
@@ -89,6 +91,7 @@ class Partitions:
         self._updates: deque[Steps[None]] = deque()
         """Changes of configs and brokers that not all partitions have yet. A later one waits for the earlier ones."""
         self.traffic = Traffic()
+        self.withheld: Withheld = frozenset()
         self.views: Views | None = None
         """Set before the first image by a broker that serves views."""
 

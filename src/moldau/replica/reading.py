@@ -96,7 +96,8 @@ class ConsumerReads:
                     aborted = () if records is None else _aborted_in(partition, records, fetch.fetch_offset, up_to)
         except KafkaError as error:
             _report_damage(partition, error)
-            return PartitionData(index, error.code, -1, aborted_transactions=None, records=EMPTY), 0
+            code = _certain_code(partition, error)
+            return PartitionData(index, code, -1, aborted_transactions=None, records=EMPTY), 0
         except StorageFault as fault:
             partition.traffic.failed_fetches += 1
             partition.report_fault(f"{partition.name}: records cannot be read", fault)
@@ -203,6 +204,16 @@ class ReplicaReads:
         partition.traffic.replication_bytes_out += size
         if self._throttled is not None and self._throttled.includes(partition.name):
             self._throttled.limit.spend(size)
+
+
+def _certain_code(partition: ReadablePartition, error: KafkaError) -> ErrorCode:
+    """Return the error for a consumer."""
+    if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        try:
+            partition.check_certain()
+        except KafkaError as uncertain:
+            return uncertain.code
+    return error.code
 
 
 def _report_damage(partition: ReadablePartition, error: KafkaError) -> None:

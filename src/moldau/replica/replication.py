@@ -4,6 +4,7 @@ alone decides which replicas are in sync.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -58,17 +59,31 @@ class Replication:
     __slots__ = (
         "_expecting_until_ms",
         "brokers",
+        "certain_ms",
         "clock",
+        "contact_ms",
         "isr_expands",
         "isr_failures",
         "isr_shrinks",
         "lag_time_max_ms",
+        "lease_clock",
         "on_expecting_followers",
         "proposals",
     )
 
-    def __init__(self, clock: Clock, proposals: Proposals, lag_time_max_ms: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        proposals: Proposals,
+        lag_time_max_ms: int,
+        lease_clock: Clock | None = None,
+        certain_ms: int = sys.maxsize,
+    ) -> None:
+        """`lease_clock` goes on while this node does not run; None to use `clock`. `certain_ms` is the time that the
+        controller needs at least to replace this leader."""
         self.clock = clock
+        self.lease_clock = lease_clock or clock
+        self.certain_ms = certain_ms
         self.proposals = proposals
         self.lag_time_max_ms = lag_time_max_ms
         self.brokers: Mapping[int, BrokerImage] = {}
@@ -76,6 +91,13 @@ class Replication:
         """Ends the followers' fetches that wait for data: their next ones may include the new partition."""
         self._expecting_until_ms = clock.monotonic_ms()
         self.isr_shrinks = self.isr_expands = self.isr_failures = 0
+        self.contact_ms = self.lease_clock.monotonic_ms()
+        """When the controller last knew this broker as unfenced, by the lease clock."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the controller cannot have replaced a leader of this node since the last contact."""
+        return self.lease_clock.monotonic_ms() - self.contact_ms <= self.certain_ms
 
     @property
     def expects_new_followers(self) -> bool:

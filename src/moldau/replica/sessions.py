@@ -23,6 +23,7 @@ EPOCH_MAX = 2**31 - 1
 CONSUMER = -1
 """The replica id of a consumer."""
 NEVER_SENT = -1
+NEVER_MS = -(2**62)
 
 PartitionKey = tuple[str | Uuid, int]
 """A partition as the client names it: by topic name, or by topic id from Fetch v13 on."""
@@ -86,6 +87,7 @@ class FetchSession:
         "dirty",
         "entries",
         "epoch",
+        "fetched_ms",
         "id",
         "on_touch",
         "reads_committed",
@@ -107,6 +109,8 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.reads_committed = False
         self.epoch = 1
+        self.fetched_ms = NEVER_MS
+        """When a follower fetched last, by the lease clock."""
         self.entries: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
         self.on_touch: Callable[[int], None] | None = None

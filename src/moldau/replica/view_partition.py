@@ -130,6 +130,9 @@ class ViewPartition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.source.check_leader_epoch(current_leader_epoch, leader_only=leader_only)
 
+    def check_certain(self) -> None:
+        self.source.check_certain()
+
     def check_replica(self, replica_id: int, broker_epoch: int, current_leader_epoch: int) -> None:
         """Nobody follows a view."""
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -173,6 +173,7 @@ class Machine:
         timers = self._world.timers_of(self, process)
         ports = Ports(
             clock=RunningClock(self.clock, timers),
+            lease_clock=self.clock,
             timers=timers,
             files=self.files,
             rng=self._rng,

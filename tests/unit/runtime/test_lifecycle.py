@@ -14,7 +14,7 @@ from moldau.base.promise import Promise
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS, BrokerLifecycle
+from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS, REGISTER_RETRY_DELAY_MS, BrokerLifecycle
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatResponse
@@ -33,6 +33,8 @@ class LifecycleHarness:
         self.timers = FakeTimers()
         self.requests: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
+        self.contacts: list[int] = []
+        self.silent_ms = 0
         settings = BrokerSessionSettings(BEAT_MS, 9_000, controlled_shutdown_enabled)
         self.lifecycle = BrokerLifecycle(
             NODE_ID,
@@ -42,6 +44,7 @@ class LifecycleHarness:
             self.timers.clock,
             self.timers,
             b"i" * 16,
+            on_contact=self.contacts.append,
         )
         self.current.add_listener(self.lifecycle.on_image)
         self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
@@ -49,6 +52,9 @@ class LifecycleHarness:
     def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Promise[Any]:
         self.requests.append((api, request, Promise()))
         return self.requests[-1][2]
+
+    def controller_silent_ms(self) -> int:
+        return self.silent_ms
 
     def answer(self, given: Any) -> None:
         """Respond to the latest request."""
@@ -208,3 +214,40 @@ def test_a_refused_heartbeat_is_logged_once_for_each_change(caplog: pytest.LogCa
         ("WARNING", "broker 7: heartbeat refused, retrying: CLUSTER_AUTHORIZATION_FAILED"),
         ("WARNING", "broker 7: heartbeat not answered, retrying: NOT_CONTROLLER"),
     ]
+
+
+def test_an_answered_heartbeat_is_a_contact_at_the_time_it_was_sent() -> None:
+    harness = LifecycleHarness().unfenced()
+    assert harness.contacts == [0]
+    harness.timers.advance(REGISTER_RETRY_DELAY_MS)
+    harness.timers.advance(700)
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    assert harness.contacts == [0, REGISTER_RETRY_DELAY_MS], "when it was sent, not when it was answered"
+    beats = harness.beats()
+    harness.timers.advance(BEAT_MS - 701)
+    assert harness.beats() == beats
+    harness.timers.advance(1)
+    assert harness.beats() == beats + 1, "the interval is from heartbeat to heartbeat"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        KafkaError(ErrorCode.REQUEST_TIMED_OUT),
+        BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER, is_fenced=False),
+        BrokerHeartbeatResponse(is_fenced=True),
+    ],
+)
+def test_a_heartbeat_that_was_not_accepted_is_no_contact(answer: Any) -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    harness.answer(answer)
+    assert harness.contacts == [0]
+
+
+def test_the_controller_of_this_node_counts_from_when_it_heard_from_a_majority() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    harness.silent_ms = BEAT_MS - 10
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    assert harness.contacts == [0, 10], "the heartbeat was sent after 100 ms"

@@ -31,11 +31,16 @@ class BrokerSessions:
         self._session_timeout_ms = session_timeout_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._sessions: dict[int, _Session] = {}
+        self._taken_over_at = -1
+        self._fenced_at: dict[int, int] = {}
+        """The metadata offset from which on each fenced broker knows that it was fenced."""
 
     def begin_all(self, image: MetadataImage, now_ms: int, suspect: int = -1) -> None:
         """Begin sessions of all unfenced brokers when this controller becomes active. Each has a whole session to find
         it: a broker that is no voter learns only from a timeout that the previous controller is gone. `suspect` is the
         node of that controller, and has less time."""
+        self._taken_over_at = image.offset
+        self._fenced_at.clear()
         grace_ms = min(self._session_timeout_ms, HEARTBEATS_OF_GRACE * self._heartbeat_interval_ms)
         self._sessions = {
             broker.id: _Session(broker.epoch, now_ms + (grace_ms if broker.id == suspect else self._session_timeout_ms))
@@ -60,6 +65,17 @@ class BrokerSessions:
     def end(self, broker_id: int) -> None:
         """End the broker's session, so that another process may register with its id at once."""
         self._sessions.pop(broker_id, None)
+
+    def fence(self, broker_id: int, offset: int) -> None:
+        """End the broker's session because it has expired. `offset` is that of the first record that says so."""
+        self.end(broker_id)
+        self._fenced_at[broker_id] = offset
+
+    def knows_its_state(self, broker_id: int, broker_epoch: int, metadata_offset: int) -> bool:
+        """Whether a fenced broker has applied its registration and its fencing: one that does not know yet that others
+        lead its partitions must not answer for them. A new controller does not know when others were fenced."""
+        fenced_at = self._fenced_at.get(broker_id, self._taken_over_at)
+        return metadata_offset >= max(broker_epoch, fenced_at)
 
     def is_live(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
         session = self._sessions.get(broker_id)

@@ -1,6 +1,7 @@
 """BrokerHeartbeat v0–2: a broker reports that it is alive, and requests its next state.
 
-    fenced → unfenced: it has applied the metadata log up to its epoch, the offset of its registration record
+    fenced → unfenced: it has applied the metadata log up to its epoch, the offset of its registration record, and up
+        to its fencing
     unfenced → in controlled shutdown: it wants to stop, and leads something
     unfenced → fenced: it wants to be fenced, or it wants to stop and leads nothing
     in controlled shutdown → fenced: all others know that it leads nothing
@@ -71,7 +72,8 @@ def _next_state(
     broker_configs: BrokerLayers,
 ) -> _NextState:
     if registered.fenced:
-        if request.want_shut_down or request.want_fence or request.current_metadata_offset < registered.epoch:
+        knows_its_state = sessions.knows_its_state(registered.id, registered.epoch, request.current_metadata_offset)
+        if request.want_shut_down or request.want_fence or not knows_its_state:
             return _NextState(is_fenced=True, may_stop=request.want_shut_down)
         unfenced = BrokerRegistrationChangeRecord(registered.id, registered.epoch, UNFENCE)
         return _NextState(is_fenced=False, records=(unfenced, *unfence_changes(image, registered.id, broker_configs)))

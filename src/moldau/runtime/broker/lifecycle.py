@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -36,19 +37,22 @@ class BrokerLifecycle:
         settings: BrokerSessionSettings,
         channel: ControllerChannel,
         current: CurrentImage,
-        clock: Clock,
+        lease_clock: Clock,
         timers: Timers,
         incarnation_id: Uuid,
         on_registered: Callable[[int], None] = lambda _: None,
+        on_contact: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`on_contact` is called with a time by `lease_clock`: the controller knew this broker as unfenced then."""
         self._node_id = node_id
         self._settings = settings
         self._channel = channel
         self._current = current
-        self._clock = clock
+        self._lease_clock = lease_clock
         self._timers = timers
         self.incarnation_id = incarnation_id
         self._on_registered = on_registered
+        self._on_contact = on_contact
         self._registration = BrokerRegistrationRequest()
         self.epoch = NO_EPOCH
         """The epoch of the current registration; fetches and ISR proposals carry it."""
@@ -153,10 +157,11 @@ class BrokerLifecycle:
             want_fence=False,
             want_shut_down=self._is_leaving,
         )
+        sent_ms = self._lease_clock.monotonic_ms()
         response = self._channel.ask(ApiKey.BROKER_HEARTBEAT, request, timeout_ms=self._settings.session_timeout_ms)
-        response.then(self._on_heartbeat)
+        response.then(partial(self._on_heartbeat, sent_ms))
 
-    def _on_heartbeat(self, response: BrokerHeartbeatResponse | KafkaError) -> None:
+    def _on_heartbeat(self, sent_ms: int, response: BrokerHeartbeatResponse | KafkaError) -> None:
         self._is_request_pending = False
         if self._is_closed:
             return
@@ -165,6 +170,9 @@ class BrokerLifecycle:
             log.warning("broker %d: heartbeat refused, registering again: %s", self._node_id, code.name)
             self._register()
             return
+        now_ms = self._lease_clock.monotonic_ms()
+        if not isinstance(response, KafkaError) and code is ErrorCode.NONE and not response.is_fenced:
+            self._on_contact(min(sent_ms, now_ms - self._channel.controller_silent_ms()))
         self._log_heartbeat_error(code, isinstance(response, KafkaError))
         # An error means that no controller responded for a whole session: nobody is left to take over.
         if self._is_leaving and (isinstance(response, KafkaError) or response.should_shut_down):
@@ -172,7 +180,8 @@ class BrokerLifecycle:
             return
         is_waiting = not self._serving.done or self._is_leaving
         interval_ms = self._settings.heartbeat_interval_ms
-        delay_ms = min(interval_ms, REGISTER_RETRY_DELAY_MS) if is_waiting else interval_ms
+        # A heartbeat that took longer than the interval, because the controller changed, is followed by the next one.
+        delay_ms = min(interval_ms, REGISTER_RETRY_DELAY_MS) if is_waiting else max(interval_ms - (now_ms - sent_ms), 0)
         self._timer = self._timers.after_ms(delay_ms, self._beat)
 
     def _log_heartbeat_error(self, code: ErrorCode, is_unanswered: bool) -> None:

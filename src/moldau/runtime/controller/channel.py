@@ -38,6 +38,8 @@ class Leadership(Protocol):
 
     def leader_address(self) -> tuple[str, int] | None: ...
 
+    def majority_silent_ms(self) -> int: ...
+
 
 class TopicCreator(Protocol):
     def create_topics(
@@ -94,6 +96,11 @@ class ControllerChannel:
         self, request: CreateTopicsRequest, client: Client | None = None
     ) -> Promise[CreateTopicsResponse | KafkaError]:
         return self.forward(ApiKey.CREATE_TOPICS, request, CREATE_TOPICS_VERSION, client)
+
+    def controller_silent_ms(self) -> int:
+        """Return for how long the controller of this node, if it is the active one, has not heard from a majority of
+        the others: it may have been replaced. 0 if another node has the active controller."""
+        return self._leadership.majority_silent_ms()
 
     def leader_changed(self) -> None:
         """Send requests that wait for the old leader to the new one, because the old one may never respond. While no

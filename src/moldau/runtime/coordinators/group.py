@@ -105,7 +105,7 @@ class GroupCoordinator:
 
     def find(self, group_id: str) -> int:
         """Return the node that coordinates the group. Raise KafkaError if there is none now."""
-        return self.topic.leader_of(group_id)
+        return self.shards.node_of(group_id)
 
     # --- changes of metadata, expiration, shutdown --------------------------------------------------------------
 

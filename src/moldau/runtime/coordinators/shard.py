@@ -6,7 +6,8 @@ not exist: it is dropped, its waiting requests fail, and a new machine is loaded
 transaction are a batch of their own, which the log must accept before the machine applies it.
 
 While the partition has too few in-sync replicas, requests that would write are refused before anything is applied, and
-deadlines wait: the machine keeps its state.
+deadlines wait: the machine keeps its state. While another node may lead the partition (`Partition.is_withheld`), all
+requests are refused.
 """
 
 from __future__ import annotations
@@ -86,16 +87,16 @@ class Shard:
 
     def check_ready(self) -> None:
         """Raise KafkaError if the shard accepts no requests."""
-        if self._error is not None:
-            raise KafkaError(self._error)
+        if self._error is not None or not self.partition.is_leader:
+            raise KafkaError(self._error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def submit(self, decide: Callable[..., Outcome[R]], *arguments: Any) -> R | Promise[R]:
         """Call `decide(*arguments)` and return the response or a promise of it. Raise KafkaError if the shard is not
         ready or the records are refused; the promise may also be completed with a KafkaError."""
-        if self._error is not None:
-            raise KafkaError(self._error)
+        if self._error is not None or not self.partition.is_leader:
+            self.check_ready()
         outcome: Outcome[Any] = decide(*arguments)
         if not (outcome.records or outcome.answers or self._records or self._unacknowledged):
             # Nothing to write or to wait for, as with nearly all heartbeats.
@@ -355,7 +356,7 @@ class Shard:
 
     def _run_due(self) -> None:
         self._timer = None
-        if not self.partition.has_enough_replicas:
+        if not self.partition.has_enough_replicas or self.partition.is_withheld:
             # An action whose records are refused would be lost, so all wait. Time 0 is before every deadline, so that
             # requests leave this timer alone.
             self._timer_ms = 0

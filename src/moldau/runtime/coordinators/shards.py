@@ -94,6 +94,19 @@ class Shards(Generic[M]):
     def partition_of(self, key: str) -> int:
         return self._topic.partition_of(key).partition
 
+    def node_of(self, key: str) -> int:
+        """Return the node that coordinates `key`. Raise KafkaError if there is none now, or if it was this node and may
+        be another by now."""
+        node_id = self._topic.leader_of(key)
+        if node_id == self._node_id and self.is_withheld(key):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return node_id
+
+    def is_withheld(self, key: str) -> bool:
+        """Whether this node coordinated `key`, and another may do so by now."""
+        partition = self._partitions.find(*self._topic.partition_of(key))
+        return partition is not None and partition.is_withheld
+
     def submit(self, key: str, decide: Callable[..., Outcome[R]], *arguments: Any) -> R | Promise[R]:
         """Submit a request to the machine of `key`: `decide(machine, *arguments)`. Raise KafkaError if that machine is
         not on this node or not loaded."""
@@ -131,7 +144,7 @@ class Shards(Generic[M]):
         """Return why there is no shard for `key`. If this node leads the partition, it has not laid it out yet: that is
         loading. librdkafka tries again then, but after NOT_COORDINATOR an assigned consumer never asks for its offsets
         again."""
-        leads = self._leader_of(key) == self._node_id
+        leads = self._leader_of(key) == self._node_id and not self.is_withheld(key)
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if leads else ErrorCode.NOT_COORDINATOR
 
     def _leader_of(self, key: str) -> int | None:
@@ -224,9 +237,20 @@ class Shards(Generic[M]):
         for index in sorted(changes.topics.get(name, ())):
             self._update_shard(index, image)
 
+    def follow_lease(self) -> None:
+        """Close the shards of partitions that others may lead by now, and open them when they are released."""
+        image = self._topic.current.image
+        topic = image.topics.get(self._topic.name)
+        for index in range(0 if topic is None else len(topic.partitions)):
+            self._update_shard(index, image)
+
     def _update_shard(self, index: int, image: MetadataImage) -> None:
         partition = self._partitions.find(self._topic.name, index)
-        is_ours = partition is not None and image.topics[self._topic.name].partitions[index].leader == self._node_id
+        is_ours = (
+            partition is not None
+            and not partition.is_withheld
+            and image.topics[self._topic.name].partitions[index].leader == self._node_id
+        )
         local = self._shards.get(index)
         # `is`: after the topic was deleted and created again, an equal name belongs to another partition and log.
         if local is not None and not (is_ours and local.shard.partition is partition):
@@ -264,7 +288,7 @@ class Shards(Generic[M]):
 
     def _reopen(self, index: int, failed: Shard) -> None:
         local = self._shards.get(index)
-        if local is not None and local.shard is failed and failed.partition.is_leader:
+        if local is not None and local.shard is failed and failed.partition.leads:
             self._open(index, failed.partition)
 
     def close(self, code: ErrorCode) -> None:

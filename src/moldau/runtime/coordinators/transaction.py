@@ -89,7 +89,7 @@ class TransactionCoordinator:
     def find(self, transactional_id: str) -> int:
         """Return the node that coordinates the id. Raise KafkaError if there is none now, or the id is too long."""
         _check_length(transactional_id)
-        return self.topic.leader_of(transactional_id)
+        return self.shards.node_of(transactional_id)
 
     # --- markers ------------------------------------------------------------------------------------------------
 
@@ -104,9 +104,7 @@ class TransactionCoordinator:
 
     def _is_ours(self, markers: TransactionMarkers) -> bool:
         partition = self._partitions.find(*self.topic.partition_of(markers.transactional_id))
-        return (
-            partition is not None and partition.is_leader and partition.state.leader_epoch >= markers.coordinator_epoch
-        )
+        return partition is not None and partition.leads and partition.state.leader_epoch >= markers.coordinator_epoch
 
     # --- changes of metadata, expiration, shutdown --------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
 from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
 from moldau.raft.ports import SnapshotDownload
-from moldau.raft.roles import NEVER_MS, OutgoingRequest
+from moldau.raft.roles import NEVER_MS, Leader, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
 from moldau.runtime.quorum.metadata_log import MetadataLog, SnapshotWork
@@ -107,6 +107,11 @@ class QuorumDriver:
         """Return host and port of the leader's controller listener."""
         endpoint = self._quorum.leader_endpoint
         return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def majority_silent_ms(self) -> int:
+        """Return for how long this leader has not heard from a majority of the voters; 0 if it is not the leader."""
+        role = self._quorum.role
+        return role.progress.silent_ms(self._clock.monotonic_ms()) if isinstance(role, Leader) else 0
 
     # --- actions and events -------------------------------------------------------------------------------------
 

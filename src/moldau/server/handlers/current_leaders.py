@@ -1,24 +1,43 @@
-"""Adds the current leader to the response for a client that asked the wrong broker (KIP-951), so that the client can
-retry without a Metadata request.
+"""The leaders that a broker may name. In Fetch (since v16) and Produce (since v10) it adds the current leader to the
+response for a client that asked the wrong broker (KIP-951), so that the client can retry without a Metadata request.
+In earlier versions these fields are not encoded.
 
-The fields exist in Fetch since v16 and in Produce since v10; in earlier versions they are not encoded.
+A broker does not name itself where another may lead by now (runtime/broker/leader_lease.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import Uuid
-from moldau.metadata.image import Endpoint, MetadataImage, PartitionState
+from moldau.metadata.image import Endpoint, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.records import NO_LEADER
+from moldau.replica.partitions import Withheld
 from moldau.wire.messages import fetch, produce
 
 ERRORS_WITH_CURRENT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def add_leaders_to_fetch(response: fetch.FetchResponse, image: MetadataImage, listener: str) -> None:
+def known_states(topic: TopicImage, withheld: Withheld) -> Sequence[PartitionState]:
+    """Return the topic's partitions, without a leader where this node led and another may lead by now."""
+    if not withheld:
+        return topic.partitions
+    return [
+        replace(state, leader=NO_LEADER) if (topic.stored_id, index) in withheld else state
+        for index, state in enumerate(topic.partitions)
+    ]
+
+
+def add_leaders_to_fetch(
+    response: fetch.FetchResponse, image: MetadataImage, listener: str, withheld: Withheld
+) -> None:
     nodes: dict[int, fetch.NodeEndpoint] = {}
     for topic in response.responses:
         for data in topic.partitions:
-            leader = _leader(image, topic.topic or topic.topic_id, data.partition_index, data.error_code, listener)
+            key = topic.topic or topic.topic_id
+            leader = _leader(image, key, data.partition_index, data.error_code, listener, withheld)
             if leader is not None:
                 state, endpoint, rack = leader
                 data.current_leader = fetch.LeaderIdAndEpoch(state.leader, state.leader_epoch)
@@ -26,11 +45,14 @@ def add_leaders_to_fetch(response: fetch.FetchResponse, image: MetadataImage, li
     response.node_endpoints = list(nodes.values())
 
 
-def add_leaders_to_produce(response: produce.ProduceResponse, image: MetadataImage, listener: str) -> None:
+def add_leaders_to_produce(
+    response: produce.ProduceResponse, image: MetadataImage, listener: str, withheld: Withheld
+) -> None:
     nodes: dict[int, produce.NodeEndpoint] = {}
     for topic in response.responses:
         for result in topic.partition_responses:
-            leader = _leader(image, topic.name or topic.topic_id, result.index, result.error_code, listener)
+            key = topic.name or topic.topic_id
+            leader = _leader(image, key, result.index, result.error_code, listener, withheld)
             if leader is not None:
                 state, endpoint, rack = leader
                 result.current_leader = produce.LeaderIdAndEpoch(state.leader, state.leader_epoch)
@@ -39,7 +61,12 @@ def add_leaders_to_produce(response: produce.ProduceResponse, image: MetadataIma
 
 
 def _leader(
-    image: MetadataImage, topic: str | Uuid, index: int, error_code: int, listener: str
+    image: MetadataImage,
+    topic: str | Uuid,
+    index: int,
+    error_code: int,
+    listener: str,
+    withheld: Withheld,
 ) -> tuple[PartitionState, Endpoint, str | None] | None:
     """Return the partition's state, and the leader's endpoint and rack. Return None if the error is not about the
     leader, the partition or its leader is unknown, or the leader does not have `listener`."""
@@ -47,6 +74,8 @@ def _leader(
         return None
     topic_image = image.topics.get(topic) if isinstance(topic, str) else image.topic_by_id(topic)
     if topic_image is None or not 0 <= index < len(topic_image.partitions):
+        return None
+    if (topic_image.stored_id, index) in withheld:
         return None
     state = topic_image.partitions[index]
     broker = image.brokers.get(state.leader)

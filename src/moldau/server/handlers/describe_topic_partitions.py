@@ -13,10 +13,12 @@ from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
+from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
+from moldau.server.handlers.current_leaders import known_states
 from moldau.server.handlers.reachable_brokers import ReachableBrokers
 from moldau.server.handlers.replies import run_steps
 from moldau.server.router import Caller
@@ -38,8 +40,9 @@ class DescribeTopicPartitions:
     versions = (0, 0)
     request_bytes_max = METADATA_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, timers: Timers) -> None:
+    def __init__(self, current: CurrentImage, partitions: Partitions, timers: Timers) -> None:
         self._current = current
+        self._partitions = partitions
         self._timers = timers
 
     def answer(
@@ -73,7 +76,7 @@ class DescribeTopicPartitions:
             if first < 0:
                 topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name))
                 continue
-            page = topic.partitions[first : first + left]
+            page = known_states(topic, self._partitions.withheld)[first : first + left]
             topics.append(
                 DescribeTopicPartitionsResponseTopic(
                     0,

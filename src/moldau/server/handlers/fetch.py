@@ -115,6 +115,8 @@ class Fetch:
             session = self._session(request, uses_topic_ids, reads.replica_id)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
+        if reads.replica_id != CONSUMER and self._replication is not None:
+            session.fetched_ms = self._replication.lease_clock.monotonic_ms()
         is_full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         answer = FetchAnswer(self, session, request, is_full, reads, caller)
         if is_long or len(session.dirty) > PARTITIONS_A_TURN:
@@ -271,7 +273,7 @@ class Fetch:
 
     def add_leaders(self, response: FetchResponse, caller: Caller) -> None:
         if caller.version >= CURRENT_LEADER_MIN_VERSION:
-            add_leaders_to_fetch(response, self._current.image, caller.listener)
+            add_leaders_to_fetch(response, self._current.image, caller.listener, self._partitions.withheld)
 
     def _session(self, request: FetchRequest, uses_topic_ids: bool, replica_id: int) -> FetchSession:
         """Return the session of this request: a new one, one without an id, or a cached one."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import ZERO_UUID
 from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
@@ -20,11 +20,13 @@ from moldau.base.steps import Steps, split
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
+from moldau.replica.partitions import Partitions
 from moldau.runtime.controller.channel import TopicCreator
 from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
+from moldau.server.handlers.current_leaders import known_states
 from moldau.server.handlers.reachable_brokers import NO_LEADER, ReachableBrokers
 from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
@@ -60,10 +62,17 @@ class Metadata:
     request_bytes_max = METADATA_REQUEST_BYTES_MAX
 
     def __init__(
-        self, current: CurrentImage, creator: TopicCreator, cluster_id: str, auto_create: bool, timers: Timers
+        self,
+        current: CurrentImage,
+        partitions: Partitions,
+        creator: TopicCreator,
+        cluster_id: str,
+        auto_create: bool,
+        timers: Timers,
     ) -> None:
         self._timers = timers
         self._current = current
+        self._partitions = partitions
         self._creator = creator
         self._cluster_id = cluster_id
         self._auto_create = auto_create
@@ -73,7 +82,7 @@ class Metadata:
         if request.topics is None or (caller.version == 0 and not request.topics):
             sees_all = caller.access.is_known_to_allow(TOPIC_DESCRIBE, image.topics)
             described = (
-                _topic_entry(topic, request, caller.access)
+                self._topic_entry(topic, request, caller.access)
                 if sees_all or caller.access.allows_quietly(TOPIC_DESCRIBE, topic.name)
                 else None
                 for topic in image.topics.values()
@@ -127,10 +136,57 @@ class Metadata:
         image = self._current.image
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
         described = (
-            _requested_topic_entry(image, topic, request, creation_errors, caller.access)
+            self._requested_topic_entry(image, topic, request, creation_errors, caller.access)
             for topic in requested.values()
         )
         return run_steps(self._timers, self._steps(request, caller, described, image))
+
+    def _requested_topic_entry(
+        self,
+        image: MetadataImage,
+        requested: MetadataRequestTopic,
+        request: MetadataRequest,
+        creation_errors: dict[str, ErrorCode],
+        access: Access,
+    ) -> _Described:
+        if requested.topic_id != ZERO_UUID:
+            by_id = image.topic_by_id(requested.topic_id)
+            if by_id is None:
+                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id), ()
+            if not access.allows(TOPIC_DESCRIBE, by_id.name):
+                return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id), ()
+            self._check_leaders(by_id)
+            return self._topic_entry(by_id, request, access)
+        name = requested.name or ""
+        if not access.allows(TOPIC_DESCRIBE, name):
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name), ()
+        topic = image.topics.get(name)
+        if topic is not None:
+            self._check_leaders(topic)
+            return self._topic_entry(topic, request, access)
+        code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic_name_problem(name):
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return MetadataResponseTopic(code, name), ()
+        return MetadataResponseTopic(code, name, topic_authorized_operations=_topic_bits(name, request, access)), ()
+
+    def _check_leaders(self, topic: TopicImage) -> None:
+        """Close the connection of a client that needs a leader which this node does not know: many clients ask the
+        broker that they are connected to again and again, whatever it answers."""
+        withheld = self._partitions.withheld
+        if withheld and any((topic.stored_id, index) in withheld for index in range(len(topic.partitions))):
+            raise MalformedData(f"others may lead partitions of {topic.name} by now: the client should ask them")
+
+    def _topic_entry(self, topic: TopicImage, request: MetadataRequest, access: Access) -> _Described:
+        entry = MetadataResponseTopic(
+            ErrorCode.NONE,
+            topic.name,
+            topic.id,
+            topic.name in INTERNAL_TOPICS,
+            topic_authorized_operations=_topic_bits(topic.name, request, access),
+        )
+        return entry, known_states(topic, self._partitions.withheld)
 
     def _steps(
         self, request: MetadataRequest, caller: Caller, described: Iterable[_Described | None], image: MetadataImage
@@ -211,45 +267,6 @@ def _creation_errors(missing: Sequence[str], response: CreateTopicsResponse | Ka
         result.name: ErrorCode.LEADER_NOT_AVAILABLE if result.error_code in exists else ErrorCode(result.error_code)
         for result in response.topics
     }
-
-
-def _requested_topic_entry(
-    image: MetadataImage,
-    requested: MetadataRequestTopic,
-    request: MetadataRequest,
-    creation_errors: dict[str, ErrorCode],
-    access: Access,
-) -> _Described:
-    if requested.topic_id != ZERO_UUID:
-        by_id = image.topic_by_id(requested.topic_id)
-        if by_id is None:
-            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id), ()
-        if not access.allows(TOPIC_DESCRIBE, by_id.name):
-            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id), ()
-        return _topic_entry(by_id, request, access)
-    name = requested.name or ""
-    if not access.allows(TOPIC_DESCRIBE, name):
-        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name), ()
-    topic = image.topics.get(name)
-    if topic is not None:
-        return _topic_entry(topic, request, access)
-    code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic_name_problem(name):
-        code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return MetadataResponseTopic(code, name), ()
-    return MetadataResponseTopic(code, name, topic_authorized_operations=_topic_bits(name, request, access)), ()
-
-
-def _topic_entry(topic: TopicImage, request: MetadataRequest, access: Access) -> _Described:
-    entry = MetadataResponseTopic(
-        ErrorCode.NONE,
-        topic.name,
-        topic.id,
-        topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=_topic_bits(topic.name, request, access),
-    )
-    return entry, topic.partitions
 
 
 def _partition_entry(

@@ -8,6 +8,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.log.epochs import UNDEFINED_EPOCH
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
 from moldau.server.handlers.replies import item_count, partitions_in_turns
@@ -63,7 +64,9 @@ class OffsetForLeaderEpoch:
         try:
             partition = self._partitions.get_readable(topic, requested.partition)
             partition.check_leader_epoch(requested.current_leader_epoch)
+            epoch, end_offset = partition.log.epochs.end_offset_for(requested.leader_epoch, partition.log.end_offset)
+            if epoch == UNDEFINED_EPOCH:
+                partition.check_certain()
         except KafkaError as error:
             return EpochEndOffset(error.code, requested.partition)
-        epoch, end_offset = partition.log.epochs.end_offset_for(requested.leader_epoch, partition.log.end_offset)
         return EpochEndOffset(0, requested.partition, epoch, end_offset)

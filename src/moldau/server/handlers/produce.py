@@ -265,7 +265,7 @@ class Produce:
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         """Add what only some responses have: new leaders, a wait for other replicas, or no response at all."""
         if refused and caller.version >= CURRENT_LEADER_MIN_VERSION:
-            add_leaders_to_produce(response, self._current.image, caller.listener)
+            add_leaders_to_produce(response, self._current.image, caller.listener, self._partitions.withheld)
         if request.acks == 0:
             raise_if_failed(response)
             return None

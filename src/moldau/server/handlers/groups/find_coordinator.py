@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.clock import Timers
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
@@ -117,6 +117,9 @@ class FindCoordinator:
     ) -> Coordinator:
         if topic_error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {topic_error.name}.")
+        if coordinator.shards.is_withheld(key):
+            # An answer would be of no use: many clients ask the broker that they are connected to again and again.
+            raise MalformedData(f"another may coordinate {key} by now: the client should ask other brokers")
         try:
             node_id = coordinator.find(key)
         except KafkaError:

@@ -1,0 +1,148 @@
+"""How long a leader's word holds: a broker that has not reached the controller for about its session timeout may have
+been fenced, and others may lead its partitions. From then on it does not answer for them, as a leader or a coordinator,
+so that clients look for the new leaders.
+
+It goes on with those that nobody else can lead: the in-sync set has no other member (only its members are elected, and
+only the leader adds one), or all others have fetched from this leader just now. So partitions are served although all
+controllers are gone. Decision 034 says what this costs.
+
+The lease goes by a clock that does not stand still while this node does not run, and begins when the answered heartbeat
+was sent: the controller counts from a later time. Its clock may be a little faster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from moldau.base.clock import Timer, Timers
+from moldau.base.steps import split
+from moldau.replica.partition import Partition
+from moldau.replica.partitions import Partitions
+from moldau.replica.replication import Replication
+from moldau.replica.sessions import FetchSession
+
+log = logging.getLogger("moldau.lifecycle")
+CLOCK_ERROR_SHARE: Final = 10
+"""The lease is shorter than the session by a tenth: clocks of machines differ by less."""
+CHECK_INTERVAL_MS: Final = 250
+"""How often partitions are checked when the lease is over."""
+FETCH_GRACE_MS: Final = 500
+"""A follower's fetch is followed by the next one after `replica.fetch.wait.max.ms`, and this time for the way."""
+PARTITIONS_A_TURN: Final = 500
+
+
+class LeaderLease:
+    """`on_changed` is called when partitions were released, or have been withheld for a while: coordinators then drop
+    or load their state."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        replication: Replication,
+        session_timeout_ms: int,
+        follower_wait_ms: int,
+        timers: Timers,
+        on_changed: Callable[[], None],
+    ) -> None:
+        self._partitions = partitions
+        self._duration_ms = session_timeout_ms - session_timeout_ms // CLOCK_ERROR_SHARE
+        self._fetched_within_ms = follower_wait_ms + FETCH_GRACE_MS
+        self._replication = replication
+        self._clock = replication.lease_clock
+        self._timers = timers
+        self._on_changed = on_changed
+        self._ends_ms: int | None = None
+        """None before the first heartbeat was answered: this broker leads nothing yet."""
+        self._checks = 0
+        """How often partitions were checked since the lease was over."""
+        self._timer: Timer | None = None
+        self._is_closed = False
+
+    def renew(self, contact_ms: int) -> None:
+        """The controller knew this broker as unfenced at `contact_ms`."""
+        self._replication.contact_ms = max(self._replication.contact_ms, contact_ms)
+        self._ends_ms = max(self._ends_ms or 0, contact_ms + self._duration_ms)
+        if self._timer is None and not self._is_closed:
+            self._check_after_ms(self._ends_ms - self._clock.monotonic_ms())
+        elif self._checks and not self._is_over:
+            self._check()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ends_ms is not None and self._clock.monotonic_ms() >= self._ends_ms
+
+    def _check_after_ms(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timers.after_ms(max(delay_ms, 1), self._check)
+
+    def _check(self) -> None:
+        assert self._ends_ms is not None, "the timer is set when the lease begins"
+        if self._is_over:
+            self._checks += 1
+            self._check_after_ms(CHECK_INTERVAL_MS)
+        else:
+            self._check_after_ms(self._ends_ms - self._clock.monotonic_ms())
+            if not self._checks:
+                return
+            self._checks = 0
+        self._check_some(split(self._partitions.all(), PARTITIONS_A_TURN), self._checks)
+
+    def _check_some(self, rest: Iterator[Sequence[Partition]], check: int) -> None:
+        if self._is_closed or check != self._checks:
+            return  # a later check has begun
+        some = next(rest, None)
+        if some is None:
+            self._end_check()
+            return
+        for partition in some:
+            if partition.leads:
+                self._check_partition(partition)
+        self._timers.soon(lambda: self._check_some(rest, check))
+
+    def _check_partition(self, partition: Partition) -> None:
+        since_ms = self._clock.monotonic_ms() - self._fetched_within_ms
+        if not self._checks or not may_be_replaced(partition, since_ms):
+            partition.release()
+        elif not partition.is_withheld:
+            partition.withhold()
+        else:  # not at once: after a pause of this node, the next heartbeat is answered soon
+            partition.fail_waiting()
+
+    def _end_check(self) -> None:
+        before = self._partitions.withheld
+        withheld = frozenset(
+            (each.topic_id, each.name.partition) for each in self._partitions.all() if each.is_withheld
+        )
+        self._partitions.withheld = withheld
+        if len(withheld) > len(before):
+            log.warning(
+                "no heartbeat was answered for %d ms: %d partitions may have other leaders by now, and are not served",
+                self._duration_ms,
+                len(withheld),
+            )
+        elif before and not withheld:
+            log.info("%d partitions are served again", len(before))
+        if self._checks != 1 and (before or withheld):
+            self._on_changed()
+
+
+def may_be_replaced(partition: Partition, since_ms: int) -> bool:
+    """Return whether another node may lead the partition: it is in the in-sync set, and has not fetched from this
+    leader since `since_ms`. Who leads a partition does not fetch it."""
+    leadership = partition.leadership
+    if leadership is None:
+        return False
+    fetching = {
+        watcher.replica_id
+        for watcher in partition.watchers.followers
+        if isinstance(watcher, FetchSession) and watcher.fetched_ms >= since_ms
+    }
+    return not leadership.rivals <= fetching
