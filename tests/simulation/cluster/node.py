@@ -194,6 +194,7 @@ class Machine:
             assembly.start(self.settings.advertised_listeners).then(lambda _: self._serves(process))
         except StorageFault as fault:
             self._world.trace(f"{self.host} cannot start: {fault}")
+            self._judge_stop(f"cannot start: {fault}")
             self.end(OPEN_RETRY_MS)
 
     def new_flusher(self, timers: ProcessTimers) -> Flusher:
@@ -244,11 +245,19 @@ class Machine:
         if not isinstance(fault, StorageFault):
             self._world.failed_inside(fault)
         self._world.trace(f"{self.host} stops: {fault}")
+        self._judge_stop(f"stops: {fault}")
         self._world.faults.count("a node stops because of its disk", self.host)
         if self.assembly is not None:
             with suppress(StorageFault):
                 self.assembly.distrust()
         self.end(self._rng.randint(*RESTART_MS))
+
+    def _judge_stop(self, what: str) -> None:
+        """A disk that fails may stop a node, a full one may not."""
+        files = self.files
+        is_only_full = files.bytes_left is not None and not files.sync_fails and not files.truncate_fails
+        if is_only_full and self._world.survives_full_disks:
+            self._world.violated(f"{self.host} {what}, although its disk is only full")
 
     def _failed(self, failure: Exception) -> None:
         """Even a disk error is a violation here: the node should have handled it."""

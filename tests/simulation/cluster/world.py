@@ -90,6 +90,8 @@ class Report:
 
 class World:
     kind = "cluster"
+    survives_full_disks = False
+    """Whether a node may not stop because its disk is full."""
 
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
         master = Random(seed)

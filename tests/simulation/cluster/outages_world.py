@@ -1,0 +1,91 @@
+"""A cluster with the outages that operators report: a node that its peers do not reach but clients do, and the node that
+took over from it dies; logs damaged while all nodes were down; disks that are full for long.
+
+Its clients include such as would notice it: consumers that start again and again and rely on any broker's word, clients
+that ask one broker for metadata for as long as it answers, and producers that raise their epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from cluster.outages import OutageFaults
+from cluster.returning import ReturningConsumer
+from cluster.world import SIZES as SIZES
+from cluster.world import SMALL, TAIL, Size
+from cluster.world import World as ClusterWorld
+
+RETURNING = 4
+STICKY_SHARE = 0.5
+
+
+class Mode(NamedTuple):
+    outages: tuple[str, ...]
+    only_outages: bool
+    """Whether there are no other faults."""
+    kills_successors: bool
+
+
+MODES = (
+    Mode(("cut off",), only_outages=True, kills_successors=False),
+    Mode(("cut off",), only_outages=False, kills_successors=True),
+    Mode(("cut off",), only_outages=True, kills_successors=True),
+    Mode(("damage", "full"), only_outages=False, kills_successors=False),
+    Mode(("damage",), only_outages=True, kills_successors=False),
+    Mode(("full",), only_outages=True, kills_successors=False),
+)
+"""The mode of each seed, one after the other."""
+
+
+class World(ClusterWorld):
+    kind = "outages"
+    survives_full_disks = True
+
+    def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
+        self.outages, self.only_outages, self.kills_successors = MODES[seed % len(MODES)]
+        self.returning: list[ReturningConsumer] = []
+        super().__init__(seed, size, tail)
+
+    def new_faults(self, rng: Random) -> OutageFaults:
+        return OutageFaults(self, rng)
+
+    def more_properties(self, rng: Random) -> dict[str, str]:
+        # With many shards of groups some have no commit that waits when their coordinator is cut off.
+        return {"offsets.topic.num.partitions": "8"}
+
+    def populate(self) -> None:
+        super().populate()
+        rng = Random(self.client_rng.random())
+        for client in (*self.producers, *self.consumers, *self.committers):
+            client.is_sticky = rng.random() < STICKY_SHARE
+        for number in range(RETURNING):
+            name = f"r{number}"
+            self.returning.append(
+                ReturningConsumer(self, name, self.topics[0], 0, Random(rng.random()), number % 2 == 0)
+            )
+        self.clients += self.returning
+
+    def progress(self) -> Callable[[], str]:
+        """Return a check that every producer, consumer and group makes progress from now on."""
+        waiting = [
+            (producer, lane, lane.queue[0])
+            for producer in self.producers
+            for lane in producer.lanes.values()
+            if lane.queue
+        ]
+        ends = {place: ledger.end for place, ledger in self.audit.ledgers.items()}
+        why_not_used = self.use()
+
+        def why_not() -> str:
+            for producer, lane, batch in waiting:
+                if not batch.is_acknowledged and producer.lanes.get(lane.partition) is lane:
+                    return f"{producer.name} gets no acknowledgement of {batch.values[0]!r}"
+            for consumer in self.consumers:
+                for place in consumer.places.values():
+                    if place.position < ends.get((place.topic_id, place.partition), 0):
+                        return f"{consumer.name} has read {place.partition} only up to {place.position}"
+            return why_not_used()
+
+        return why_not
