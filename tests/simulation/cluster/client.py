@@ -48,7 +48,7 @@ class ClusterClient:
         self.leaders: dict[int, Leader] = {}
         """The known leader of each partition of the topic."""
         self.is_sticky = False
-        """Whether it asks one broker for as long as that answers, as clients do that use a connection that they have."""
+        """Whether it asks one broker for as long as that answers, as clients do that have a connection to it."""
         self._favourite = NO_NODE
         self._is_refreshing = False
         self.later(METADATA_MAX_AGE_MS, self._age)

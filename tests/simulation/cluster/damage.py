@@ -1,5 +1,5 @@
-"""Damage to the logs of a node whose process is down: a tail cut off, at the end of a batch or within one, or overwritten;
-or whole partition directories that are gone, as after a restored backup or a repair of the file system.
+"""Damage to the logs of a node whose process is down: a tail that is cut off, at the end of a batch or within one, or
+overwritten, or whole partition directories that are gone, as after a repair of the file system.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The faults of `outages_world`: a node that its peers do not reach but clients do, logs that are damaged while all nodes
-are down, and full disks.
+"""The faults of `outages_world`: a node that its peers do not reach but clients do, logs that are damaged while all
+nodes are down, and full disks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ PROGRESS_MS = 8_000
 """In this time every client makes progress, from the moment the others have elected leaders on."""
 SUCCESSOR_MS = (100, 2_500)
 SUCCESSOR_DOWN_MS = (3_000, 8_000)
-FULL_MS = (4_000, 12_000)
+FULL_MS = (4_000, 16_000)
 FULL_BYTES_MAX = 3_000
+FILLED_MS = 2_000
+"""After that time the last bytes are used."""
 ELECTION_MS = (200, 3_000)
 Partitions = list[tuple[str, int]]
 
@@ -100,7 +102,7 @@ class OutageFaults(Faults):
         if self._outages.kills_successors:
             self._later(self._rng.randint(*SUCCESSOR_MS), lambda: self._kill_successor(led))
         elif self._outages.only_outages:
-            self._demand_progress(machine, is_cut_off)
+            self._demand_progress(f"while only clients reach {machine.host}", is_cut_off)
 
     def _kill_successor(self, led: Partitions) -> None:
         topics = self._world.newest_image().topics
@@ -116,13 +118,14 @@ class OutageFaults(Faults):
             self.count("a leader is killed while its predecessor is cut off", machine.host)
             machine.end(self._rng.randint(*SUCCESSOR_DOWN_MS))
 
-    def _demand_progress(self, machine: Machine, is_cut_off: Callable[[], bool]) -> None:
+    def _demand_progress(self, when: str, is_still: Callable[[], bool]) -> None:
+        """Check that all clients make progress, if the outage lasts so long."""
         why_not = self._outages.progress()
 
         def judge() -> None:
             why = why_not()
-            if is_cut_off() and why:
-                self._world.violated(f"for {PROGRESS_MS} ms while only clients reach {machine.host}: {why}")
+            if is_still() and why:
+                self._world.violated(f"for {PROGRESS_MS} ms {when}: {why}")
 
         self._later(PROGRESS_MS, judge)
 
@@ -173,14 +176,22 @@ class OutageFaults(Faults):
         machine = self._some()
         self.count("a disk is full", machine.host)
         machine.files.bytes_left = self._rng.randint(0, FULL_BYTES_MAX)
+        is_full = True
 
         def restore() -> None:
+            nonlocal is_full
+            is_full = False
             machine.heal_disk()
             self._next()
 
         self.for_a_while(restore, *FULL_MS)
-        for _ in range(self._rng.randint(0, 2)):
-            self._later(self._rng.randint(*ELECTION_MS), lambda: self._kill_controller(machine))
+        if self._rng.random() < 0.6:
+            for _ in range(self._rng.randint(1, 2)):
+                self._later(self._rng.randint(*ELECTION_MS), lambda: self._kill_controller(machine))
+        elif self._outages.only_outages:
+            self._later(
+                FILLED_MS, lambda: self._demand_progress(f"while the disk of {machine.host} is full", lambda: is_full)
+            )
 
     def _kill_controller(self, spared: Machine) -> None:
         """Kill the leader of the quorum: all others vote, also the one whose disk is full."""

@@ -1,5 +1,5 @@
-"""A cluster with the outages that operators report: a node that its peers do not reach but clients do, and the node that
-took over from it dies; logs damaged while all nodes were down; disks that are full for long.
+"""A cluster with the outages that operators report: a node that its peers do not reach but clients do, and the node
+that took over from it dies; logs damaged while all nodes were down; disks that are full for long.
 
 Its clients include such as would notice it: consumers that start again and again and rely on any broker's word, clients
 that ask one broker for metadata for as long as it answers, and producers that raise their epoch.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from cluster.bumping import Bases, BumpingLedger, BumpingProducer
 from cluster.outages import OutageFaults
 from cluster.returning import ReturningConsumer
 from cluster.world import SIZES as SIZES
@@ -18,6 +19,7 @@ from cluster.world import SMALL, TAIL, Size
 from cluster.world import World as ClusterWorld
 
 RETURNING = 4
+BUMPING = 3
 STICKY_SHARE = 0.5
 
 
@@ -46,10 +48,14 @@ class World(ClusterWorld):
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
         self.outages, self.only_outages, self.kills_successors = MODES[seed % len(MODES)]
         self.returning: list[ReturningConsumer] = []
+        self._bases: Bases = {}
         super().__init__(seed, size, tail)
 
     def new_faults(self, rng: Random) -> OutageFaults:
         return OutageFaults(self, rng)
+
+    def new_ledger(self, topic: str, partition: int) -> BumpingLedger:
+        return BumpingLedger(f"{topic}-{partition}", self.violated, self._bases)
 
     def more_properties(self, rng: Random) -> dict[str, str]:
         # With many shards of groups some have no commit that waits when their coordinator is cut off.
@@ -60,12 +66,19 @@ class World(ClusterWorld):
         rng = Random(self.client_rng.random())
         for client in (*self.producers, *self.consumers, *self.committers):
             client.is_sticky = rng.random() < STICKY_SHARE
+        bumping = [
+            BumpingProducer(
+                self, f"b{number}", self.topics[0], Random(rng.random()), self.size.gap_ms, number == 0, self._bases
+            )
+            for number in range(BUMPING)
+        ]
         for number in range(RETURNING):
             name = f"r{number}"
             self.returning.append(
                 ReturningConsumer(self, name, self.topics[0], 0, Random(rng.random()), number % 2 == 0)
             )
-        self.clients += self.returning
+        self.producers += bumping
+        self.clients += [*bumping, *self.returning]
 
     def progress(self) -> Callable[[], str]:
         """Return a check that every producer, consumer and group makes progress from now on."""
