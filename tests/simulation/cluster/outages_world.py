@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from cluster.bumping import Bases, BumpingLedger, BumpingProducer
+from cluster.client import NO_NODE
 from cluster.outages import OutageFaults
 from cluster.returning import ReturningConsumer
 from cluster.world import SIZES as SIZES
@@ -81,24 +82,38 @@ class World(ClusterWorld):
         self.clients += [*bumping, *self.returning]
 
     def progress(self) -> Callable[[], str]:
-        """Return a check that every producer, consumer and group makes progress from now on."""
+        """Return a check that from now on every partition, producer, consumer and group that is there makes
+        progress; of topics that are never deleted."""
+        lasting = self.lasting_topics()
         waiting = [
             (producer, lane, lane.queue[0])
             for producer in self.producers
+            if producer.topic in lasting
             for lane in producer.lanes.values()
             if lane.queue
         ]
-        ends = {place: ledger.end for place, ledger in self.audit.ledgers.items()}
-        why_not_used = self.use()
+        ledgers = [
+            self.audit.ledger(self.image.topics[name].id, index)
+            for name in lasting
+            for index in range(len(self.image.topics[name].partitions))
+        ]
+        acknowledged = {ledger.name: ledger.acknowledged for ledger in ledgers}
+        ends = {ledger.name: ledger.end for ledger in ledgers}
+        commits = {committer.name: committer.commits for committer in self.committers}
 
         def why_not() -> str:
             for producer, lane, batch in waiting:
-                if not batch.is_acknowledged and producer.lanes.get(lane.partition) is lane:
+                if batch in lane.queue:
                     return f"{producer.name} gets no acknowledgement of {batch.values[0]!r}"
+            for ledger in ledgers:
+                if ledger.acknowledged <= acknowledged[ledger.name]:
+                    return f"nothing new is acknowledged in {ledger.name}"
             for consumer in self.consumers:
                 for place in consumer.places.values():
-                    if place.position < ends.get((place.topic_id, place.partition), 0):
+                    # One that reads from the nearest replica stays there while that answers, as with Kafka.
+                    is_from_leader = place.replica == NO_NODE
+                    if is_from_leader and place.position < ends.get(f"{consumer.topic}-{place.partition}", 0):
                         return f"{consumer.name} has read {place.partition} only up to {place.position}"
-            return why_not_used()
+            return self.why_no_commits(commits)
 
         return why_not
