@@ -388,7 +388,7 @@ class Faults:
     def _full_disk(self) -> None:
         machine = self._some()
         self.count("a disk is full", machine.host)
-        machine.files.bytes_left = self._rng.randint(0, 3_000)
+        machine.fill_disk(self._rng.randint(0, 3_000))
         machine.files.truncate_fails = self._rng.random() < 0.2
         self.for_a_while(machine.heal_disk)
 

@@ -44,6 +44,8 @@ CONTROLLER_PORT = 9093
 FLUSH_MS = 6
 RESTART_MS = (50, 4_000)
 OPEN_RETRY_MS = 1_000
+NEW_DISK_MS = 15_000
+"""In this time a node has prepared a new disk for the case that it is full."""
 
 
 class SlowFlusher:
@@ -119,6 +121,9 @@ class Machine:
         self.settings = _settings(node_id, roles, properties)
         self.clock = MachineClock(world.timers)
         self.files = MemoryFiles()
+        self._disk_since_ms = 0
+        self._may_be_full = False
+        """Whether the process must cope with a full disk."""
         self.flush_ms = FLUSH_MS
         self.starts = 0
         self.boots = 1
@@ -256,7 +261,7 @@ class Machine:
         """A disk that fails may stop a node, a full one may not."""
         files = self.files
         is_only_full = files.bytes_left is not None and not files.sync_fails and not files.truncate_fails
-        if is_only_full and self._world.survives_full_disks:
+        if is_only_full and self._may_be_full and self._world.survives_full_disks:
             self._world.violated(f"{self.host} {what}, although its disk is only full")
 
     def _failed(self, failure: Exception) -> None:
@@ -288,6 +293,7 @@ class Machine:
         """Replace the disk by an empty one, while the process is down."""
         assert self.process is None
         self.files = MemoryFiles()
+        self._disk_since_ms = self._world.elapsed_ms
 
     def leave(self) -> None:
         """Stop the process as SIGTERM does."""
@@ -330,6 +336,11 @@ class Machine:
         after.bytes_left, after.write_bytes_max = files.bytes_left, files.write_bytes_max
         after.sync_fails, after.truncate_fails = files.sync_fails, files.truncate_fails
         return after
+
+    def fill_disk(self, bytes_left: int) -> None:
+        """Fill the disk. A process has to cope with it if it had the time to prepare for it."""
+        self.files.bytes_left = bytes_left
+        self._may_be_full = self._world.elapsed_ms - self._disk_since_ms >= NEW_DISK_MS
 
     def heal_disk(self) -> None:
         self.flush_ms = FLUSH_MS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cluster.damage import damage
 from cluster.faults import POWER_PATIENCE, POWER_RETRY_MS, Faults
-from cluster.node import RESTART_MS, Machine
+from cluster.node import NEW_DISK_MS, RESTART_MS, Machine
 from moldau.base.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class OutageFaults(Faults):
         super().begin()
         if self._outages.only_outages:
             self._world.network.loss = 0.0
-        self._next()
+        self._next(NEW_DISK_MS if self._outages.outages == ("full",) else 500)
 
     def quorum_elected(self, node_id: int) -> None:
         if not self._outages.only_outages:
@@ -52,10 +52,10 @@ class OutageFaults(Faults):
     def _inject_nothing(self) -> None:
         """Replaces all other faults."""
 
-    def _next(self) -> None:
+    def _next(self, wait_ms: int = 500) -> None:
         outages = {"cut off": self._cut_off, "damage": self._damage, "full": self._fill_disk}
         outage = outages[self._rng.choice(self._outages.outages)]
-        self._later(500 + int(self._rng.expovariate(1) * GAP_MS), outage)
+        self._later(wait_ms + int(self._rng.expovariate(1) * GAP_MS), outage)
 
     # --- a node that only clients reach -----------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class OutageFaults(Faults):
             return
         machine = self._some()
         self.count("a disk is full", machine.host)
-        machine.files.bytes_left = self._rng.randint(0, FULL_BYTES_MAX)
+        machine.fill_disk(self._rng.randint(0, FULL_BYTES_MAX))
         is_full = True
 
         def restore() -> None:
