@@ -44,6 +44,7 @@ CONTROLLER_PORT = 9093
 FLUSH_MS = 6
 RESTART_MS = (50, 4_000)
 OPEN_RETRY_MS = 1_000
+DISK_BYTES = 1 << 40
 NEW_DISK_MS = 15_000
 """In this time a node has prepared a new disk for the case that it is full."""
 
@@ -186,7 +187,7 @@ class Machine:
             quorum_flusher=self.new_quorum_flusher(timers),
             peers=SimulatedPeers(self._world.network, process, timers.after_ms),
             run_in_thread=lambda work: self._run_in_thread(timers, work),
-            disk_space=lambda: (1 << 40, 1 << 40),
+            disk_space=self._disk_space,
             on_fault=self._disk_failed,
             boot_id=f"{self.host} boot {self.boots}",
             cleaner=WatchedCleaning(self._world, self, lambda work: self._run_in_thread(timers, work)),
@@ -201,6 +202,10 @@ class Machine:
             self._world.trace(f"{self.host} cannot start: {fault}")
             self._judge_stop(f"cannot start: {fault}")
             self.end(OPEN_RETRY_MS)
+
+    def _disk_space(self) -> tuple[int, int]:
+        """Return the size of the disk and the free bytes."""
+        return DISK_BYTES, DISK_BYTES if self.files.bytes_left is None else self.files.bytes_left
 
     def new_flusher(self, timers: ProcessTimers) -> Flusher:
         return SlowFlusher(timers, self._flush_delay_ms, self._disk_failed)
