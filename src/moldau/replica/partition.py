@@ -143,6 +143,7 @@ class Partition:
             return
         self.state = state
         self.is_leader = False
+        self.log.producers.forget_refusals()
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.watchers.readable(self, 0)
 
