@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from moldau.assembly.coordinators import group_coordinator, transaction_coordinator
 from moldau.assembly.registration import broker_registration
 from moldau.assembly.views import views_of
 from moldau.assembly.world import World
@@ -46,9 +47,6 @@ from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
-from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
-from moldau.runtime.coordinators.topic import CoordinatorTopic
-from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
@@ -114,28 +112,15 @@ class BrokerSide:
         self.partitions = self._partitions(store)
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
-        self.groups = self._group_coordinator(channel)
+        self.groups = group_coordinator(settings, world, current, channel, self.partitions)
         self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = BrokerClient(
-            settings.node_id,
-            current,
-            world.peers,
-            settings.inter_broker_listener_name,
-            "transactions",
-            lambda api, request: self.router.ask_here(api, request),
+        self._brokers = self._broker_client()
+        self.transactions = transaction_coordinator(
+            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
         )
-        self.transactions = self._transaction_coordinator(channel)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
-        self.housekeeping = Housekeeping(
-            self.partitions,
-            store,
-            world.flusher,
-            world.clock,
-            world.timers,
-            lambda: self._number(PRODUCER_EXPIRATION_MS),
-            lambda partition: self.cleaner.is_cleaning(partition),
-        )
+        self.housekeeping = self._log_housekeeping(store)
         self.cleaner = self._log_cleaner()
         self._chores = Chores(world.timers, world.on_fault)
         self.sessions = self._fetch_sessions()
@@ -189,6 +174,17 @@ class BrokerSide:
             self._throttles.follower,
         )
 
+    def _log_housekeeping(self, store: LogStore) -> Housekeeping:
+        return Housekeeping(
+            self.partitions,
+            store,
+            self._world.flusher,
+            self._world.clock,
+            self._world.timers,
+            lambda: self._number(PRODUCER_EXPIRATION_MS),
+            lambda partition: self.cleaner.is_cleaning(partition),
+        )
+
     def _log_cleaner(self) -> LogCleaner:
         world = self._world
         return LogCleaner(
@@ -204,45 +200,14 @@ class BrokerSide:
             world.on_fault,
         )
 
-    def _group_coordinator(self, channel: ControllerChannel) -> GroupCoordinator:
-        settings, world = self._settings, self._world
-        return GroupCoordinator(
-            settings.groups,
-            CoordinatorTopic(
-                offsets_topic(
-                    settings.offsets_topic_num_partitions,
-                    settings.offsets_topic_replication_factor,
-                    settings.offsets_topic_segment_bytes,
-                ),
-                self._current,
-                channel,
-            ),
-            settings.node_id,
-            self.partitions,
+    def _broker_client(self) -> BrokerClient:
+        return BrokerClient(
+            self._settings.node_id,
             self._current,
-            world.clock,
-            world.timers,
-            world.rng,
-        )
-
-    def _transaction_coordinator(self, channel: ControllerChannel) -> TransactionCoordinator:
-        settings, world, topic_settings = self._settings, self._world, self._settings.transaction_log
-        topic = transaction_topic(
-            topic_settings.num_partitions,
-            topic_settings.replication_factor,
-            topic_settings.segment_bytes,
-            topic_settings.min_insync_replicas,
-        )
-        return TransactionCoordinator(
-            settings.transactions,
-            CoordinatorTopic(topic, self._current, channel),
-            settings.node_id,
-            self.partitions,
-            self._current,
-            self.producer_ids,
-            self._brokers,
-            world.clock,
-            world.timers,
+            self._world.peers,
+            self._settings.inter_broker_listener_name,
+            "transactions",
+            lambda api, request: self.router.ask_here(api, request),
         )
 
     def _transaction_gate(self) -> TransactionGate:
