@@ -39,6 +39,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
+from moldau.runtime.broker.disk_room import DiskRoom
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
 from moldau.runtime.broker.registration_gate import RegistrationGate
@@ -108,7 +109,7 @@ class BrokerSide:
         self._isr_changes = self._isr_proposals(channel)
         self.replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
-        self._faults = FaultLog(log.error, world.clock)
+        self._faults = self._disk_faults()
         self.partitions = self._partitions(store)
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
@@ -154,6 +155,12 @@ class BrokerSide:
             lambda api, request: channel.ask(api, request, "isr"),
             self._world.timers,
         )
+
+    def _disk_faults(self) -> DiskRoom:
+        world, directory = self._world, self._settings.log_dirs[0]
+        in_log = FaultLog(log.error, world.clock)
+        on_change = self.lifecycle.set_cannot_write
+        return DiskRoom(in_log, world.files, directory, world.disk_space, world.run_in_thread, world.timers, on_change)
 
     def _partitions(self, store: LogStore) -> Partitions:
         node_id, world = self._settings.node_id, self._world
@@ -352,6 +359,7 @@ class BrokerSide:
         self.cleaner.stop()
         self.views.close()
         self.lifecycle.close()
+        self._faults.close()
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()

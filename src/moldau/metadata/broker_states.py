@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint
 from moldau.metadata.records import (
+    CAN_WRITE,
+    CANNOT_WRITE,
     FENCE,
     UNFENCE,
     BrokerRegistrationChangeRecord,
@@ -25,6 +27,7 @@ def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
         tuple(record.log_dirs),
         record.in_controlled_shutdown,
         {f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+        record.cannot_write,
     )
 
 
@@ -35,6 +38,7 @@ def changed_broker(old: BrokerImage, record: BrokerRegistrationChangeRecord) -> 
         fenced=(old.fenced or record.fenced == FENCE) and record.fenced != UNFENCE,
         in_controlled_shutdown=old.in_controlled_shutdown or bool(record.in_controlled_shutdown),
         log_dirs=tuple(record.log_dirs) or old.log_dirs,
+        cannot_write=(old.cannot_write or record.cannot_write == CANNOT_WRITE) and record.cannot_write != CAN_WRITE,
     )
 
 

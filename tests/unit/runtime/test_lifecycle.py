@@ -208,3 +208,28 @@ def test_a_refused_heartbeat_is_logged_once_for_each_change(caplog: pytest.LogCa
         ("WARNING", "broker 7: heartbeat refused, retrying: CLUSTER_AUTHORIZATION_FAILED"),
         ("WARNING", "broker 7: heartbeat not answered, retrying: NOT_CONTROLLER"),
     ]
+
+
+def test_a_full_disk_is_reported_at_once_and_in_every_heartbeat() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    beats = harness.beats()
+    harness.lifecycle.set_cannot_write(True)
+    assert harness.beats() == beats + 1
+    assert harness.requests[-1][1].cannot_write
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    harness.timers.advance(BEAT_MS)
+    assert harness.requests[-1][1].cannot_write
+
+
+def test_a_disk_that_is_full_while_a_heartbeat_is_on_its_way_is_reported_right_after_it() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    beats = harness.beats()
+    harness.lifecycle.set_cannot_write(True)
+    assert harness.beats() == beats
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    harness.timers.advance(100)
+    assert harness.beats() == beats + 1
+    assert harness.requests[-1][1].cannot_write

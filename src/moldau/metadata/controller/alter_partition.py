@@ -3,7 +3,8 @@ A request may have thousands, when a broker has failed or is back: it is decided
 
 A proposal must be based on the newest state: its leader epoch and partition epoch must be those of the image. Each
 member must be an active broker and (v3) the same incarnation that the leader saw fetching: one that restarted since
-then may have lost records (KIP-903). The proposal that adds the last new replica to the ISR completes a reassignment.
+then may have lost records (KIP-903). A broker that cannot write does not join the ISR. The proposal that adds the last
+new replica to the ISR completes a reassignment.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def _check_isr(image: MetadataImage, state: PartitionState, request: RequestPart
     for member in _members(request):
         broker = image.brokers.get(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (ANY_EPOCH, broker.epoch):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+        if broker.cannot_write and member.broker_id not in state.isr:
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 

@@ -1,4 +1,5 @@
-"""The changes of all partitions when brokers leave or return: who leaves which ISR, and who leads instead.
+"""The changes of all partitions when brokers leave or return, or can no longer write: who leaves which ISR, and who
+leads instead.
 
 Each function scans all partitions once and sorts the result by topic name, so that it does not depend on the order of
 a map. Thousands of partitions are in the same state: the change of each distinct state is computed once.
@@ -52,6 +53,15 @@ def unfence_changes(image: MetadataImage, broker_id: int, broker_configs: Broker
     return _change_records(
         image, affected, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker_configs
     )
+
+
+def writability_changes(
+    image: MetadataImage, broker_id: int, broker_configs: BrokerLayers
+) -> list[PartitionChangeRecord]:
+    """Change the ISRs and leaders where it matters whether this broker can write; the image has the new state. One
+    that no longer can leaves, one that can again replaces members that cannot."""
+    affected = _find_partitions(image, lambda state: broker_id in state.isr)
+    return _change_records(image, affected, lambda state: state.isr, active_in(image), broker_configs)
 
 
 def lost_directory_changes(

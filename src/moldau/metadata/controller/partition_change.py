@@ -3,7 +3,8 @@
 The caller describes the new ISR, replicas or leader as a `DesiredState`; the result is one record with all
 consequences, or none. The leader is the first active replica that is in the ISR; one outside of the ISR only if an
 unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, because no other replica
-is known to have every acknowledged record.
+is known to have every acknowledged record. A broker whose disk refuses writes leaves the ISR, and so the leadership,
+unless no other member can write either.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def change_record(
     replicas = tuple(old.replicas if desired.replicas is None else desired.replicas)
     removing = tuple(old.removing_replicas if desired.removing is None else desired.removing)
     adding = tuple(old.adding_replicas if desired.adding is None else desired.adding)
-    isr = tuple(old.isr if desired.isr is None else desired.isr)
+    isr = _writable_isr(image, old, tuple(old.isr if desired.isr is None else desired.isr), active)
     completed = _complete_reassignment(replicas, isr, removing, adding)
     if completed is not None:
         replicas, isr = completed
@@ -93,6 +94,15 @@ def change_record(
         directories=directories if directories != old.directories else None,
     )
     return None if _is_empty(record) else record
+
+
+def _writable_isr(image: MetadataImage, old: PartitionState, isr: tuple[int, ...], active: Active) -> tuple[int, ...]:
+    """Return the ISR without the brokers that cannot write: acknowledgements would wait for them. If no active member
+    can write, all stay: they have the records, and serve readers."""
+    remaining = tuple(replica for replica in isr if _can_write(image, replica))
+    if any(active(replica) and _has_log(image, old, replica) for replica in remaining):
+        return remaining
+    return isr
 
 
 def _complete_reassignment(
@@ -134,10 +144,15 @@ def _elect(
     if election is Election.UNCLEAN:
         alive = [replica for replica in replicas if active(replica)]
         # A replica with an empty disk is the last choice, but unclean elections allow it.
-        with_log = [replica for replica in alive if _has_log(image, old, replica)]
+        with_log = [replica for replica in alive if _has_log(image, old, replica)] or alive
         if alive:
-            return (with_log or alive)[0], True
+            return next((replica for replica in with_log if _can_write(image, replica)), with_log[0]), True
     return NO_LEADER, False
+
+
+def _can_write(image: MetadataImage, replica: int) -> bool:
+    broker = image.brokers.get(replica)
+    return broker is None or not broker.cannot_write
 
 
 def _has_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
