@@ -82,10 +82,8 @@ class Node:
         self._on_recovered = on_recovered
         self.settings = settings
         self._system_clock = clock or SystemClock()
-        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
-        for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_limit())
-        self._files = files or DiskFiles(open_files_limit() - for_files - for_connections)
-        self._uses_cleaning_process = files is None
+        self._files = files or DiskFiles(staying_descriptor_max())
+        self._uses_cleaning_process = isinstance(self._files, DiskFiles)
         """Whether another process cleans the logs: it can read only files on the real disk."""
         self._rng = rng or SystemRandom()
         self._new_peers = peers
@@ -367,6 +365,13 @@ class Node:
             log.error("node %d: internal error in a background task", self.settings.node_id, exc_info=fault)
         if not self.failed.done():
             self.failed.set_result(fault)
+
+
+def staying_descriptor_max() -> int:
+    """Return the highest descriptor for a file that stays open: others need some too."""
+    for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
+    for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_limit())
+    return open_files_limit() - for_files - for_connections
 
 
 def _run_in_threads(calls: Iterable[Callable[[], None]]) -> None:

@@ -17,7 +17,14 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.steps import Steps, TurnItems
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
+from moldau.metadata.controller.min_insync import min_insync_replicas
+from moldau.metadata.controller.partition_change import (
+    DesiredState,
+    Election,
+    active_in,
+    change_record,
+    writable_isr,
+)
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.partition_states import changed_partition
@@ -44,6 +51,7 @@ def decide_alter_partition(
     if sender is None or sender.epoch != request.broker_epoch:
         return Decision(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     allowed = unclean_allowed(image, broker_configs)
+    min_insync = min_insync_replicas(image, broker_configs)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
     turn = TurnItems(PARTITIONS_A_TURN)
@@ -65,7 +73,7 @@ def decide_alter_partition(
                 partitions.append(ResponsePartitionData(partition.partition_index, refused.code))
                 continue
             assert topic is not None, "_check_proposal refuses unknown topics"
-            record = _build_record(image, topic, partition, allowed(topic.name))
+            record = _build_record(image, topic, partition, allowed(topic.name), min_insync(topic.name))
             if record is not None:
                 records[key] = record
             partitions.append(_build_response(partition.partition_index, state, record, request.broker_id))
@@ -115,10 +123,11 @@ def _members(request: RequestPartitionData) -> Sequence[BrokerState]:
 
 
 def _build_record(
-    image: MetadataImage, topic: TopicImage, request: RequestPartitionData, is_unclean_allowed: bool
+    image: MetadataImage, topic: TopicImage, request: RequestPartitionData, is_unclean_allowed: bool, min_insync: int
 ) -> PartitionChangeRecord | None:
+    state, isr = topic.partitions[request.partition_index], [member.broker_id for member in _members(request)]
     desired = DesiredState(
-        isr=[member.broker_id for member in _members(request)],
+        isr=writable_isr(image, state, isr, min_insync),
         recovery_state=request.leader_recovery_state,
         election=Election.UNCLEAN if is_unclean_allowed else Election.ONLINE,
     )

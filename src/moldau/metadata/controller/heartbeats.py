@@ -143,8 +143,11 @@ def _lost_directory_records(
 def _writability_records(
     image: MetadataImage, registered: BrokerImage, request: BrokerHeartbeatRequest, broker_configs: BrokerLayers
 ) -> tuple[MetadataRecord, ...]:
-    """Note that the broker's disk refuses writes or accepts them again, and move what depends on it."""
+    """Note that the broker's disk refuses writes or accepts them again, and move what depends on it. A broker without
+    others keeps everything: a record would only take space on its disk."""
     if request.cannot_write == registered.cannot_write or not registered.is_active:
+        return ()
+    if request.cannot_write and len(image.live_brokers()) == 1:
         return ()
     state = CANNOT_WRITE if request.cannot_write else CAN_WRITE
     change = BrokerRegistrationChangeRecord(registered.id, registered.epoch, cannot_write=state)

@@ -3,8 +3,7 @@
 The caller describes the new ISR, replicas or leader as a `DesiredState`; the result is one record with all
 consequences, or none. The leader is the first active replica that is in the ISR; one outside of the ISR only if an
 unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, because no other replica
-is known to have every acknowledged record. A broker whose disk refuses writes leaves the ISR, and so the leadership,
-unless no other member can write either.
+is known to have every acknowledged record. Of several that may lead, one that can write to its disk is preferred.
 """
 
 from __future__ import annotations
@@ -57,6 +56,23 @@ def active_in(image: MetadataImage) -> Active:
     return active
 
 
+def writable_isr(
+    image: MetadataImage, state: PartitionState, isr: Sequence[int], min_insync_replicas: int
+) -> tuple[int, ...]:
+    """Return the ISR without brokers whose disks refuse writes: acknowledgements would wait for them.
+
+    A leader that cannot write stays, and the others with it, unless so many others can that acks=all is accepted from
+    them. Otherwise nothing would be gained, and a new leader could not commit the last records of its log.
+    """
+    remaining = tuple(replica for replica in isr if _can_write(image, replica))
+    if len(remaining) == len(isr):
+        return remaining
+    active = active_in(image)
+    able = [replica for replica in remaining if active(replica) and _has_log(image, state, replica)]
+    needed = 1 if state.leader in remaining else min(min_insync_replicas, len(state.replicas))
+    return remaining if len(able) >= needed else tuple(isr)
+
+
 def change_record(
     image: MetadataImage, topic: TopicImage, index: int, desired: DesiredState, active: Active
 ) -> PartitionChangeRecord | None:
@@ -65,7 +81,7 @@ def change_record(
     replicas = tuple(old.replicas if desired.replicas is None else desired.replicas)
     removing = tuple(old.removing_replicas if desired.removing is None else desired.removing)
     adding = tuple(old.adding_replicas if desired.adding is None else desired.adding)
-    isr = _writable_isr(image, old, tuple(old.isr if desired.isr is None else desired.isr), active)
+    isr = tuple(old.isr if desired.isr is None else desired.isr)
     completed = _complete_reassignment(replicas, isr, removing, adding)
     if completed is not None:
         replicas, isr = completed
@@ -94,15 +110,6 @@ def change_record(
         directories=directories if directories != old.directories else None,
     )
     return None if _is_empty(record) else record
-
-
-def _writable_isr(image: MetadataImage, old: PartitionState, isr: tuple[int, ...], active: Active) -> tuple[int, ...]:
-    """Return the ISR without the brokers that cannot write: acknowledgements would wait for them. If no active member
-    can write, all stay: they have the records, and serve readers."""
-    remaining = tuple(replica for replica in isr if _can_write(image, replica))
-    if any(active(replica) and _has_log(image, old, replica) for replica in remaining):
-        return remaining
-    return isr
 
 
 def _complete_reassignment(
@@ -134,20 +141,24 @@ def _elect(
     def may_lead(replica: int) -> bool:
         return replica in isr and active(replica) and _has_log(image, old, replica)
 
-    if election is Election.PREFERRED and may_lead(replicas[0]):
+    if election is Election.PREFERRED and may_lead(replicas[0]) and _can_write(image, replicas[0]):
         return replicas[0], False
     if old.leader in replicas and may_lead(old.leader):
         return old.leader, False
-    for replica in replicas:
-        if may_lead(replica):
-            return replica, False
+    if able := [replica for replica in replicas if may_lead(replica)]:
+        return _first_writable(image, able), False
     if election is Election.UNCLEAN:
         alive = [replica for replica in replicas if active(replica)]
         # A replica with an empty disk is the last choice, but unclean elections allow it.
-        with_log = [replica for replica in alive if _has_log(image, old, replica)] or alive
+        with_log = [replica for replica in alive if _has_log(image, old, replica)]
         if alive:
-            return next((replica for replica in with_log if _can_write(image, replica)), with_log[0]), True
+            return _first_writable(image, with_log or alive), True
     return NO_LEADER, False
+
+
+def _first_writable(image: MetadataImage, replicas: Sequence[int]) -> int:
+    """Return the first of these replicas whose broker can write, or the first of all if none can."""
+    return next((replica for replica in replicas if _can_write(image, replica)), replicas[0])
 
 
 def _can_write(image: MetadataImage, replica: int) -> bool:

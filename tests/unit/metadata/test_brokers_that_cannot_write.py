@@ -10,10 +10,18 @@ from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish
+from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance
 from moldau.metadata.controller.placement import place
 from moldau.metadata.image import BrokerImage
-from moldau.metadata.records import CAN_WRITE, CANNOT_WRITE, BrokerRegistrationChangeRecord, PartitionChangeRecord
+from moldau.metadata.records import (
+    CAN_WRITE,
+    CANNOT_WRITE,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ConfigResource,
+    PartitionChangeRecord,
+)
 
 
 def three_brokers() -> ControlledCluster:
@@ -64,8 +72,14 @@ def test_a_single_broker_keeps_everything() -> None:
     cluster = ControlledCluster([1])
     cluster.create("a", [1])
     cluster.beat(1, cannot_write=True)
-    assert len(cluster.records) == 1
+    assert cluster.records == ()
+    cluster.join(2)
+    cluster.beat(1, cannot_write=True)
+    assert cluster.image.brokers[1].cannot_write
     assert cluster.summary("a") == "1:1 of 1 @0"
+    cluster.die(2)
+    cluster.beat(1, cannot_write=False)
+    assert not cluster.image.brokers[1].cannot_write
 
 
 def test_a_broker_in_sync_that_is_not_active_does_not_count_as_one_that_can_write() -> None:
@@ -104,6 +118,55 @@ def test_the_same_process_registers_again_and_a_new_one_begins_anew() -> None:
     cluster.die(1)
     cluster.register(1, 2)
     assert not cluster.image.brokers[1].cannot_write
+
+
+def test_a_full_leader_stays_if_too_few_others_can_write() -> None:
+    """acks=all would be refused by another leader too, and it could not commit the last records of its log."""
+    cluster = ControlledCluster([1, 2, 3])
+    cluster.create("a", [1, 2, 3], configs={"min.insync.replicas": "2"})
+    cluster.beat(1, cannot_write=True)
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
+    cluster.beat(2, cannot_write=True)
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
+    cluster.beat(3, cannot_write=True)
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
+    cluster.beat(3, cannot_write=False)
+    assert cluster.summary("a") == "2:2,3 of 1,2,3 @1"
+    cluster.beat(1, cannot_write=False)
+    assert cluster.alter("a", [2, 3, 1]).error_code == E.NEW_LEADER_ELECTED
+    assert cluster.summary("a") == "1:3,1 of 1,2,3 @2"
+
+
+def test_a_full_follower_leaves_even_if_too_few_remain() -> None:
+    """The leader then refuses records before it appends them, instead of waiting for the follower."""
+    cluster = ControlledCluster([1, 2, 3])
+    cluster.create("a", [1, 2, 3], configs={"min.insync.replicas": "2"})
+    for broker_id in (3, 2):
+        cluster.beat(broker_id, cannot_write=True)
+    assert cluster.summary("a") == "1:1 of 1,2,3 @0"
+    cluster.beat(1, cannot_write=True)
+    assert cluster.summary("a") == "1:1 of 1,2,3 @0"
+
+
+def test_min_insync_replicas_of_the_brokers_counts_as_well() -> None:
+    cluster = ControlledCluster([1, 2])
+    cluster.do(Decision(None, (ConfigRecord(ConfigResource.BROKER, "", "min.insync.replicas", "2"),)))
+    cluster.create("a", [1, 2])
+    cluster.create("b", [1, 2], configs={"min.insync.replicas": "1"})
+    cluster.create("c", [1])
+    cluster.beat(1, cannot_write=True)
+    assert cluster.summary("a") == "1:1,2 of 1,2 @0"
+    assert cluster.summary("b") == "2:2 of 1,2 @1"
+
+
+def test_a_dead_leader_is_replaced_by_a_member_that_can_write() -> None:
+    cluster = ControlledCluster([1, 2, 3])
+    cluster.create("a", [1, 2, 3], configs={"min.insync.replicas": "3"})
+    cluster.beat(1, cannot_write=True)
+    cluster.beat(2, cannot_write=True)
+    assert cluster.summary("a") == "1:1,2,3 of 1,2,3 @0"
+    cluster.die(1)
+    assert cluster.summary("a") == "3:2,3 of 1,2,3 @1"
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3])
