@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING, Any
 from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
-from moldau.base.limits import (
-    DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
-    DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES,
-    reserved_descriptors,
-)
+from moldau.base.limits import DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, reserved_descriptors
 from moldau.base.listeners import Listener as Address
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections, TlsContext
-from moldau.log.files import DiskFiles, Files
+from moldau.log.files import DiskFiles, Files, staying_descriptor_max
 from moldau.metadata.scram_secret import scram_secret
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
@@ -365,13 +361,6 @@ class Node:
             log.error("node %d: internal error in a background task", self.settings.node_id, exc_info=fault)
         if not self.failed.done():
             self.failed.set_result(fault)
-
-
-def staying_descriptor_max() -> int:
-    """Return the highest descriptor for a file that stays open: others need some too."""
-    for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
-    for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_limit())
-    return open_files_limit() - for_files - for_connections
 
 
 def _run_in_threads(calls: Iterable[Callable[[], None]]) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from moldau.local_cluster import NodeAddress
-from moldau.node import Node, new_loop, staying_descriptor_max
+from moldau.log.files import staying_descriptor_max
+from moldau.node import Node, new_loop
 from moldau.settings import Settings
 from moldau.testing.faulty_peers import FaultyPeers, Link
 from moldau.testing.fillable_disk import FillableDisk
