@@ -38,6 +38,7 @@ class FollowerLog:
                 log.append(batches, leader_epoch=partition.state.leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
                 partition.traffic.replication_bytes_in += len(batches)
         except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: the leader's records cannot be appended", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
@@ -72,6 +73,7 @@ class FollowerLog:
         try:
             self._store.truncate(partition.name, offset)
         except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: the log cannot be truncated to offset {offset}", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
@@ -84,6 +86,7 @@ class FollowerLog:
         try:
             self._store.truncate_fully(partition.name, offset)
         except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: the log cannot be restarted at offset {offset}", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         finally:
             partition.on_truncated()  # as in `truncate`

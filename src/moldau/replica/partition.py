@@ -152,6 +152,7 @@ class Partition:
             return
         self.state = state
         self.leads = self.is_leader = self.is_withheld = False
+        self.log.producers.forget_refusals()
         self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.watchers.readable(self, 0)
 

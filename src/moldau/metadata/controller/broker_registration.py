@@ -140,4 +140,5 @@ def _registration_record(
         fenced=True if updated is None else updated.fenced,
         in_controlled_shutdown=False if updated is None else updated.in_controlled_shutdown,
         log_dirs=request.log_dirs,
+        cannot_write=False if updated is None else updated.cannot_write,
     )

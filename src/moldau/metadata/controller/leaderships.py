@@ -1,4 +1,5 @@
-"""The changes of all partitions when brokers leave or return: who leaves which ISR, and who leads instead.
+"""The changes of all partitions when brokers leave or return, or can no longer write: who leaves which ISR, and who
+leads instead.
 
 Each function scans all partitions once and sorts the result by topic name, so that it does not depend on the order of
 a map. Thousands of partitions are in the same state: the change of each distinct state is computed once.
@@ -9,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from moldau.base.config_def import BrokerLayers
-from moldau.metadata.controller.partition_change import Active, DesiredState, Election, active_in, change_record
+from moldau.metadata.controller.min_insync import min_insync_replicas
+from moldau.metadata.controller.partition_change import (
+    Active,
+    DesiredState,
+    Election,
+    active_in,
+    change_record,
+    writable_isr,
+)
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
@@ -28,7 +37,7 @@ def leave_changes(
     return _change_records(
         image,
         affected,
-        lambda state: _remaining_isr(state, gone),
+        lambda _, state: _remaining_isr(state, gone),
         lambda id: id not in gone and is_active(id),
         broker_configs,
     )
@@ -41,7 +50,7 @@ def step_down_changes(
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: state.leader == broker_id)
     return _change_records(
-        image, affected, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker_configs
+        image, affected, lambda _, state: state.isr, lambda id: id != broker_id and is_active(id), broker_configs
     )
 
 
@@ -50,7 +59,23 @@ def unfence_changes(image: MetadataImage, broker_id: int, broker_configs: Broker
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: state.leader == NO_LEADER)
     return _change_records(
-        image, affected, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker_configs
+        image, affected, lambda _, state: state.isr, lambda id: id == broker_id or is_active(id), broker_configs
+    )
+
+
+def writability_changes(
+    image: MetadataImage, broker_id: int, broker_configs: BrokerLayers
+) -> list[PartitionChangeRecord]:
+    """Change the ISRs and leaders where it matters whether this broker can write; the image has the new state. One
+    that no longer can leaves, one that can again replaces members that cannot."""
+    min_insync = min_insync_replicas(image, broker_configs)
+    affected = _find_partitions(image, lambda state: broker_id in state.isr)
+    return _change_records(
+        image,
+        affected,
+        lambda topic, state: writable_isr(image, state, state.isr, min_insync(topic.name)),
+        active_in(image),
+        broker_configs,
     )
 
 
@@ -66,7 +91,7 @@ def lost_directory_changes(
     return _change_records(
         image,
         affected,
-        lambda state: _remaining_isr(state, gone),
+        lambda _, state: _remaining_isr(state, gone),
         lambda id: id not in gone and is_active(id),
         broker_configs,
     )
@@ -98,7 +123,7 @@ def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], b
 def _change_records(
     image: MetadataImage,
     affected: list[TopicPartitions],
-    isr: Callable[[PartitionState], tuple[int, ...]],
+    isr: Callable[[TopicImage, PartitionState], tuple[int, ...]],
     active: Active,
     broker_configs: BrokerLayers,
 ) -> list[PartitionChangeRecord]:
@@ -109,7 +134,9 @@ def _change_records(
         election = Election.UNCLEAN if allowed(topic.name) else Election.ONLINE
         for index in indexes:
             state = topic.partitions[index]
+            new_isr = isr(topic, state)
             key = (
+                new_isr,
                 state.replicas,
                 state.isr,
                 state.leader,
@@ -122,7 +149,7 @@ def _change_records(
             if key in computed:
                 record = computed[key]
             else:
-                desired = DesiredState(isr=isr(state), election=election)
+                desired = DesiredState(isr=new_isr, election=election)
                 record = computed[key] = change_record(image, topic, index, desired, active)
             if record is not None:
                 records.append(_copy_for(record, topic, index))

@@ -290,7 +290,7 @@ class ReplicaFetcher:
             else:
                 self._append(followed, data)
         except KafkaError as failure:
-            if failure.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+            if failure.code is ErrorCode.CORRUPT_MESSAGE:  # a fault of the disk is reported where it occurs
                 log.error("%s: cannot follow leader %d, retrying: %s", followed.partition.name, self.leader_id, failure)
             self._fail(followed, failure.code)
             return
