@@ -35,7 +35,6 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
@@ -85,6 +84,7 @@ class BrokerSide:
         kraft_version: Callable[[], int],
         cluster_id: str,
         directory_id: Uuid,
+        on_registered: Callable[[int], None],
         counters: Counters,
         audit: AuditLog,
     ) -> None:
@@ -96,7 +96,6 @@ class BrokerSide:
         self._cluster_id = cluster_id
         self._directory_id = directory_id
         self._counters = counters
-        self._boot_marker = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
@@ -105,7 +104,7 @@ class BrokerSide:
             world.clock,
             world.timers,
             new_uuid(world.rng),
-            self._boot_marker.note,
+            on_registered,
         )
         self._isr_changes = self._isr_proposals(channel)
         self.replication = Replication(world.clock, self._isr_changes, settings.replication.lag_time_max_ms)
@@ -335,10 +334,9 @@ class BrokerSide:
         if missing := self.partitions.missing_by_topic():
             self._chunked_layout.on_image(self._current.image, Changes(topics=missing))
 
-    def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
-        """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker
-        epoch of the last clean stop, below 0 after any other stop."""
-        previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._boot_marker.broker_epoch()
+    def start(self, advertised: Sequence[Listener], previous_epoch: int) -> Promise[None]:
+        """Register the broker; the promise is completed when it serves clients. `previous_epoch` is the broker epoch of
+        the last process, below 0 if records of it may be lost."""
         registration = broker_registration(
             self._settings, self._cluster_id, self._directory_id, advertised, previous_epoch
         )
@@ -371,10 +369,6 @@ class BrokerSide:
     def leave(self) -> Promise[None]:
         """Hand over leadership of partitions; the promise is completed when others lead them, or none can."""
         return self.lifecycle.leave()
-
-    def distrust(self) -> None:
-        """Remove the boot marker: the disk failed, and what this process wrote may be lost."""
-        self._boot_marker.forget()
 
     def release(self) -> None:
         """Send responses to waiting requests, before a listener stops."""
