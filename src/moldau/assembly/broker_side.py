@@ -37,7 +37,6 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
 from moldau.runtime.broker.disk_room import DiskRoom
@@ -86,6 +85,7 @@ class BrokerSide:
         kraft_version: Callable[[], int],
         cluster_id: str,
         directory_id: Uuid,
+        on_registered: Callable[[int], None],
         counters: Counters,
         audit: AuditLog,
     ) -> None:
@@ -97,7 +97,6 @@ class BrokerSide:
         self._cluster_id = cluster_id
         self._directory_id = directory_id
         self._counters = counters
-        self._boot_marker = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
@@ -106,7 +105,7 @@ class BrokerSide:
             world.lease_clock or world.clock,
             world.timers,
             new_uuid(world.rng),
-            self._boot_marker.note,
+            on_registered,
             lambda contact_ms: self._lease.renew(contact_ms),
         )
         self._isr_changes = self._isr_proposals(channel)
@@ -332,10 +331,9 @@ class BrokerSide:
         if missing := self.partitions.missing_by_topic():
             self._chunked_layout.on_image(self._current.image, Changes(topics=missing))
 
-    def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
-        """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker
-        epoch of the last clean stop, below 0 after any other stop."""
-        previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._boot_marker.broker_epoch()
+    def start(self, advertised: Sequence[Listener], previous_epoch: int) -> Promise[None]:
+        """Register the broker; the promise is completed when it serves clients. `previous_epoch` is the broker epoch of
+        the last process, below 0 if records of it may be lost."""
         registration = broker_registration(
             self._settings, self._cluster_id, self._directory_id, advertised, previous_epoch
         )
@@ -368,10 +366,6 @@ class BrokerSide:
     def leave(self) -> Promise[None]:
         """Hand over leadership of partitions; the promise is completed when others lead them, or none can."""
         return self.lifecycle.leave()
-
-    def distrust(self) -> None:
-        """Remove the boot marker: the disk failed, and what this process wrote may be lost."""
-        self._boot_marker.forget()
 
     def release(self) -> None:
         """Send responses to waiting requests, before a listener stops."""

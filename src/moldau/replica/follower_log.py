@@ -52,6 +52,17 @@ class FollowerLog:
         if log.start_offset == log.end_offset and header.base_offset < log.end_offset <= header.last_offset:
             self._store.truncate_fully(log.partition, header.base_offset)
 
+    def drop_incomplete(self, partition: Partition) -> None:
+        """Truncate a log whose disk lost records in the middle or at the beginning to where they are missing: they are
+        fetched again, with all that follow. Raise KafkaError if the disk fails or the log is broken."""
+        offset = partition.log.whole_below
+        if offset is not None:
+            self._report(
+                f"{partition.name}: records are missing from offset {offset} on; truncated to it, to fetch them from "
+                f"leader {partition.state.leader}"
+            )
+            self._truncate(partition, offset)
+
     def truncate_to_divergence(self, partition: Partition, epoch: int, end_offset: int) -> None:
         """Truncate the log to the offset where it may diverge from the leader's log. `epoch` is the largest epoch
         of the leader's log that is not above this log's last epoch; there, `epoch` ends at `end_offset`."""
@@ -70,6 +81,9 @@ class FollowerLog:
         """Delete the records from `offset` on. Raise KafkaError if the disk fails or the log is broken."""
         offset = min(offset, partition.log.end_offset)
         self._report_loss(partition, offset)
+        self._truncate(partition, offset)
+
+    def _truncate(self, partition: Partition, offset: int) -> None:
         try:
             self._store.truncate(partition.name, offset)
         except StorageFault as fault:

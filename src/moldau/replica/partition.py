@@ -408,6 +408,7 @@ class Partition:
         finally:  # a full disk may end it after some segments
             if self.log.start_offset != start_offset:
                 self.watchers.readable(self, 0)
+                self._flusher.request(self)  # at a start, leader epochs without their segments look like a loss
 
     # --- close --------------------------------------------------------------------------------------------------
 

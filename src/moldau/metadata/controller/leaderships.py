@@ -17,6 +17,7 @@ from moldau.metadata.controller.partition_change import (
     Election,
     active_in,
     change_record,
+    has_log,
     writable_isr,
 )
 from moldau.metadata.controller.unclean_elections import unclean_allowed
@@ -55,12 +56,19 @@ def step_down_changes(
 
 
 def unfence_changes(image: MetadataImage, broker_id: int, broker_configs: BrokerLayers) -> list[PartitionChangeRecord]:
-    """Elect leaders of partitions without one, where this broker, which is being unfenced, makes that possible."""
+    """Elect leaders of partitions without one, where this broker, which is being unfenced, makes that possible. Members
+    of the ISR that are still fenced leave it: the new leader must not wait for them."""
     is_active = active_in(image)
+
+    def is_live(id: int) -> bool:
+        return id == broker_id or is_active(id)
+
+    def live_isr(state: PartitionState) -> tuple[int, ...]:
+        live = tuple(replica for replica in state.isr if is_live(replica) and has_log(image, state, replica))
+        return live or state.isr
+
     affected = _find_partitions(image, lambda state: state.leader == NO_LEADER)
-    return _change_records(
-        image, affected, lambda _, state: state.isr, lambda id: id == broker_id or is_active(id), broker_configs
-    )
+    return _change_records(image, affected, lambda _, state: live_isr(state), is_live, broker_configs)
 
 
 def writability_changes(
@@ -102,11 +110,10 @@ def leads_any(image: MetadataImage, broker_id: int) -> bool:
 
 
 def _remaining_isr(state: PartitionState, gone: frozenset[int]) -> tuple[int, ...]:
-    """Return the ISR without the brokers that are gone. If all are, the leader stays: it has the most records."""
+    """Return the ISR without the brokers that are gone. If all are, all stay: each has every acknowledged record, and
+    nobody is there to acknowledge more. The one that is elected when it returns may be any whose log is complete."""
     remaining = tuple(replica for replica in state.isr if replica not in gone)
-    if remaining:
-        return remaining
-    return (state.leader,) if state.leader in state.isr else state.isr[:1]
+    return remaining or state.isr
 
 
 def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], bool]) -> list[TopicPartitions]:

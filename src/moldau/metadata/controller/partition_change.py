@@ -2,8 +2,9 @@
 
 The caller describes the new ISR, replicas or leader as a `DesiredState`; the result is one record with all
 consequences, or none. The leader is the first active replica that is in the ISR; one outside of the ISR only if an
-unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, because no other replica
-is known to have every acknowledged record. Of several that may lead, one that can write to its disk is preferred.
+unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, and so do its last
+members if they go at the same time, because no other replica is known to have every acknowledged record. Of several
+that may lead, one that can write to its disk is preferred.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def writable_isr(
     if len(remaining) == len(isr):
         return remaining
     active = active_in(image)
-    able = [replica for replica in remaining if active(replica) and _has_log(image, state, replica)]
+    able = [replica for replica in remaining if active(replica) and has_log(image, state, replica)]
     needed = 1 if state.leader in remaining else min(min_insync_replicas, len(state.replicas))
     return remaining if len(able) >= needed else tuple(isr)
 
@@ -139,7 +140,7 @@ def _elect(
     """Return the leader, and whether the election was unclean."""
 
     def may_lead(replica: int) -> bool:
-        return replica in isr and active(replica) and _has_log(image, old, replica)
+        return replica in isr and active(replica) and has_log(image, old, replica)
 
     if election is Election.PREFERRED and may_lead(replicas[0]) and _can_write(image, replicas[0]):
         return replicas[0], False
@@ -150,7 +151,7 @@ def _elect(
     if election is Election.UNCLEAN:
         alive = [replica for replica in replicas if active(replica)]
         # A replica with an empty disk is the last choice, but unclean elections allow it.
-        with_log = [replica for replica in alive if _has_log(image, old, replica)]
+        with_log = [replica for replica in alive if has_log(image, old, replica)]
         if alive:
             return _first_writable(image, with_log or alive), True
     return NO_LEADER, False
@@ -166,7 +167,7 @@ def _can_write(image: MetadataImage, replica: int) -> bool:
     return broker is None or not broker.cannot_write
 
 
-def _has_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
+def has_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
     """Whether the replica still has its log. A broker that restarted with other disks has lost it."""
     broker = image.brokers.get(replica)
     return broker is not None and broker.has_directory(old.directory_of(replica))
