@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-from cluster import disks_world
+from cluster import disks_world, outages_world
 from cluster import world as cluster_world
 from compaction import world as compaction_world
 from groups import world as groups_world
@@ -39,6 +39,7 @@ KINDS: dict[str, Any] = {
     "transactions": transactions_world,
     "compaction": compaction_world,
     "disks": disks_world,
+    "outages": outages_world,
     "views": views_world,
     "groups": groups_world,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from transactions.client import GROUP, Ask, TransactionalClient
+from cluster.scripted import Ask
+from transactions.client import GROUP, TransactionalClient
 from transactions.state import StateLedger
 from transactions.world import World
 

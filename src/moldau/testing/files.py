@@ -225,6 +225,7 @@ class MemoryFiles:
             raise _fault(source, errno.ENOENT)
         moved, replaced = self._inodes.pop(source), self._inodes.get(target)
         self._inodes[target] = moved
+        self.free_bytes(0 if replaced is None else len(replaced.data))
 
         def undo() -> None:
             self._inodes[source] = moved
@@ -248,6 +249,7 @@ class MemoryFiles:
             return
         self.step()
         inode = self._inodes.pop(path)
+        self.free_bytes(len(inode.data))
         self._note(path, lambda: self._inodes.__setitem__(path, inode))
 
     def mkdir(self, directory: str) -> bool:

@@ -47,6 +47,9 @@ class ClusterClient:
         self.topic_id: Uuid | None = None
         self.leaders: dict[int, Leader] = {}
         """The known leader of each partition of the topic."""
+        self.is_sticky = False
+        """Whether it asks one broker for as long as that answers, as clients do that have a connection to it."""
+        self._favourite = NO_NODE
         self._is_refreshing = False
         self.later(METADATA_MAX_AGE_MS, self._age)
 
@@ -60,7 +63,11 @@ class ClusterClient:
         self.later(self.rng.randint(*RETRY_MS) * min(1 + failures, PATIENCE_MAX), call)
 
     def some_broker(self) -> int:
-        return self.rng.choice(list(self.brokers))
+        if not self.is_sticky:
+            return self.rng.choice(list(self.brokers))
+        if self._favourite not in self.brokers:
+            self._favourite = self.rng.choice(list(self.brokers))
+        return self._favourite
 
     def ask(
         self,
@@ -74,7 +81,14 @@ class ClusterClient:
     ) -> None:
         """Call `then` with the response, or with the KafkaError instead of it."""
         host, port = self.brokers[node_id]
-        self.peers.to(host, port, purpose).ask(api, request, timeout_ms, version).then(then)
+        self.peers.to(host, port, purpose).ask(api, request, timeout_ms, version).then(
+            then if node_id != self._favourite else lambda reply: self._favourite_answered(reply, then)
+        )
+
+    def _favourite_answered(self, reply: Any, then: Callable[[Any], None]) -> None:
+        if isinstance(reply, KafkaError):
+            self._favourite = NO_NODE
+        then(reply)
 
     def trace_result(self, what: str, code: ErrorCode | int) -> None:
         self.world.trace(f"{self.name} {what} {ErrorCode(code).name}")

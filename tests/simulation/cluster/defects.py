@@ -18,6 +18,7 @@ from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.server.handlers import list_offsets
+from moldau.server.handlers.metadata import Metadata
 
 Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
@@ -54,6 +55,19 @@ def a_former_leader_acknowledges_waiting_requests(patch: Patch) -> None:
             promise.complete(ErrorCode.NONE)
 
     patch.setattr(Partition, "_fail_waiting", replacement)
+
+
+# --- leaders that others have replaced ----------------------------------------------------------------------------
+
+
+def a_leader_answers_although_its_session_is_over(patch: Patch) -> None:
+    """Also with what it does not have: the end of an epoch that it does not know, or an offset beyond its log."""
+    patch.setattr(Partition, "withhold", lambda self: None)
+    patch.setattr(Partition, "check_certain", lambda self: None)
+
+
+def a_broker_names_itself_as_leader_although_its_session_is_over(patch: Patch) -> None:
+    patch.setattr(Metadata, "_check_leaders", lambda *_: None)
 
 
 # --- the controller -----------------------------------------------------------------------------------------------
@@ -128,3 +142,8 @@ DEFECTS: dict[Defect, int] = {
     the_metadata_log_is_not_truncated: 5,
 }
 """Each defect with a seed that is known to show it soon."""
+OUTAGE_DEFECTS: dict[Defect, int] = {
+    a_leader_answers_although_its_session_is_over: 8,
+    a_broker_names_itself_as_leader_although_its_session_is_over: 0,
+}
+"""The same for runs with outages. The seeds after it with the same outages show it too."""

@@ -248,11 +248,7 @@ class Faults:
         """Whether everything else is healthy, and every partition with this node in the ISR has another in-sync
         replica."""
         others = [each for each in self._world.machines.values() if each is not machine]
-        if (
-            self._current_faults
-            or self._lost_data
-            or not all(each.is_well and each.is_in_the_image() for each in others)
-        ):
+        if not self.are_well(others):
             return False
         if any(each.leadership is not None and each.leadership.proposed is not None for each in machine.partitions()):
             return False  # by its own proposal it may be the only in-sync replica
@@ -262,6 +258,11 @@ class Faults:
             for topic in self._world.newest_image().topics.values()
             for state in topic.partitions
         )
+
+    def are_well(self, machines: list[Machine]) -> bool:
+        """Whether these machines and the network are healthy, and the controller knows of all losses."""
+        is_quiet = not self._current_faults and not self._lost_data
+        return is_quiet and all(each.is_well and each.is_in_the_image() for each in machines)
 
     def _note_lost_data(self, machine: Machine) -> None:
         if not self._world.is_synced:
@@ -387,7 +388,7 @@ class Faults:
     def _full_disk(self) -> None:
         machine = self._some()
         self.count("a disk is full", machine.host)
-        machine.files.bytes_left = self._rng.randint(0, 3_000)
+        machine.fill_disk(self._rng.randint(0, 3_000))
         machine.files.truncate_fails = self._rng.random() < 0.2
         self.for_a_while(machine.heal_disk)
 

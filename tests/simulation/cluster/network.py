@@ -74,6 +74,10 @@ class SimulatedPeers:
             self._peers[host, port, purpose] = found
         return found
 
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+
 
 class Network:
     def __init__(self, world: World, rng: Random) -> None:

@@ -44,6 +44,9 @@ CONTROLLER_PORT = 9093
 FLUSH_MS = 6
 RESTART_MS = (50, 4_000)
 OPEN_RETRY_MS = 1_000
+DISK_BYTES = 1 << 40
+NEW_DISK_MS = 15_000
+"""In this time a node has prepared a new disk for the case that it is full."""
 
 
 class SlowFlusher:
@@ -119,6 +122,9 @@ class Machine:
         self.settings = _settings(node_id, roles, properties)
         self.clock = MachineClock(world.timers)
         self.files = MemoryFiles()
+        self._disk_since_ms = 0
+        self._may_be_full = False
+        """Whether the process must cope with a full disk."""
         self.flush_ms = FLUSH_MS
         self.starts = 0
         self.boots = 1
@@ -181,7 +187,7 @@ class Machine:
             quorum_flusher=self.new_quorum_flusher(timers),
             peers=SimulatedPeers(self._world.network, process, timers.after_ms),
             run_in_thread=lambda work: self._run_in_thread(timers, work),
-            disk_space=lambda: (1 << 40, 1 << 40),
+            disk_space=self._disk_space,
             on_fault=self._disk_failed,
             boot_id=f"{self.host} boot {self.boots}",
             cleaner=WatchedCleaning(self._world, self, lambda work: self._run_in_thread(timers, work)),
@@ -194,7 +200,12 @@ class Machine:
             assembly.start(self.settings.advertised_listeners).then(lambda _: self._serves(process))
         except StorageFault as fault:
             self._world.trace(f"{self.host} cannot start: {fault}")
+            self._judge_stop(f"cannot start: {fault}")
             self.end(OPEN_RETRY_MS)
+
+    def _disk_space(self) -> tuple[int, int]:
+        """Return the size of the disk and the free bytes."""
+        return DISK_BYTES, DISK_BYTES if self.files.bytes_left is None else self.files.bytes_left
 
     def new_flusher(self, timers: ProcessTimers) -> Flusher:
         return SlowFlusher(timers, self._flush_delay_ms, self._disk_failed)
@@ -244,11 +255,19 @@ class Machine:
         if not isinstance(fault, StorageFault):
             self._world.failed_inside(fault)
         self._world.trace(f"{self.host} stops: {fault}")
+        self._judge_stop(f"stops: {fault}")
         self._world.faults.count("a node stops because of its disk", self.host)
         if self.assembly is not None:
             with suppress(StorageFault):
                 self.assembly.distrust()
         self.end(self._rng.randint(*RESTART_MS))
+
+    def _judge_stop(self, what: str) -> None:
+        """A disk that fails may stop a node, a full one may not."""
+        files = self.files
+        is_only_full = files.bytes_left is not None and not files.sync_fails and not files.truncate_fails
+        if is_only_full and self._may_be_full and self._world.survives_full_disks:
+            self._world.violated(f"{self.host} {what}, although its disk is only full")
 
     def _failed(self, failure: Exception) -> None:
         """Even a disk error is a violation here: the node should have handled it."""
@@ -279,6 +298,7 @@ class Machine:
         """Replace the disk by an empty one, while the process is down."""
         assert self.process is None
         self.files = MemoryFiles()
+        self._disk_since_ms = self._world.elapsed_ms
 
     def leave(self) -> None:
         """Stop the process as SIGTERM does."""
@@ -321,6 +341,11 @@ class Machine:
         after.bytes_left, after.write_bytes_max = files.bytes_left, files.write_bytes_max
         after.sync_fails, after.truncate_fails = files.sync_fails, files.truncate_fails
         return after
+
+    def fill_disk(self, bytes_left: int) -> None:
+        """Fill the disk. A process has to cope with it if it had the time to prepare for it."""
+        self.files.bytes_left = bytes_left
+        self._may_be_full = self._world.elapsed_ms - self._disk_since_ms >= NEW_DISK_MS
 
     def heal_disk(self) -> None:
         self.flush_ms = FLUSH_MS

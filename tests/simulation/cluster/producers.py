@@ -89,8 +89,8 @@ class Producer(ClusterClient):
     def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
         self._gap_ms = gap_ms
-        self._producer_id = -1
-        self._producer_epoch = -1
+        self.producer_id = -1
+        self.producer_epoch = -1
         self.lanes: dict[int, Lane] = {}
         self.is_over = False
         """Whether it sends only what it has already begun."""
@@ -111,7 +111,7 @@ class Producer(ClusterClient):
             self.retry(self._begin)
             return
         self.world.audit.producer_id_given(self.name, response.producer_id)
-        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
         self.refresh()
         self._write()
 
@@ -122,7 +122,10 @@ class Producer(ClusterClient):
         assert self.topic_id is not None
         for partition in self.leaders:
             if partition not in self.lanes:
-                self.lanes[partition] = Lane(self.topic_id, partition)
+                self.lanes[partition] = self.new_lane(self.topic_id, partition)
+
+    def new_lane(self, topic_id: Uuid, partition: int) -> Lane:
+        return Lane(topic_id, partition)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class Producer(ClusterClient):
         if self.is_over:
             return
         self.later(1 + int(self.rng.expovariate(1) * self._gap_ms), self._write)
-        if self.lanes and self._producer_id >= 0:
+        if self.lanes and self.producer_id >= 0:
             lane = self.lanes[self.rng.choice(list(self.lanes))]
             if self._has_room(lane):
                 self._put(lane)
@@ -142,20 +145,26 @@ class Producer(ClusterClient):
         return not lane.queue or max(0, lane.batches - IN_FLIGHT_MAX) < lane.queue[0].place
 
     def _put(self, lane: Lane) -> None:
-        count = self.rng.randint(1, RECORDS_MAX)
-        first, lane.next_number = lane.next_number, lane.next_number + count
-        values = [f"{self.name}/{lane.partition}/{first + place}".encode() for place in range(count)]
-        data = build_batch(
-            [self.record(value) for value in values],
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=first,
-        )
-        batch = Batch(lane.batches, first, values, bytes(data))
+        batch = self.new_batch(lane)
         lane.batches += 1
         lane.queue.append(batch)
         if not lane.is_waiting:
             self._send(lane, batch)
+
+    def new_batch(self, lane: Lane) -> Batch:
+        count = self.rng.randint(1, RECORDS_MAX)
+        first, lane.next_number = lane.next_number, lane.next_number + count
+        values = [f"{self.name}/{lane.partition}/{first + place}".encode() for place in range(count)]
+        return Batch(lane.batches, first, values, self.encoded(values, first))
+
+    def encoded(self, values: list[bytes], sequence: int) -> bytes:
+        data = build_batch(
+            [self.record(value) for value in values],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+        )
+        return bytes(data)
 
     def record(self, name: bytes) -> Record:
         return Record(NEXT_OFFSET, self.world.clock.now_ms(), None, name)
@@ -166,7 +175,7 @@ class Producer(ClusterClient):
             self._again(lane)
             return
         attempt = lane.attempt
-        request = _produce_request(ACKS_ALL, leader, lane.partition, batch.data)
+        request = produce_request(ACKS_ALL, leader, lane.partition, batch.data)
         self.ask(
             leader.node_id,
             ApiKey.PRODUCE,
@@ -254,7 +263,7 @@ class CarelessProducer(ClusterClient):
         self._sent += 1
         value = f"{self.name}/-/{self._sent}".encode()
         data = build_batch([Record(NEXT_OFFSET, self.world.clock.now_ms(), None, value)])
-        request = _produce_request(1, leader, partition, bytes(data))
+        request = produce_request(1, leader, partition, bytes(data))
         self.ask(leader.node_id, ApiKey.PRODUCE, 13, request, self._replied, "write")
 
     def _replied(self, reply: ProduceResponse | KafkaError) -> None:
@@ -266,9 +275,9 @@ class CarelessProducer(ClusterClient):
             self.world.violated(f"{self.name} writes with acks=1: {code.name}")
 
 
-def _produce_request(acks: int, leader: Leader, partition: int, data: bytes) -> ProduceRequest:
+def produce_request(acks: int, leader: Leader, partition: int, data: bytes, wait_ms: int = WAIT_MS) -> ProduceRequest:
     topic = TopicProduceData(leader.topic_id, "", [PartitionProduceData(partition, data)])
-    return ProduceRequest(None, acks, WAIT_MS, [topic])
+    return ProduceRequest(None, acks, wait_ms, [topic])
 
 
 def produced(reply: ProduceResponse | KafkaError) -> tuple[ErrorCode, PartitionProduceResponse | None]:

@@ -90,6 +90,8 @@ class Report:
 
 class World:
     kind = "cluster"
+    survives_full_disks = False
+    """Whether a node may not stop because its disk is full."""
 
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
         master = Random(seed)
@@ -345,6 +347,9 @@ class World:
                 ledger = self.audit.ledger(topic.id, index)
                 if ledger.acknowledged <= acknowledged.get((topic.id, index), 0):
                     return f"nothing new is acknowledged in {ledger.name}"
+        return self.why_no_commits(commits)
+
+    def why_no_commits(self, commits: dict[str, int]) -> str:
         for committer in self.committers:
             if committer.commits <= commits[committer.name]:
                 return f"{committer.name} commits nothing"

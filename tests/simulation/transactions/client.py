@@ -1,17 +1,17 @@
 """Base of transactional clients of a simulated cluster: knows the leaders of several topics, finds coordinators, and
 retries requests.
 
-A client runs a script: a generator that yields requests and continues with their responses. When the process dies, its
-script ends where it was.
+A client runs a script (cluster/scripted.py). When the process dies, its script ends where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cluster.client import ClusterClient, Leader
+from cluster.client import Leader
+from cluster.scripted import Script, ScriptedClient
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -23,10 +23,6 @@ from moldau.wire.schema import Message
 if TYPE_CHECKING:
     from transactions.world import TransactionsWorld
 
-T = TypeVar("T")
-Then = Callable[[Any], None]
-Ask = Callable[[Then], None]
-Script = Generator[Ask, Any, T]
 Place = tuple[str, int]
 """A topic and a partition index."""
 
@@ -64,7 +60,7 @@ class Answered(NamedTuple):
     """Whether another process used the transactional id before this request was sent."""
 
 
-class TransactionalClient(ClusterClient):
+class TransactionalClient(ScriptedClient):
     """One process. `is_replaced` is set when a later process with the same transactional id got its epoch."""
 
     world: TransactionsWorld
@@ -78,29 +74,6 @@ class TransactionalClient(ClusterClient):
         self.is_replaced = False
         super().__init__(world, name, "", rng)
         self.refresh()
-
-    # --- scripts --------------------------------------------------------------------------------------------------
-
-    def play(self, script: Script[None]) -> None:
-        def resume(value: Any = None) -> None:
-            try:
-                request = script.send(value)
-            except StopIteration:
-                return
-            request(resume)
-
-        resume()
-
-    def pause(self, delay_ms: int) -> Ask:
-        return lambda then: self.later(delay_ms, lambda: then(None))
-
-    def pause_after(self, failures: int) -> Ask:
-        return lambda then: self.retry(lambda: then(None), failures)
-
-    def request(
-        self, node_id: int, api: ApiKey, version: int, request: Message, purpose: str, timeout_ms: int = 3_000
-    ) -> Ask:
-        return lambda then: self.ask(node_id, api, version, request, then, purpose, timeout_ms)
 
     # --- metadata -------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.consumers import whole_batches
+from cluster.scripted import Script
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.wire.apis import ApiKey
@@ -24,7 +25,7 @@ from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from moldau.wire.records import Record, decode_records
-from transactions.client import GROUP, Place, Script
+from transactions.client import GROUP, Place
 from transactions.history import Written
 from transactions.producer import Abortable, TransactionalProducer
 from transactions.reader import READ_COMMITTED, AbortedFilter

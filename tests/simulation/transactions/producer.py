@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.consumers import UNKNOWN_TOPIC_ERRORS
 from cluster.ledger import name_of
+from cluster.scripted import Script
 
 from moldau.base.errors import ErrorCode
 from moldau.wire.apis import ApiKey
@@ -20,7 +21,7 @@ from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from moldau.wire.messages.end_txn import EndTxnRequest
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.wire.records import NEXT_OFFSET, Record
-from transactions.client import EARLY, TRANSACTION, Answered, Place, Script, TransactionalClient
+from transactions.client import EARLY, TRANSACTION, Answered, Place, TransactionalClient
 from transactions.history import Fate, Written
 from transactions.writing import Lane, Writing
 

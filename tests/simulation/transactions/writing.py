@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from cluster.ledger import name_of
 from cluster.producers import ACKS_ALL, MOVED, TRY_AGAIN, WAIT_MS, produced
+from cluster.scripted import Then
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.records import Record, build_batch
-from transactions.client import Place, Then
+from transactions.client import Place
 
 if TYPE_CHECKING:
     from transactions.producer import TransactionalProducer

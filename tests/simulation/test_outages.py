@@ -1,0 +1,38 @@
+"""Simulations of clusters with the outages that operators report, and defects that they must notice.
+
+`MOLDAU_SEEDS` sets the number of seeds; `make simulate WHAT=outages SEEDS=1000` runs any number of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from cluster.defects import OUTAGE_DEFECTS, Defect
+from cluster.outages_world import MODES, World
+from depth import sample
+from seed_runs import SeedRuns, check_noticed
+
+DEFAULT_SEEDS = len(MODES)
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
+TRIES = 10
+EXPECTED_FAULTS = {
+    "a broker is cut off from its peers, not from clients", "a leader is killed while its predecessor is cut off",
+    "logs are damaged while all processes are down", "a disk is full", "a process is killed while a disk is full",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_cluster_keeps_its_guarantees_in_outages(seed: int, seed_runs: SeedRuns) -> None:
+    seed_runs.run("outages", seed)
+
+
+def test_all_outages_occurred(seed_runs: SeedRuns) -> None:
+    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+
+
+@pytest.mark.parametrize("defect", sample(OUTAGE_DEFECTS, 2), ids=lambda defect: defect.__name__)
+def test_a_defect_is_noticed_in_outages(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    first = OUTAGE_DEFECTS[defect]
+    check_noticed(World, range(first, first + TRIES * len(MODES), len(MODES)))
