@@ -79,6 +79,9 @@ NULL_BY_DEFAULT = {
 """Arrays of structs whose default in Kafka is null; kio drops that default. Null is not empty in these:
 null means "unchanged" in a heartbeat and "all" in a list."""
 
+OWN_FIELDS = {"BrokerHeartbeatRequest": {"cannot_write": ("bool", 10_000)}}
+"""Tagged fields that only our nodes exchange: their types and tags, from `OWN_TAGS_FROM` on (wire/schema.py)."""
+
 
 @dataclasses.dataclass
 class FieldSpec:
@@ -301,6 +304,10 @@ def load(api: str, side: EntityType) -> MessageSpec:
             message.flexible.add(version)
         collect(message, cls, version)
     assert message is not None
+    for field, (wire_type, tag) in OWN_FIELDS.get(message.name, {}).items():
+        versions = message.flexible
+        own = FieldSpec(field, wire_type, False, False, ZEROS[wire_type], versions, tags={tag: versions})
+        message.structs[message.name].fields.append(own)
     return message
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import threading
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import kafka
 from aiokafka import AIOKafkaProducer
@@ -31,6 +31,7 @@ class Sender:
         self.bootstrap, self.topic, self.partitions = bootstrap, topic, partitions
         self.acked: list[tuple[int, int]] = []
         """Partition and number."""
+        self.sent = 0
         self.errors: list[str] = []
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self.run, name=f"{type(self).__name__} to {topic}")
@@ -57,13 +58,15 @@ class Sender:
 
 
 class ConfluentSender(Sender):
+    SETTINGS: ClassVar[dict[str, Any]] = {}
+
     def send(self) -> None:
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-        producer = Producer(settings | {"error_cb": self.on_error})
-        number = 0
+        producer = Producer(settings | self.SETTINGS | {"error_cb": self.on_error})
         while not self.closing.is_set():
+            number = self.sent
             producer.produce(self.topic, b"%d" % number, partition=number % self.partitions, callback=self.delivered)
-            number += 1
+            self.sent += 1
             producer.poll(EVERY_S)
         if left := producer.flush(PATIENCE_S):
             self.errors.append(f"{left} records were not delivered")
@@ -84,12 +87,12 @@ class KafkaPythonSender(Sender):
         producer = kafka.KafkaProducer(
             bootstrap_servers=self.bootstrap.split(","), acks="all", enable_idempotence=True, linger_ms=0
         )
-        number = 0
         while not self.closing.wait(EVERY_S):
+            number = self.sent
             sent = producer.send(self.topic, b"%d" % number, partition=number % self.partitions)
             sent.add_callback(lambda metadata, number=number: self.acked.append((metadata.partition, number)))
             sent.add_errback(lambda error: self.errors.append(repr(error)))
-            number += 1
+            self.sent += 1
         producer.flush(PATIENCE_S)
         producer.close()
 
@@ -101,11 +104,12 @@ class AioKafkaSender(Sender):
     async def send_in_loop(self) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", enable_idempotence=True)
         await producer.start()
-        number, sent = 0, []
+        sent = []
         while not self.closing.is_set():
+            number = self.sent
             future = await producer.send(self.topic, b"%d" % number, partition=number % self.partitions)
             sent.append(asyncio.create_task(self.delivered(future, number)))
-            number += 1
+            self.sent += 1
             await asyncio.sleep(EVERY_S)
         await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
         await producer.stop()

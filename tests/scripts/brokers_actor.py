@@ -2,6 +2,7 @@
 
     register 1 incarnation=2 dir=n              BrokerRegistration; the epoch, or the error
     beat 1 2 offset=7 fence stop                BrokerHeartbeat of each; by default with the newest metadata offset
+    beat 1 full | beat 1 writable               the same, of a broker that cannot write, or can again
     disconnect 1                                the connection of its heartbeats breaks
     wait ms=300                                 time passes, and brokers without heartbeats are fenced
     unregister 1
@@ -68,6 +69,7 @@ class BrokersActor:
                 offset=int(command.values["offset"]) if "offset" in command.values else None,
                 want_fence="fence" in command.words,
                 want_shut_down="stop" in command.words,
+                cannot_write={"full": True, "writable": False}.get(command.words[-1]),
             )
             state = "may stop" if response.should_shut_down else "fenced" if response.is_fenced else "unfenced"
             lines.append(f"{broker_id} {error_name(response.error_code) if response.error_code else state}")
@@ -93,6 +95,7 @@ class BrokersActor:
         return [
             f"{broker_id} {'fenced' if brokers[broker_id].fenced else 'unfenced'}"
             + (" in controlled shutdown" if brokers[broker_id].in_controlled_shutdown else "")
+            + (" cannot write" if brokers[broker_id].cannot_write else "")
             for broker_id in sorted(brokers)
         ]
 

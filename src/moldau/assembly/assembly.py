@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.connections import NodeConnections
 from moldau.assembly.controller_side import ControllerSide
+from moldau.assembly.registration import warn_of_damage
 from moldau.assembly.world import World
 from moldau.base.counters import Counters
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
@@ -16,6 +18,7 @@ from moldau.base.promise import Promise, resolved
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log import meta_properties
 from moldau.log.config import LogConfig
+from moldau.log.reports import StoreReport
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
@@ -24,6 +27,8 @@ from moldau.metadata.image import MetadataImage
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
+from moldau.runtime.broker.boot_marker import UNKNOWN, BootMarker
+from moldau.runtime.broker.missing_logs import MissingLogs
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.image_log import BrokerLog
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
@@ -74,14 +79,29 @@ class Assembly:
                 "%s: this file system ignores case; a topic whose name differs from another's only in case is refused",
                 self.store.directory,
             )
-        report = self.store.load(lambda _: LogConfig(), world.clock.now_ms())
-        self._previous_epoch = report.broker_epoch
+        self._boot_marker = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
+        report = self.store.load(lambda _: LogConfig(), world.clock.now_ms(), self._boot_marker.forget)
         if report.logs and not report.was_clean:
             log.warning("unclean shutdown of the last run: %d logs were checked", report.logs)
         for recovered in report.recovered:
             log.warning("recovered: %s", recovered)
         for directory, reason in report.unreadable:
             log.error("%s cannot be read and is left as it is: %s", directory, reason)
+        self._previous_epoch = self._complete_epoch(report)
+
+    def _complete_epoch(self, report: StoreReport) -> int:
+        """Return the broker epoch of the last process, if this node has all records that it had then; else -1."""
+        epoch = report.broker_epoch if report.broker_epoch >= 0 else self._boot_marker.broker_epoch()
+        damage = report.damage
+        if epoch >= 0 and METADATA not in self.store:
+            damage.append(f"{METADATA} is missing")
+        if not damage:
+            return epoch
+        # The next start may see no damage any more, and until this one has registered, it is not complete either.
+        self._boot_marker.forget()
+        if self.settings.is_broker:
+            warn_of_damage(damage)
+        return UNKNOWN
 
     def _build(self) -> None:
         settings, world = self.settings, self._world
@@ -123,6 +143,8 @@ class Assembly:
         if self.controller_side is not None:
             controller = self.controller_side.controller
             self.current.add_listener(BrokerLog(settings.node_id, self.current, lambda: controller.is_active).on_image)
+        self._missing_logs = MissingLogs(settings.node_id, self.store, metadata_log, world.timers)
+        self.current.add_listener(self._missing_logs.on_image)
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:
             self.broker_side = BrokerSide(
@@ -134,6 +156,7 @@ class Assembly:
                 self.driver.kraft_version,
                 self.cluster_id,
                 self._directory_id,
+                self._boot_marker.note,
                 self.counters,
                 self.audit,
             )
@@ -188,9 +211,18 @@ class Assembly:
     def start(self, advertised: Sequence[Listener]) -> Promise[None]:
         """Join the quorum. The promise is completed when this node serves requests."""
         self.driver.start()
-        if self.broker_side is not None:
-            return self.broker_side.start(advertised, self._previous_epoch)
-        return resolved(None)
+        if self.broker_side is None:
+            return resolved(None)
+        if self._previous_epoch == UNKNOWN:
+            return self.broker_side.start(advertised, UNKNOWN)
+        return self._missing_logs.known.and_then(partial(self._start_broker, self.broker_side, advertised))
+
+    def _start_broker(
+        self, broker_side: BrokerSide, advertised: Sequence[Listener], missing: list[TopicPartition]
+    ) -> Promise[None]:
+        if missing:
+            warn_of_damage([f"the log of {partition} is missing or has no topic id" for partition in missing])
+        return broker_side.start(advertised, UNKNOWN if missing else self._previous_epoch)
 
     def leave(self) -> Promise[None]:
         """Hand over what this node leads. The promise is completed when others lead it, or none can."""
@@ -230,7 +262,7 @@ class Assembly:
         """Mark that the disk failed: the next start must not rely on what this one wrote. StorageFault if that
         fails."""
         if self.broker_side is not None:
-            self.broker_side.distrust()
+            self._boot_marker.forget()
 
     def abandon(self) -> None:
         """Unlock the directory without closing the logs, as a crash would."""

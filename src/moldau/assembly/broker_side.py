@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from moldau.assembly.coordinators import group_coordinator, transaction_coordinator
 from moldau.assembly.registration import broker_registration
 from moldau.assembly.views import views_of
 from moldau.assembly.world import World
@@ -36,9 +37,9 @@ from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
+from moldau.runtime.broker.disk_room import DiskRoom
 from moldau.runtime.broker.leader_lease import LeaderLease
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
@@ -48,9 +49,6 @@ from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
-from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
-from moldau.runtime.coordinators.topic import CoordinatorTopic
-from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
@@ -87,6 +85,7 @@ class BrokerSide:
         kraft_version: Callable[[], int],
         cluster_id: str,
         directory_id: Uuid,
+        on_registered: Callable[[int], None],
         counters: Counters,
         audit: AuditLog,
     ) -> None:
@@ -98,7 +97,6 @@ class BrokerSide:
         self._cluster_id = cluster_id
         self._directory_id = directory_id
         self._counters = counters
-        self._boot_marker = BootMarker(world.files, settings.log_dirs[0], world.boot_id)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
@@ -107,31 +105,26 @@ class BrokerSide:
             world.lease_clock or world.clock,
             world.timers,
             new_uuid(world.rng),
-            self._boot_marker.note,
+            on_registered,
             lambda contact_ms: self._lease.renew(contact_ms),
         )
         self._isr_changes = self._isr_proposals(channel)
         self.replication = self._replication()
         self._throttles = Throttles(settings.node_id, self._static, world.clock)
-        self._faults = FaultLog(log.error, world.clock)
+        self._faults = self._disk_faults()
         self.partitions = self._partitions(store)
         self._lease = self._leader_lease()
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
-        self.groups = self._group_coordinator(channel)
+        self.groups = group_coordinator(settings, world, current, channel, self.partitions)
         self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = BrokerClient(
-            settings.node_id,
-            current,
-            world.peers,
-            settings.inter_broker_listener_name,
-            "transactions",
-            lambda api, request: self.router.ask_here(api, request),
+        self._brokers = self._broker_client()
+        self.transactions = transaction_coordinator(
+            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
         )
-        self.transactions = self._transaction_coordinator(channel)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
-        self.housekeeping = self._housekeeping(store)
+        self.housekeeping = self._log_housekeeping(store)
         self.cleaner = self._log_cleaner()
         self._chores = Chores(world.timers, world.on_fault)
         self.sessions = self._fetch_sessions()
@@ -183,6 +176,12 @@ class BrokerSide:
             self.partitions, self.replication, session_timeout_ms, wait_ms, self._world.timers, self._on_lease_changed
         )
 
+    def _disk_faults(self) -> DiskRoom:
+        world, directory = self._world, self._settings.log_dirs[0]
+        in_log = FaultLog(log.error, world.clock)
+        on_change = self.lifecycle.set_cannot_write
+        return DiskRoom(in_log, world.files, directory, world.disk_space, world.run_in_thread, world.timers, on_change)
+
     def _partitions(self, store: LogStore) -> Partitions:
         node_id, world = self._settings.node_id, self._world
         return Partitions(node_id, store, world.flusher, self._topic_configs, world.rng, self._faults, self.replication)
@@ -202,7 +201,7 @@ class BrokerSide:
             self._throttles.follower,
         )
 
-    def _housekeeping(self, store: LogStore) -> Housekeeping:
+    def _log_housekeeping(self, store: LogStore) -> Housekeeping:
         return Housekeeping(
             self.partitions,
             store,
@@ -228,45 +227,14 @@ class BrokerSide:
             world.on_fault,
         )
 
-    def _group_coordinator(self, channel: ControllerChannel) -> GroupCoordinator:
-        settings, world = self._settings, self._world
-        return GroupCoordinator(
-            settings.groups,
-            CoordinatorTopic(
-                offsets_topic(
-                    settings.offsets_topic_num_partitions,
-                    settings.offsets_topic_replication_factor,
-                    settings.offsets_topic_segment_bytes,
-                ),
-                self._current,
-                channel,
-            ),
-            settings.node_id,
-            self.partitions,
+    def _broker_client(self) -> BrokerClient:
+        return BrokerClient(
+            self._settings.node_id,
             self._current,
-            world.clock,
-            world.timers,
-            world.rng,
-        )
-
-    def _transaction_coordinator(self, channel: ControllerChannel) -> TransactionCoordinator:
-        settings, world, topic_settings = self._settings, self._world, self._settings.transaction_log
-        topic = transaction_topic(
-            topic_settings.num_partitions,
-            topic_settings.replication_factor,
-            topic_settings.segment_bytes,
-            topic_settings.min_insync_replicas,
-        )
-        return TransactionCoordinator(
-            settings.transactions,
-            CoordinatorTopic(topic, self._current, channel),
-            settings.node_id,
-            self.partitions,
-            self._current,
-            self.producer_ids,
-            self._brokers,
-            world.clock,
-            world.timers,
+            self._world.peers,
+            self._settings.inter_broker_listener_name,
+            "transactions",
+            lambda api, request: self.router.ask_here(api, request),
         )
 
     def _transaction_gate(self) -> TransactionGate:
@@ -363,10 +331,9 @@ class BrokerSide:
         if missing := self.partitions.missing_by_topic():
             self._chunked_layout.on_image(self._current.image, Changes(topics=missing))
 
-    def start(self, advertised: Sequence[Listener], cleanly_left_epoch: int) -> Promise[None]:
-        """Register the broker; the promise is completed when it serves clients. `cleanly_left_epoch` is the broker
-        epoch of the last clean stop, below 0 after any other stop."""
-        previous_epoch = cleanly_left_epoch if cleanly_left_epoch >= 0 else self._boot_marker.broker_epoch()
+    def start(self, advertised: Sequence[Listener], previous_epoch: int) -> Promise[None]:
+        """Register the broker; the promise is completed when it serves clients. `previous_epoch` is the broker epoch of
+        the last process, below 0 if records of it may be lost."""
         registration = broker_registration(
             self._settings, self._cluster_id, self._directory_id, advertised, previous_epoch
         )
@@ -400,10 +367,6 @@ class BrokerSide:
         """Hand over leadership of partitions; the promise is completed when others lead them, or none can."""
         return self.lifecycle.leave()
 
-    def distrust(self) -> None:
-        """Remove the boot marker: the disk failed, and what this process wrote may be lost."""
-        self._boot_marker.forget()
-
     def release(self) -> None:
         """Send responses to waiting requests, before a listener stops."""
         self.parked.release_all()
@@ -416,6 +379,7 @@ class BrokerSide:
         self.views.close()
         self.lifecycle.close()
         self._lease.close()
+        self._faults.close()
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()

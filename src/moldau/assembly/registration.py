@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
@@ -10,6 +12,9 @@ from moldau.metadata.controller.features import SUPPORTED
 from moldau.settings import Settings
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.wire.messages.broker_registration import Listener as RegisteredListener
+
+log = logging.getLogger("moldau.node")
+REASONS_MAX: Final = 10
 
 
 def broker_registration(
@@ -26,4 +31,15 @@ def broker_registration(
         rack=settings.broker_rack,
         log_dirs=[directory_id],
         previous_broker_epoch=previous_epoch,
+    )
+
+
+def warn_of_damage(reasons: Sequence[str]) -> None:
+    """Say why this broker registers without the epoch of its previous run."""
+    more = f" (and {len(reasons) - REASONS_MAX} more)" if len(reasons) > REASONS_MAX else ""
+    log.warning(
+        "records of the last run may be lost: this broker leaves every in-sync set that has other members until it has "
+        "caught up; %s%s",
+        "; ".join(reasons[:REASONS_MAX]),
+        more,
     )

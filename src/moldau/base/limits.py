@@ -25,6 +25,10 @@ millisecond, and a client may send many at once."""
 PRODUCER_BATCHES_KEPT: Final = 5
 """Batches remembered per producer and partition to detect duplicates (Kafka's own number)."""
 
+REFUSED_PRODUCERS_MAX: Final = 1_000
+"""Producers of a partition whose last batch was refused and is expected again, at 200 bytes for each. A partition has
+dozens of producers, but anybody who may write to it can invent others."""
+
 DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 """Largest size of one batch after decompression: a decompression bomb is refused."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.log import checkpoints, layout
 from moldau.log.files import Files
@@ -35,12 +36,18 @@ class CheckpointFiles:
         self._written: dict[str, bytes] = {}
         self._on_disk: dict[str, Mapping[TopicPartition, int]] = {}
         """The offsets of each file, also of partitions that do not exist any more."""
+        self.unreadable: list[str] = []
+        """Names of files that exist and could not be read. They are replaced whole, so no crash leaves such a file."""
 
     def read(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self._directory}/{name}"
         # A missing file equals an empty checkpoint: an empty one need not be written.
         self._written[name] = self._files.read(path) or checkpoints.encode_offsets({})
-        offsets = checkpoints.read_offsets(self._files, path) or {}
+        try:
+            offsets = checkpoints.read_offsets(self._files, path) or {}
+        except MalformedData:
+            self.unreadable.append(name)
+            offsets = {}
         self._on_disk[name] = dict(offsets)
         return offsets
 

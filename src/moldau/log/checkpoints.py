@@ -67,14 +67,9 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int] | None:
-    """None if the file is missing or damaged: recovery then assumes nothing."""
+    """Return None if the file is missing. Raise MalformedData if it is damaged."""
     content = files.read(path)
-    if content is None:
-        return None
-    try:
-        return decode_offsets(content)
-    except MalformedData:
-        return None
+    return None if content is None else decode_offsets(content)
 
 
 # --- partition.metadata: `version: 0` and `topic_id: <base64>`, one to a line -----------------------------------

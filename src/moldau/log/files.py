@@ -14,8 +14,14 @@ from typing import Protocol
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import StorageFault
+from moldau.base.limits import (
+    DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
+    DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES,
+    reserved_descriptors,
+)
 from moldau.platforms.durable_files import sync_data, sync_directory
 from moldau.platforms.file_locks import try_lock
+from moldau.platforms.open_files import open_files_limit
 
 
 class File(Protocol):
@@ -142,6 +148,13 @@ class DiskLock:
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def staying_descriptor_max() -> int:
+    """Return the highest descriptor for a file that stays open: connections and other files need some too."""
+    limit = open_files_limit()
+    reserved = (DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, DESCRIPTORS_RESERVED_FOR_CONNECTIONS)
+    return limit - sum(reserved_descriptors(each, limit) for each in reserved)
 
 
 class DiskFiles:

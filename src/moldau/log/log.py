@@ -93,6 +93,9 @@ class Log:
         """Cleaned segments that are replacing old ones."""
         self.generation = 0
         """How often the log was truncated."""
+        self.whole_below: int | None = None
+        """Recovery found that records are missing from this offset on, and others follow: a follower fetches all of
+        them again. None if nothing is missing."""
         self.fault: Exception | None = None
         """Why the log refuses writes: the disk failed, or the log is closed or deleted. None if it accepts them."""
         self._unfinished_truncation: tuple[StorageFault, Callable[[], None]] | None = None
@@ -603,6 +606,8 @@ class Log:
         self.roll_back_swap()
         created_ms = self.segments.active.created_ms
         try:
+            # First: epochs of removed records would tell recovery that records are missing.
+            self.files.unlink(f"{self.directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
             for segment in reversed(list(self.segments)):
                 self._unlink_segment(segment)
             for name in self.files.names(self.directory):
@@ -616,12 +621,15 @@ class Log:
             self._refuse_until_completed(fault, partial(self.truncate_fully, offset))
             raise
         self.start_offset = self.end_offset = offset
+        self.epochs.truncate_from_end(0)
         self._after_truncation()
         self._accept_again()
 
     def _after_truncation(self) -> None:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.cleaned_up_to = min(self.cleaned_up_to, self.end_offset)
+        if self.whole_below is not None and self.end_offset <= self.whole_below:
+            self.whole_below = None
         self.flushing.truncate(self.end_offset)
         self.epochs.truncate_from_end(self.end_offset)
         self._ended_search = None

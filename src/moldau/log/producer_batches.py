@@ -1,16 +1,30 @@
 """What a batch means to its producer's state: whether it repeats another, may be written, and what it changes. The log
-calls `repetition_of`, `check`, and `record` when the batch is written.
+calls `repetition_of`, `check`, and `record` when the batch is written. Whoever refuses a batch calls `note_refusal`.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.log.producers import BatchMetadata, CompletedTxn, Producers
 from moldau.log.rebuild import batches_before, marker_in
 from moldau.log.segments import Segments
 from moldau.log.validate import HeaderFields, Origin
-from moldau.wire.batch import CONTROL_BIT, SEQUENCE_MAX, TRANSACTIONAL_BIT
+from moldau.wire.batch import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CONTROL_BIT,
+    MAGIC,
+    SEQUENCE_MAX,
+    TRANSACTIONAL_BIT,
+)
 from moldau.wire.records import EndTxnMarker
+
+SENT_AGAIN: Final = frozenset(
+    {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+)
+"""Errors that have nothing to do with the batch: the client sends it again, and the next one may be accepted."""
 
 
 def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMetadata | None:
@@ -65,3 +79,14 @@ def record(
         batch = BatchMetadata(sequence, last_sequence, base_offset, base_offset + delta, max_timestamp)
         producers.record(producer_id, epoch, batch, bool(attributes & TRANSACTIONAL_BIT))
     return None
+
+
+def note_refusal(producers: Producers, batch: memoryview, code: ErrorCode, now_ms: int) -> None:
+    """Remember a batch that was refused, if its client will send it again: the batches in flight behind it must not be
+    accepted first, and must not look like a gap. The batch may not have been checked yet."""
+    if code not in SENT_AGAIN or len(batch) < BATCH_HEADER_BYTES:
+        return
+    fields: HeaderFields = BATCH_HEADER.unpack_from(batch)
+    magic, producer_id, epoch, sequence = fields[3], *fields[9:12]
+    if magic == MAGIC and producer_id >= 0 and epoch >= 0 and sequence >= 0:
+        producers.refuse(producer_id, epoch, sequence, code, now_ms)

@@ -2,6 +2,10 @@
 
 The state depends on the batches alone, so followers and restarts compute the same state. `check` only raises, `record`
 and `end_transaction` only change the state. There is no clock here: the caller passes the time.
+
+Only a leader knows the batches that it has refused. Clients have several batches in flight, and send a refused one
+again: until then those behind it are refused with the same error. A gap in the sequence (OUT_OF_ORDER_SEQUENCE_NUMBER)
+would make them begin a new epoch for all partitions, and send again under it what other leaders have already written.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.limits import PRODUCER_BATCHES_KEPT
+from moldau.base.limits import PRODUCER_BATCHES_KEPT, REFUSED_PRODUCERS_MAX
 from moldau.wire.batch import SEQUENCE_MAX
 from moldau.wire.records import EndTxnMarker
 
@@ -20,6 +24,9 @@ NO_SEQUENCE: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_BUMP_MIN_VERSION: Final = 2
 """From this transaction version on, the producer's epoch is bumped at the end of each transaction (KIP-890)."""
+REFUSAL_MS: Final = 600_000
+"""How long a refused batch is remembered if its client never sends it again. Batches that were in flight behind it
+arrive within the client's request timeout, seconds or a few minutes later."""
 
 
 class BatchMetadata(NamedTuple):
@@ -30,6 +37,15 @@ class BatchMetadata(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+
+
+class Refusal(NamedTuple):
+    """The first batch of a producer that was refused and is expected again."""
+
+    epoch: int
+    first_sequence: int
+    code: ErrorCode
+    at_ms: int
 
 
 class CompletedTxn(NamedTuple):
@@ -56,10 +72,11 @@ class ProducerEntry:
 
 
 class Producers:
-    __slots__ = ("_entries", "ended_known_from", "ongoing", "unreplicated")
+    __slots__ = ("_entries", "_refusals", "ended_known_from", "ongoing", "unreplicated")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._refusals: dict[int, Refusal] = {}
         self.ongoing: dict[int, int] = {}
         """First offset of each open transaction -> producer id. Appended in order, so the first is the oldest."""
         self.unreplicated: deque[CompletedTxn] = deque()
@@ -76,6 +93,7 @@ class Producers:
     def load(self, entries: list[ProducerEntry], offset: int = 0) -> None:
         """Replace all state by a snapshot that was taken at `offset`."""
         self._entries = {entry.producer_id: entry for entry in entries}
+        self._refusals.clear()
         for entry in entries:
             entry.is_from_snapshot = True
         open_entries = [entry for entry in entries if entry.transaction_start != NO_TRANSACTION]
@@ -124,13 +142,16 @@ class Producers:
         check_sequence: bool = True,
         transaction_version: int = 0,
     ) -> None:
-        """Raise KafkaError for a fenced epoch, a sequence gap, or a write outside the open transaction.
+        """Raise KafkaError for a fenced epoch, a sequence gap, or a write outside the open transaction. If the gap is
+        due to a refused batch, the error is the same as that of the refused batch.
 
-        An unknown producer may begin at any sequence, because its records may have been deleted. With transaction
-        version 2 it must begin at 0, because each transaction has its own epoch.
+        An unknown producer may begin at any sequence, because its records may have been deleted, but not after a
+        refused batch. With transaction version 2 it must begin at 0, because each transaction has its own epoch.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
+            if check_sequence and self._refusals:
+                self._check_refusal(producer_id, epoch, first_sequence)
             starts_at_zero = is_transactional and transaction_version >= EPOCH_BUMP_MIN_VERSION
             if check_sequence and starts_at_zero and first_sequence != 0:
                 raise _out_of_order(producer_id, epoch, first_sequence, 0)
@@ -141,12 +162,42 @@ class Producers:
                 f"Producer {producer_id} has epoch {epoch}, but epoch {entry.epoch} has already written.",
             )
         if check_sequence and first_sequence != (expected := _expected_sequence(entry, epoch)):
+            self._check_refusal(producer_id, epoch, first_sequence)
             raise _out_of_order(producer_id, epoch, first_sequence, expected)
         if entry.transaction_start != NO_TRANSACTION and not is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Producer {producer_id} has a transaction open and must write within it.",
             )
+
+    def _check_refusal(self, producer_id: int, epoch: int, first_sequence: int) -> None:
+        """Raise KafkaError if a batch before this one was refused and has not arrived again."""
+        refusal = self._refusals.get(producer_id)
+        if refusal is not None and refusal.epoch == epoch and _is_after(first_sequence, refusal.first_sequence):
+            raise KafkaError(
+                refusal.code,
+                f"Producer {producer_id} with epoch {epoch} sent sequence {first_sequence}, but its batch "
+                f"{refusal.first_sequence} was refused and must come first.",
+            )
+
+    def refuse(self, producer_id: int, epoch: int, first_sequence: int, code: ErrorCode, now_ms: int) -> None:
+        """Remember a batch that was refused with this error, unless it is one that is refused because of an earlier
+        one, or repeats a batch in the log. It is forgotten when the producer's next batch is appended."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and (epoch < entry.epoch or first_sequence != _expected_sequence(entry, epoch)):
+            return
+        earlier = self._refusals.get(producer_id)
+        if earlier is not None and (
+            earlier.epoch > epoch or (earlier.epoch == epoch and _is_after(first_sequence, earlier.first_sequence))
+        ):
+            return
+        if earlier is None and len(self._refusals) >= REFUSED_PRODUCERS_MAX:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[producer_id] = Refusal(epoch, first_sequence, code, now_ms)
+
+    def forget_refusals(self) -> None:
+        """Called when this node no longer leads the partition: the next leader does not know of them either."""
+        self._refusals.clear()
 
     def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker, transaction_version: int) -> None:
         """Raise KafkaError for the marker of a fenced producer or of a fenced coordinator."""
@@ -167,6 +218,8 @@ class Producers:
 
     def record(self, producer_id: int, epoch: int, batch: BatchMetadata, is_transactional: bool) -> None:
         """Update the producer's state after a data batch was appended."""
+        if self._refusals:
+            self._refusals.pop(producer_id, None)
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch, batch.timestamp)
@@ -248,6 +301,7 @@ class Producers:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        self._refusals = {id: each for id, each in self._refusals.items() if now_ms - each.at_ms < REFUSAL_MS}
         return len(expired)
 
 
@@ -256,6 +310,11 @@ def _expected_sequence(entry: ProducerEntry, epoch: int) -> int:
     if epoch != entry.epoch or entry.last_sequence == SEQUENCE_MAX:
         return 0
     return entry.last_sequence + 1
+
+
+def _is_after(sequence: int, earlier: int) -> bool:
+    """Whether a batch that begins with `sequence` comes after one that begins with `earlier`. 0 follows 2^31-1."""
+    return 0 < (sequence - earlier) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
 
 def _is_late(entry: ProducerEntry, epoch: int) -> bool:

@@ -6,14 +6,17 @@ recovery point's segment on is read and its CRC checked; the log ends before the
 Recovery never destroys records because another file is damaged:
   - indexes, time indexes, transaction indexes, snapshots and the epoch checkpoint are rebuilt from the batches;
   - a log start offset beyond the end of the log is ignored;
-  - an incomplete tail is truncated: it was never acknowledged. But if whole batches follow the broken one, the
-    truncated bytes are first copied to `<base>.log.<position>.corrupt`, and later segments are renamed to
-    `<base>.log.corrupt`. Nothing reads or removes such files: they are for the operator.
+  - an incomplete tail is truncated: it was never acknowledged, unless the disk is damaged. But if whole batches follow
+    the broken one, the truncated bytes are first copied to `<base>.log.<position>.corrupt`, and later segments are
+    renamed to `<base>.log.corrupt`. Nothing reads or removes such files: they are for the operator.
+
+The report says what may be lost: a node whose logs are damaged must not count as in sync. A process that is killed in
+the middle of a write leaves an incomplete tail too, which looks the same and counts as damage.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 
 from moldau.base.errors import MalformedData
@@ -23,6 +26,7 @@ from moldau.log.cleaning.swap import complete_swaps
 from moldau.log.config import LogConfig
 from moldau.log.epochs import EpochEntry, LeaderEpochs
 from moldau.log.files import File, Files, write_all
+from moldau.log.gaps import Gap, find_gap, follows_on
 from moldau.log.log import Log
 from moldau.log.producers import Producers
 from moldau.log.rebuild import (
@@ -35,38 +39,12 @@ from moldau.log.rebuild import (
     snapshot_offsets,
     write_snapshot,
 )
+from moldau.log.reports import RecoveryReport
 from moldau.log.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.verified_batches import PIECE_BYTES, VerifiedBatches
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, BatchHeader
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What happened when a log was opened, for the operator."""
-
-    partition: TopicPartition
-    end_offset: int = -1
-    bytes_cut: int = 0
-    set_aside: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    lost_durable: bool = False
-    """The log ends below its recovery point: the disk lost synced records. Rarely also true of a compacted log that was
-    truncated in a gap and not written to since."""
-
-    @property
-    def has_findings(self) -> bool:
-        return bool(self.bytes_cut or self.lost_durable or self.set_aside or self.notes)
-
-    def __str__(self) -> str:
-        findings = [f"{self.partition} ends at offset {self.end_offset}"]
-        if self.bytes_cut:
-            findings.append(f"{self.bytes_cut} bytes of an incomplete or damaged batch were truncated")
-        if self.lost_durable:
-            findings.append("the disk lost records that had been synced")
-        findings += [f"bytes from the damage on are kept in {path}" for path in self.set_aside]
-        return "; ".join(findings + self.notes)
 
 
 def open_log(
@@ -79,10 +57,13 @@ def open_log(
     recovery_point: int,
     is_clean: bool,
     now_ms: int,
+    before_cut: Callable[[], None] = lambda: None,
 ) -> tuple[Log, RecoveryReport]:
-    """Open a log. `start_offset` and `recovery_point` come from the checkpoints and are checked against the log."""
+    """Open a log. `start_offset` and `recovery_point` come from the checkpoints and are checked against the log.
+    `before_cut` is called before anything is taken out of the log: afterwards the next start would see no damage."""
     report = RecoveryReport(partition)
-    names = _remove_leftovers(files, directory, complete_swaps(files, directory, files.names(directory)))
+    found_names = complete_swaps(files, directory, files.names(directory))
+    names = _remove_leftovers(files, directory, found_names)
     segments = _find_segments(files, directory, names, start_offset, now_ms)
     clean_end = _clean_end(segments, report) if is_clean else None
     # `- 1`: also check the segment that ends exactly at the recovery point. It was perhaps rolled after that flush, and
@@ -90,6 +71,12 @@ def open_log(
     first_suspect = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
     trusted = list(segments)[: len(segments) if clean_end is not None else first_suspect]
     epochs = read_epochs(files, directory)
+    start_gap = _missing_start(found_names, epochs, start_offset, report)
+    gap = start_gap
+    if gap is None and not is_clean:
+        gap = find_gap(files, list(segments)[segments.floor(start_offset or 0) : first_suspect + 1])
+    if gap is not None:
+        report.missing.append(str(gap))
     if epochs is None:
         epochs = _rebuild_epochs(trusted, report, is_clean)
     producers = Producers()
@@ -104,7 +91,7 @@ def open_log(
     else:
         suspect = list(segments)[first_suspect:]
         reload_producers(producers, files, directory, names, segments, suspect[0].base_offset)
-        recovery = _Recovery(files, directory, epochs, producers, report)
+        recovery = _Recovery(files, directory, epochs, producers, report, before_cut)
         recovered, end_offset = recovery.recover(suspect)
         synced_end = max(0, min(recovery_point, end_offset))
         segments = Segments([*trusted, *recovered])
@@ -115,7 +102,8 @@ def open_log(
         segment.release()
     start_offset = _checked_start(start_offset, segments.first.base_offset, end_offset, report)
     epochs.truncate_from_end(end_offset)
-    epochs.truncate_from_start(start_offset)
+    if start_gap is None:  # else the epochs alone tell where the log should begin
+        epochs.truncate_from_start(start_offset)
     report.end_offset = end_offset
     report.lost_durable = end_offset < recovery_point
     log = Log(
@@ -123,6 +111,7 @@ def open_log(
         start_offset=start_offset, end_offset=end_offset, recovery_point=synced_end,
         now_ms=now_ms, unsynced=unsynced, is_new=end_offset == 0 if is_clean else recovery_point == 0,
     )  # fmt: skip
+    log.whole_below = None if gap is None else gap.start_offset
     return log, report
 
 
@@ -156,6 +145,23 @@ def _find_segments(files: Files, directory: str, names: list[str], start_offset:
         size = files.size(f"{directory}/{layout.offset_name(base_offset)}{layout.LOG}")
         segments.append(Segment(files, directory, base_offset, size, now_ms))
     return Segments(segments or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
+
+
+def _missing_start(
+    names: list[str], epochs: LeaderEpochs | None, start_offset: int | None, report: RecoveryReport
+) -> Gap | None:
+    """Return which records are missing at the beginning of the log, as far as its leader epochs tell. Segments that
+    retention has deleted count as found until they are removed: the epochs on disk may be older than the deletion."""
+    if not any(layout.offset_of(name, layout.LOG) is not None for name in names):
+        # Innocent only if the process was killed while it created the log or restarted it.
+        report.missing.append("all its segments are missing")
+        return None
+    if epochs is None or not epochs.entries:
+        return None
+    suffixes = (layout.LOG, layout.LOG + layout.DELETED)
+    bases = [base for name in names for suffix in suffixes if (base := layout.offset_of(name, suffix)) is not None]
+    expected = max(epochs.entries[0].start_offset, start_offset or 0)
+    return Gap(expected, min(bases)) if min(bases) > expected else None
 
 
 def _rebuild_epochs(segments: list[Segment], report: RecoveryReport, is_clean: bool) -> LeaderEpochs:
@@ -192,13 +198,20 @@ class _Recovery:
     """One pass over the segments of a log, from the first segment that may be incomplete on."""
 
     def __init__(
-        self, files: Files, directory: str, epochs: LeaderEpochs, producers: Producers, report: RecoveryReport
+        self,
+        files: Files,
+        directory: str,
+        epochs: LeaderEpochs,
+        producers: Producers,
+        report: RecoveryReport,
+        before_cut: Callable[[], None],
     ) -> None:
         self._files = files
         self._directory = directory
         self._epochs = epochs
         self._producers = producers
         self._report = report
+        self._before_cut = before_cut
         self._epochs_to_come: list[EpochEntry] = []
         """The epochs that the checkpoint has for the segments of this pass."""
         self.snapshots: list[str] = []
@@ -212,11 +225,11 @@ class _Recovery:
         recovered: list[Segment] = []
         is_whole = True
         for segment in suspect:
-            # A segment begins where the previous one ends; if not, the end of the previous one was lost. Only a gap
-            # between two batches that is too wide for an index is skipped by a new segment.
-            follows_on = segment.base_offset == next_offset or segment.base_offset - next_offset > RELATIVE_OFFSET_MAX
-            if not (is_whole and follows_on):
+            if is_whole and not follows_on(segment.base_offset, next_offset):
                 is_whole = False
+                self._before_cut()
+                self._report.missing.append(str(Gap(next_offset, segment.base_offset)))
+            if not is_whole:
                 self._set_segment_aside(segment)
                 continue
             self._restore_snapshot(segment)
@@ -267,6 +280,7 @@ class _Recovery:
         segment.txn_index.replace(aborted)
         if segment.size == size:
             return next_offset, True
+        self._before_cut()
         self._report.bytes_cut += size - segment.size
         if _whole_batches_follow(file, segment.size, size):
             self._copy_aside(file, segment, size)

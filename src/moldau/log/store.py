@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -16,6 +15,7 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.ports import RunAll, run_one_by_one
 from moldau.base.steps import Steps, finish
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoint_files import Checkpoint, CheckpointFiles
 from moldau.log.config import LogConfig
@@ -24,27 +24,14 @@ from moldau.log.files import Files
 from moldau.log.log import Log
 from moldau.log.prepared_logs import LogPreparation, NewLog, PreparedLog, create_files
 from moldau.log.producers import Producers
-from moldau.log.recovery import RecoveryReport, open_log
+from moldau.log.recovery import open_log
+from moldau.log.reports import StoreReport
 from moldau.log.segments import Segments
 
 LOGS_A_STEP: Final = 500
 """Logs whose offsets or deleted files are collected in one turn of the loop."""
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
-
-
-@dataclass(slots=True)
-class StoreReport:
-    """What `LogStore.load` found."""
-
-    was_clean: bool
-    broker_epoch: int = -1
-    """The broker epoch at the last clean stop; below 0 if unknown."""
-    logs: int = 0
-    recovered: list[RecoveryReport] = field(default_factory=list)
-    """Only logs with findings."""
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-    """(directory, reason) of partitions that could not be opened. Their files are left as they are."""
 
 
 class LogStore:
@@ -88,8 +75,9 @@ class LogStore:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def load(self, config_of: ConfigOf, now_ms: int) -> StoreReport:
-        """Open every log. The clean-shutdown marker is removed first: from here on a crash means recovery."""
+    def load(self, config_of: ConfigOf, now_ms: int, before_cut: Callable[[], None] = lambda: None) -> StoreReport:
+        """Open every log. The clean-shutdown marker is removed first: from here on a crash means recovery.
+        `before_cut` is called before recovery removes something from a log: the next start would not know of it."""
         names = self._files.names(self.directory)
         report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
         if report.was_clean:
@@ -101,6 +89,7 @@ class LogStore:
         starts = self._checkpoints.read(layout.LOG_STARTS)
         self.high_watermarks = self._checkpoints.read(layout.HIGH_WATERMARKS)
         cleaner_offsets = self._checkpoints.read(layout.CLEANER_OFFSETS)
+        report.unreadable_checkpoints += self._checkpoints.unreadable
         for name in sorted(names):
             partition, is_deleted = layout.partition_of(name), layout.is_deleted_directory(name)
             if (partition is None and not is_deleted) or not self._files.is_directory(f"{self.directory}/{name}"):
@@ -115,6 +104,7 @@ class LogStore:
                     recovery_points.get(partition, 0),
                     now_ms,
                     report,
+                    before_cut,
                 )
         for partition, log in self._logs.items():
             log.cleaned_up_to = cleaner_offsets.get(partition, 0)
@@ -129,6 +119,7 @@ class LogStore:
         recovery_point: int,
         now_ms: int,
         report: StoreReport,
+        before_cut: Callable[[], None],
     ) -> None:
         directory = self._directory_of(partition)
         metadata = self._files.read(f"{directory}/{layout.PARTITION_METADATA}")
@@ -142,11 +133,14 @@ class LogStore:
                 self._files, directory, partition, config,
                 start_offset=start_offset, recovery_point=recovery_point,
                 is_clean=report.was_clean, now_ms=now_ms,
+                before_cut=before_cut if partition.topic != METADATA_TOPIC else lambda: None,
             )  # fmt: skip
         except MalformedData as error:
             report.unreadable.append((directory, str(error)))
             return
         self._logs[partition] = log
+        if (high_watermark := self.high_watermarks.get(partition, 0)) > log.end_offset:
+            recovered.missing.append(f"it ends below its high watermark {high_watermark}")
         if metadata is None:
             recovered.notes.append("no topic id could be read from partition.metadata")
         if recovered.has_findings:

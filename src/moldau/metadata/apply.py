@@ -7,7 +7,7 @@ small change is cheap in a large cluster too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
@@ -16,7 +16,8 @@ from moldau.base.persistent_map import PersistentMap
 from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
 from moldau.base.view_configs import VIEW_SOURCE_ID
-from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
+from moldau.metadata.broker_states import changed_broker, registered_broker, registered_controller
+from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.partition_states import changed_indexes, changed_partition, new_partition
 from moldau.metadata.records import (
     FENCE,
@@ -229,17 +230,7 @@ def _remove_topic(overlay: _Overlay, record: RemoveTopicRecord) -> None:
 
 
 def _register_broker(overlay: _Overlay, record: RegisterBrokerRecord) -> None:
-    overlay.brokers[record.broker_id] = BrokerImage(
-        record.broker_id,
-        record.broker_epoch,
-        record.incarnation_id,
-        tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
-        record.rack,
-        record.fenced,
-        tuple(record.log_dirs),
-        record.in_controlled_shutdown,
-        {f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
-    )
+    overlay.brokers[record.broker_id] = registered_broker(record)
     overlay.changes.brokers.add(record.broker_id)
 
 
@@ -249,14 +240,7 @@ def _unregister_broker(overlay: _Overlay, record: UnregisterBrokerRecord) -> Non
 
 
 def _change_registration(overlay: _Overlay, record: BrokerRegistrationChangeRecord) -> None:
-    old = overlay.brokers[record.broker_id]
-    assert old.epoch == record.broker_epoch, "a change refers to the current registration"
-    overlay.brokers[record.broker_id] = replace(
-        old,
-        fenced=(old.fenced or record.fenced == FENCE) and record.fenced != UNFENCE,
-        in_controlled_shutdown=old.in_controlled_shutdown or bool(record.in_controlled_shutdown),
-        log_dirs=tuple(record.log_dirs) or old.log_dirs,
-    )
+    overlay.brokers[record.broker_id] = changed_broker(overlay.brokers[record.broker_id], record)
     overlay.changes.brokers.add(record.broker_id)
 
 
@@ -269,12 +253,7 @@ def _unfence_broker(overlay: _Overlay, record: UnfenceBrokerRecord) -> None:
 
 
 def _register_controller(overlay: _Overlay, record: RegisterControllerRecord) -> None:
-    overlay.controllers[record.controller_id] = ControllerImage(
-        record.controller_id,
-        record.incarnation_id,
-        tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
-        {f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
-    )
+    overlay.controllers[record.controller_id] = registered_controller(record)
 
 
 def _set_config(overlay: _Overlay, record: ConfigRecord) -> None:

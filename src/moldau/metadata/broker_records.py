@@ -1,5 +1,5 @@
 """The metadata records of brokers and controllers: that they registered, where they listen, and whether a broker is
-fenced. Names and fields are those of Apache Kafka."""
+fenced. Names and fields are those of Apache Kafka, but for `cannot_write`, which is ours."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class RegisterBrokerRecord(MetadataRecord):
     __slots__ = (
         "broker_epoch",
         "broker_id",
+        "cannot_write",
         "cordoned_log_dirs",
         "end_points",
         "features",
@@ -75,6 +76,7 @@ class RegisterBrokerRecord(MetadataRecord):
         in_controlled_shutdown bool 1+
         log_dirs []uuid 3+ tag=0
         cordoned_log_dirs []uuid 4+ null=4+ tag=1
+        cannot_write bool 0+ tag=10000
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class RegisterBrokerRecord(MetadataRecord):
         in_controlled_shutdown: bool = False,
         log_dirs: Sequence[bytes] = (),
         cordoned_log_dirs: Sequence[bytes] | None = None,
+        cannot_write: bool = False,
     ) -> None:
         self.broker_id = broker_id
         self.is_migrating_zk_broker = is_migrating_zk_broker
@@ -102,6 +105,7 @@ class RegisterBrokerRecord(MetadataRecord):
         self.in_controlled_shutdown = in_controlled_shutdown
         self.log_dirs = log_dirs
         self.cordoned_log_dirs = cordoned_log_dirs
+        self.cannot_write = cannot_write
 
 
 class UnregisterBrokerRecord(MetadataRecord):
@@ -157,12 +161,23 @@ class UnfenceBrokerRecord(MetadataRecord):
 FENCE = 1
 UNFENCE = -1
 """Values of `fenced` in a BrokerRegistrationChangeRecord; 0 means no change."""
+CANNOT_WRITE = 1
+CAN_WRITE = -1
+"""Values of `cannot_write` in a BrokerRegistrationChangeRecord; 0 means no change."""
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord):
     """The state of a registered broker changed. Fields with their default stay as they were."""
 
-    __slots__ = ("broker_epoch", "broker_id", "cordoned_log_dirs", "fenced", "in_controlled_shutdown", "log_dirs")
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "cannot_write",
+        "cordoned_log_dirs",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+    )
     TYPE = 17
     VERSIONS = (0, 3)
     SCHEMA = """
@@ -172,6 +187,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
         in_controlled_shutdown int8 1+ tag=1
         log_dirs []uuid 2+ tag=2
         cordoned_log_dirs []uuid 3+ null=3+ tag=3
+        cannot_write int8 0+ tag=10000
     """
 
     def __init__(
@@ -182,6 +198,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
         in_controlled_shutdown: int = 0,
         log_dirs: Sequence[bytes] = (),
         cordoned_log_dirs: Sequence[bytes] | None = None,
+        cannot_write: int = 0,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -189,6 +206,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
         self.in_controlled_shutdown = in_controlled_shutdown
         self.log_dirs = log_dirs
         self.cordoned_log_dirs = cordoned_log_dirs
+        self.cannot_write = cannot_write
 
 
 class ControllerEndpoint(Message):

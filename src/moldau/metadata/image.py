@@ -98,6 +98,8 @@ class BrokerImage:
     in_controlled_shutdown: bool = False
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The lowest and the highest supported level of each feature."""
+    cannot_write: bool = False
+    """Whether its disk refuses writes, as it says in its heartbeats. It still serves reads."""
 
     @property
     def is_active(self) -> bool:

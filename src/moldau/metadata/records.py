@@ -11,6 +11,8 @@ from enum import IntEnum
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.metadata.broker_records import (
+    CAN_WRITE,
+    CANNOT_WRITE,
     FENCE,
     UNFENCE,
     BrokerEndpoint,
@@ -47,6 +49,8 @@ from moldau.metadata.topic_records import (
 from moldau.wire.codec import decode_from, encode, uvarint
 
 __all__ = [
+    "CANNOT_WRITE",
+    "CAN_WRITE",
     "FENCE",
     "LEADER_UNCHANGED",
     "NO_LEADER",

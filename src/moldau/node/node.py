@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING, Any
 from moldau.assembly import Assembly, World
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
-from moldau.base.limits import (
-    DESCRIPTORS_RESERVED_FOR_CONNECTIONS,
-    DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES,
-    reserved_descriptors,
-)
+from moldau.base.limits import DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, reserved_descriptors
 from moldau.base.listeners import Listener as Address
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections, TlsContext
-from moldau.log.files import DiskFiles, Files
+from moldau.log.files import DiskFiles, Files, staying_descriptor_max
 from moldau.metadata.scram_secret import scram_secret
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
@@ -82,10 +78,8 @@ class Node:
         self._on_recovered = on_recovered
         self.settings = settings
         self._system_clock = clock or SystemClock()
-        for_files = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit())
-        for_connections = reserved_descriptors(DESCRIPTORS_RESERVED_FOR_CONNECTIONS, open_files_limit())
-        self._files = files or DiskFiles(open_files_limit() - for_files - for_connections)
-        self._uses_cleaning_process = files is None
+        self._files = files or DiskFiles(staying_descriptor_max())
+        self._uses_cleaning_process = isinstance(self._files, DiskFiles)
         """Whether another process cleans the logs: it can read only files on the real disk."""
         self._rng = rng or SystemRandom()
         self._new_peers = peers

@@ -38,6 +38,7 @@ class FollowerLog:
                 log.append(batches, leader_epoch=partition.state.leader_epoch, now_ms=now_ms, origin=Origin.REPLICATION)
                 partition.traffic.replication_bytes_in += len(batches)
         except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: the leader's records cannot be appended", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
@@ -50,6 +51,17 @@ class FollowerLog:
         header = read_header(batches, 0)
         if log.start_offset == log.end_offset and header.base_offset < log.end_offset <= header.last_offset:
             self._store.truncate_fully(log.partition, header.base_offset)
+
+    def drop_incomplete(self, partition: Partition) -> None:
+        """Truncate a log whose disk lost records in the middle or at the beginning to where they are missing: they are
+        fetched again, with all that follow. Raise KafkaError if the disk fails or the log is broken."""
+        offset = partition.log.whole_below
+        if offset is not None:
+            self._report(
+                f"{partition.name}: records are missing from offset {offset} on; truncated to it, to fetch them from "
+                f"leader {partition.state.leader}"
+            )
+            self._truncate(partition, offset)
 
     def truncate_to_divergence(self, partition: Partition, epoch: int, end_offset: int) -> None:
         """Truncate the log to the offset where it may diverge from the leader's log. `epoch` is the largest epoch
@@ -69,9 +81,13 @@ class FollowerLog:
         """Delete the records from `offset` on. Raise KafkaError if the disk fails or the log is broken."""
         offset = min(offset, partition.log.end_offset)
         self._report_loss(partition, offset)
+        self._truncate(partition, offset)
+
+    def _truncate(self, partition: Partition, offset: int) -> None:
         try:
             self._store.truncate(partition.name, offset)
         except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: the log cannot be truncated to offset {offset}", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
@@ -84,6 +100,7 @@ class FollowerLog:
         try:
             self._store.truncate_fully(partition.name, offset)
         except StorageFault as fault:
+            partition.report_fault(f"{partition.name}: the log cannot be restarted at offset {offset}", fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         finally:
             partition.on_truncated()  # as in `truncate`

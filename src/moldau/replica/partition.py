@@ -152,6 +152,7 @@ class Partition:
             return
         self.state = state
         self.leads = self.is_leader = self.is_withheld = False
+        self.log.producers.forget_refusals()
         self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.watchers.readable(self, 0)
 
@@ -407,6 +408,7 @@ class Partition:
         finally:  # a full disk may end it after some segments
             if self.log.start_offset != start_offset:
                 self.watchers.readable(self, 0)
+                self._flusher.request(self)  # at a start, leader epochs without their segments look like a loss
 
     # --- close --------------------------------------------------------------------------------------------------
 

@@ -91,6 +91,8 @@ class Partitions:
         self._updates: deque[Steps[None]] = deque()
         """Changes of configs and brokers that not all partitions have yet. A later one waits for the earlier ones."""
         self.traffic = Traffic()
+        self.is_cut_off = False
+        """Whether this node has not reached the controller for so long that others may lead its partitions."""
         self.withheld: Withheld = frozenset()
         self.views: Views | None = None
         """Set before the first image by a broker that serves views."""

@@ -118,11 +118,7 @@ class Replication:
         return broker is not None and not broker.fenced
 
     def may_join(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether a broker that fetched with that epoch may be in sync: not if it is fenced or shutting down."""
+        """Whether a broker that fetched with that epoch may join the ISR: not if it is fenced, shutting down or without
+        space."""
         broker = self.brokers.get(broker_id)
-        return (
-            broker is not None
-            and not broker.fenced
-            and not broker.in_controlled_shutdown
-            and broker.epoch == broker_epoch
-        )
+        return broker is not None and broker.is_active and not broker.cannot_write and broker.epoch == broker_epoch

@@ -61,6 +61,8 @@ def broker_line(before: BrokerImage | None, now: BrokerImage | None) -> str | No
         return "is fenced: it cannot lead, others take over" if now.fenced else "is unfenced: it may lead"
     if now.in_controlled_shutdown and not before.in_controlled_shutdown:
         return "is in controlled shutdown: others take over"
+    if before.cannot_write != now.cannot_write:
+        return "cannot write to its disk: others take over" if now.cannot_write else "can write to its disk again"
     return None
 
 

@@ -1,4 +1,5 @@
-"""A real cluster inside this process, for tests and notebooks: three brokers that can be killed, frozen and cut off.
+"""A real cluster inside this process, for tests and notebooks: three brokers that can be killed, frozen and cut
+off, and whose disks can be full.
 
 with cluster() as kafka:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -144,6 +145,13 @@ class TestCluster(SecuredClients):
 
     def resume(self, node_id: int) -> None:
         self.nodes[node_id].resume()
+
+    def fill_disk(self, node_id: int) -> None:
+        """Let the node's disk be full: writes fail, reads and deletions do not. It lasts until `free_disk`."""
+        self.nodes[node_id].disk.is_full = True
+
+    def free_disk(self, node_id: int) -> None:
+        self.nodes[node_id].disk.is_full = False
 
     # --- faults between nodes -----------------------------------------------------------------------------------
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from moldau.local_cluster import NodeAddress
+from moldau.log.files import staying_descriptor_max
 from moldau.node import Node, new_loop
 from moldau.settings import Settings
 from moldau.testing.faulty_peers import FaultyPeers, Link
+from moldau.testing.fillable_disk import FillableDisk
 
 READY_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 30.0
@@ -24,9 +26,10 @@ END_TIMEOUT_S = 30.0
 class _NodeRun:
     """One run of a node, from its start to its end."""
 
-    def __init__(self, settings: Settings, link: Link) -> None:
+    def __init__(self, settings: Settings, link: Link, disk: FillableDisk) -> None:
         self._settings = settings
         self._link = link
+        self._disk = disk
         self._loop = new_loop()
         self._end_requested: asyncio.Future[None] = self._loop.create_future()
         self._kill_requested: asyncio.Future[None] = self._loop.create_future()
@@ -109,7 +112,9 @@ class _NodeRun:
             self.ready.set_exception(self.fault or RuntimeError("the node ended before it was ready"))
 
     async def _run(self) -> None:
-        node = self.node = Node(self._settings, peers=lambda loop, tls: FaultyPeers(loop, self._link, tls))
+        node = self.node = Node(
+            self._settings, files=self._disk, peers=lambda loop, tls: FaultyPeers(loop, self._link, tls)
+        )
         starting = self._loop.create_task(node.start())
         await asyncio.wait([starting, self._end_requested], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
@@ -150,6 +155,7 @@ class ClusterNode:
         self.port = address.port
         self.data_dir = Path(settings.log_dirs[0])
         self.settings = settings
+        self.disk = FillableDisk(staying_descriptor_max())
         self._link = link
         self._run: _NodeRun | None = None
 
@@ -173,7 +179,7 @@ class ClusterNode:
     def start(self) -> None:
         """Start in the background; `await_ready` waits for it."""
         assert not self.is_running, f"node {self.id} runs already"
-        self._run = _NodeRun(self.settings, self._link)
+        self._run = _NodeRun(self.settings, self._link, self.disk)
 
     def await_ready(self) -> None:
         assert self._run is not None, f"node {self.id} was never started"

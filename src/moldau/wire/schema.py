@@ -80,6 +80,10 @@ class Span:
 
 NEVER = Span(1, 0)
 
+OWN_TAGS_FROM: Final = 10_000
+"""Tagged fields that Apache Kafka does not have, and which only our nodes exchange, have tags from this one on. Whoever
+does not know a tag skips it (KIP-482)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -92,6 +96,11 @@ class Field:
     tag: int | None
     struct: type[Message] | None
     default: Any
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the field is ours, not one of Apache Kafka's."""
+        return self.tag is not None and self.tag >= OWN_TAGS_FROM
 
 
 _fields: dict[type[Message], tuple[Field, ...]] = {}

@@ -132,7 +132,7 @@ DEFECTS: dict[Defect, int] = {
     followers_do_not_remember_producers: 0,
     a_new_leader_returns_the_log_end_before_it_knows_it: 4,
     a_former_leader_acknowledges_waiting_requests: 0,
-    a_restarted_broker_stays_in_the_in_sync_replicas: 13,
+    a_restarted_broker_stays_in_the_in_sync_replicas: 3,
     any_live_replica_may_be_elected: 1,
     offsets_are_acknowledged_before_they_are_committed: 0,
     metadata_is_committed_before_it_is_on_disk: 2,

@@ -9,7 +9,8 @@ from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.files import Files
 from moldau.log.log import Log
-from moldau.log.store import LogStore, StoreReport
+from moldau.log.reports import StoreReport
+from moldau.log.store import LogStore
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.compression import Compression

@@ -11,7 +11,7 @@ from moldau.log import layout
 from moldau.log.config import LogConfig
 from moldau.log.files import Files
 from moldau.log.log import Log
-from moldau.log.store import StoreReport
+from moldau.log.reports import StoreReport
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import stamp
 

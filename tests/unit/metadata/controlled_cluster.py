@@ -138,9 +138,13 @@ class ControlledCluster:
         want_fence: bool = False,
         want_shut_down: bool = False,
         offline: Sequence[bytes] = (),
+        cannot_write: bool | None = None,
     ) -> BrokerHeartbeatResponse:
-        """Send a heartbeat, by default of a broker that has applied all metadata."""
+        """Send a heartbeat, by default of a broker that has applied all metadata. Whether it can write stays as it is,
+        unless `cannot_write` says otherwise."""
         registered = self.image.brokers.get(broker_id)
+        if cannot_write is None:
+            cannot_write = registered is not None and registered.cannot_write
         request = BrokerHeartbeatRequest(
             broker_id=broker_id,
             broker_epoch=epoch if epoch is not None else registered.epoch if registered else -1,
@@ -148,6 +152,7 @@ class ControlledCluster:
             want_fence=want_fence,
             want_shut_down=want_shut_down,
             offline_log_dirs=offline,
+            cannot_write=cannot_write,
         )
         return self.do(decide_heartbeat(self.image, request, self.sessions, self.now_ms, self.next_offset, self.layers))
 

@@ -196,14 +196,47 @@ def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_again_when_it_retur
     assert cluster.summary("a") == "3:3 of 1,2,3 @4"
 
 
-def test_if_all_brokers_stop_their_heartbeats_together_the_leader_stays_in_the_isr() -> None:
+def test_if_all_brokers_stop_their_heartbeats_together_all_stay_in_the_isr() -> None:
+    """Each of them has every acknowledged record, whoever led."""
     cluster = three_brokers()
     cluster.die(1, 2, 3)
     assert [cluster.summary("a", index) for index in range(3)] == [
-        "-1:1 of 1,2,3 @1",
-        "-1:2 of 2,3,1 @1",
-        "-1:3 of 3,1,2 @1",
+        "-1:1,2,3 of 1,2,3 @1",
+        "-1:2,3,1 of 2,3,1 @1",
+        "-1:3,1,2 of 3,1,2 @1",
     ]
+
+
+def test_the_first_of_them_that_returns_leads_and_does_not_wait_for_the_others() -> None:
+    cluster = three_brokers()
+    cluster.die(1, 2, 3)
+    cluster.beat(3)
+    assert [cluster.summary("a", index) for index in range(3)] == [
+        "3:3 of 1,2,3 @2",
+        "3:3 of 2,3,1 @2",
+        "3:3 of 3,1,2 @2",
+    ]
+
+
+def test_a_damaged_leader_that_returns_first_waits_for_another_in_sync_replica() -> None:
+    cluster = three_brokers()
+    epoch = cluster.image.brokers[2].epoch
+    cluster.die(1, 2, 3)
+    cluster.register(1, incarnation=2)
+    cluster.beat(1)
+    assert cluster.summary("a") == "-1:2,3 of 1,2,3 @1"
+    cluster.register(2, incarnation=2, previous_broker_epoch=epoch)
+    cluster.beat(2)
+    assert cluster.summary("a") == "2:2 of 1,2,3 @2"
+
+
+def test_a_broker_with_an_empty_disk_is_not_left_alone_in_the_isr() -> None:
+    cluster = three_brokers()
+    epoch = cluster.image.brokers[1].epoch
+    cluster.die(1, 2, 3)
+    cluster.register(1, incarnation=2, previous_broker_epoch=epoch, log_dirs=[b"another directory"[:16]])
+    cluster.beat(1)
+    assert cluster.summary("a") == "-1:1,2,3 of 1,2,3 @1"
 
 
 def test_brokers_that_stop_their_heartbeats_together_are_not_elected() -> None:

@@ -65,3 +65,21 @@ def test_an_ended_session_is_forgotten() -> None:
     sessions.end(1)
     assert sessions.next_deadline_ms() is None
     assert sessions.shutdown_offset(1) is None
+
+
+def test_a_fenced_broker_is_unfenced_when_it_knows_that_it_was_fenced() -> None:
+    cluster = ControlledCluster((1, 2, 3))
+    cluster.create("a", (1, 2, 3))
+    before = cluster.image.offset
+    cluster.die(1)
+    assert cluster.beat(1, offset=before).is_fenced, "it does not know yet that 2 leads its partition"
+    assert not cluster.beat(1).is_fenced
+
+
+def test_a_new_controller_unfences_a_broker_that_has_all_metadata_of_the_previous_ones() -> None:
+    cluster = ControlledCluster((1, 2, 3))
+    before = cluster.image.offset
+    cluster.die(1)
+    cluster.take_over()
+    assert cluster.beat(1, offset=before).is_fenced
+    assert not cluster.beat(1, offset=cluster.image.offset).is_fenced

@@ -47,6 +47,7 @@ BROKERS = st.builds(
     st.lists(UUIDS, unique=True, max_size=2).map(tuple),
     st.booleans(),
     LEVELS,
+    st.booleans(),
 )
 PARTITIONS = st.builds(
     PartitionState,

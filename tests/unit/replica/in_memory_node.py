@@ -72,8 +72,10 @@ class InMemoryNode:
         seed: int = 1,
         session_slots: int = 1000,
         static: Mapping[str, str] | None = None,
+        boot_id: str = "",
     ) -> None:
         self.files = files or MemoryFiles()
+        self._boot_id = boot_id
         self.rng = Random(seed)
         self.clock = FakeClock()
         self.timers = FakeTimers(self.clock)
@@ -115,6 +117,7 @@ class InMemoryNode:
             run_in_thread=at_once,
             disk_space=lambda: (0, 0),
             on_fault=self.faults.append,
+            boot_id=self._boot_id,
         )
 
     @property

@@ -176,6 +176,23 @@ def test_a_log_restarted_at_an_offset_has_no_producer_state() -> None:
     assert not [name for name in setup.files.names("data/a-0") if name.endswith(".snapshot")]
 
 
+@pytest.mark.parametrize("offset", [0, 3])
+def test_a_log_that_lacks_records_is_truncated_before_they_are_fetched_again(offset: int) -> None:
+    """Otherwise it would be in sync again at its end, and without the records it could lead."""
+    setup = FollowerSetup()
+    setup.append(*(leader_batch(each, 1) for each in range(10)))
+    setup.partition.update_from_leader(10, 0)
+    setup.partition.log.whole_below = offset
+    setup.follower.drop_incomplete(setup.partition)
+    assert setup.range == (0, offset)
+    assert setup.partition.high_watermark == offset
+    assert len(setup.reports) == 1
+    setup.append(*(leader_batch(each, 1) for each in range(offset, 10)))
+    setup.follower.drop_incomplete(setup.partition)
+    assert setup.range == (0, 10)
+    assert len(setup.reports) == 1
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_after_a_truncation_no_crash_restores_truncated_records(seed: int) -> None:
     """The recovery point on disk is lowered first: records written after the truncation were never synced."""

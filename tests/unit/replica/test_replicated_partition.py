@@ -272,7 +272,9 @@ def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None
     assert leader.high_watermark == 3, "the other follower is no longer caught up"
 
 
-@pytest.mark.parametrize("change", [{"fenced": True}, {"in_controlled_shutdown": True}, {"epoch": 999}])
+@pytest.mark.parametrize(
+    "change", [{"fenced": True}, {"in_controlled_shutdown": True}, {"cannot_write": True}, {"epoch": 999}]
+)
 def test_an_ineligible_broker_is_not_proposed_until_it_is_eligible(change: dict[str, object]) -> None:
     leader = LeaderSetup(replace(STATE, isr=(LEADER, ONE)))
     before = leader.replication.brokers[TWO]
@@ -281,7 +283,7 @@ def test_an_ineligible_broker_is_not_proposed_until_it_is_eligible(change: dict[
     leader.clock.move(LAG_MS)
     leader.change_broker(TWO, **change)
     assert leader.controller.proposed_isrs == []
-    leader.change_broker(TWO, fenced=False, in_controlled_shutdown=False, epoch=before.epoch)
+    leader.change_broker(TWO, **{name: getattr(before, name) for name in change})
     assert leader.controller.proposed_isrs == [(LEADER, ONE, TWO)], (
         "an idle follower does not fetch, so the new image must cause the proposal"
     )

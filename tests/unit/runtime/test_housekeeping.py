@@ -15,6 +15,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
+from moldau.log.epochs import LeaderEpochs
 from moldau.replica.partition import Partition
 from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, TURN_MS, Housekeeping
 from moldau.testing.clock import FakeTimers
@@ -56,6 +57,22 @@ def test_retention_checks_some_partitions_a_turn_and_skips_deleted_ones(node: In
     deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert timers.run_soon() == 2 * RETAINED_A_TURN / DELETED_A_TURN - 1
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
+
+
+def test_leader_epochs_are_written_when_segments_are_deleted(node: InMemoryNode) -> None:
+    """At the next start, epochs of segments that are gone would look like a loss."""
+    node.create_topic("a", retention_ms="1000", file_delete_delay_ms="0")
+    write_segments(node, "a", 3)
+    node.settle()
+    node.clock.move(2000)
+    retain(housekeeping_of(node))
+    node.settle()
+    node.clock.move(1)
+    retain(housekeeping_of(node))
+    assert not [name for name in node.files.names("data/a-0") if name.endswith(layout.DELETED)]
+    epochs = node.files.read(f"data/a-0/{layout.LEADER_EPOCH_CHECKPOINT}")
+    assert epochs is not None
+    assert LeaderEpochs.decode(epochs).entries == ((0, node.partition("a").log.start_offset),)
 
 
 def test_the_segments_of_one_partition_are_deleted_in_turns(node: InMemoryNode) -> None:

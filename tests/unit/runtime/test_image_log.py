@@ -30,6 +30,8 @@ def image(*states: PartitionState, topic_id: int = 1) -> MetadataImage:
         (BROKER, replace(BROKER, fenced=False), "is unfenced: it may lead"),
         (replace(BROKER, fenced=False), BROKER, "is fenced: it cannot lead, others take over"),
         (BROKER, replace(BROKER, in_controlled_shutdown=True), "is in controlled shutdown: others take over"),
+        (BROKER, replace(BROKER, cannot_write=True), "cannot write to its disk: others take over"),
+        (replace(BROKER, cannot_write=True), BROKER, "can write to its disk again"),
         (BROKER, None, "is unregistered"),
         (BROKER, replace(BROKER, rack="r"), None),
     ],

@@ -251,3 +251,28 @@ def test_the_controller_of_this_node_counts_from_when_it_heard_from_a_majority()
     harness.silent_ms = BEAT_MS - 10
     harness.answer(BrokerHeartbeatResponse(is_fenced=False))
     assert harness.contacts == [0, 10], "the heartbeat was sent after 100 ms"
+
+
+def test_a_full_disk_is_reported_at_once_and_in_every_heartbeat() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    beats = harness.beats()
+    harness.lifecycle.set_cannot_write(True)
+    assert harness.beats() == beats + 1
+    assert harness.requests[-1][1].cannot_write
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    harness.timers.advance(BEAT_MS)
+    assert harness.requests[-1][1].cannot_write
+
+
+def test_a_disk_that_is_full_while_a_heartbeat_is_on_its_way_is_reported_right_after_it() -> None:
+    harness = LifecycleHarness().unfenced()
+    harness.timers.advance(BEAT_MS)
+    beats = harness.beats()
+    harness.lifecycle.set_cannot_write(True)
+    assert harness.beats() == beats
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False))
+    harness.timers.advance(100)
+    assert harness.beats() == beats + 1
+    assert harness.requests[-1][1].cannot_write

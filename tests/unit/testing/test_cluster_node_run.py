@@ -12,6 +12,7 @@ from patience import PATIENCE_S
 
 from moldau.testing import cluster_node
 from moldau.testing.cluster_node import _NodeRun
+from moldau.testing.fillable_disk import FillableDisk
 
 
 class ScriptedNode:
@@ -53,7 +54,7 @@ def start(
 
     monkeypatch.setattr(cluster_node, "Node", new_node)
     settings, link = SimpleNamespace(node_id=1), SimpleNamespace()
-    run = Run(settings, link)  # type: ignore[arg-type]
+    run = Run(settings, link, FillableDisk())  # type: ignore[arg-type]
     run.ready.result(PATIENCE_S)
     node: Any = run.node
     return run, node.events

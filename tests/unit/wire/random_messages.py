@@ -1,7 +1,8 @@
 """Makes random messages of any class and version from its SCHEMA and a seed.
 
 There are three fillings: LEAST (null, empty, lowest), MOST (nothing null, every tagged field set, one string and one
-array long enough for a varint of three bytes) and MIXED (anything). This module knows no oracle and encodes nothing.
+array long enough for a varint of three bytes) and MIXED (anything). Fields that are not Apache Kafka's have their
+defaults. This module knows no oracle and encodes nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class _Maker:
         self.long_string_left = self.long_array_left = filling is Filling.MOST
 
     def message(self, cls: type[Message], depth: int) -> Message:
-        present = [field for field in fields_of(cls) if self.version in field.versions]
+        present = [field for field in fields_of(cls) if self.version in field.versions and not field.is_own]
         return cls(**{field.name: self.field(field, depth) for field in present})
 
     def field(self, field: Field, depth: int) -> Any:

@@ -3,7 +3,8 @@ A request may have thousands, when a broker has failed or is back: it is decided
 
 A proposal must be based on the newest state: its leader epoch and partition epoch must be those of the image. Each
 member must be an active broker and (v3) the same incarnation that the leader saw fetching: one that restarted since
-then may have lost records (KIP-903). The proposal that adds the last new replica to the ISR completes a reassignment.
+then may have lost records (KIP-903). A broker that cannot write does not join the ISR. The proposal that adds the last
+new replica to the ISR completes a reassignment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.steps import Steps, TurnItems
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
+from moldau.metadata.controller.min_insync import min_insync_replicas
+from moldau.metadata.controller.partition_change import (
+    DesiredState,
+    Election,
+    active_in,
+    change_record,
+    writable_isr,
+)
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.partition_states import changed_partition
@@ -43,6 +51,7 @@ def decide_alter_partition(
     if sender is None or sender.epoch != request.broker_epoch:
         return Decision(AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     allowed = unclean_allowed(image, broker_configs)
+    min_insync = min_insync_replicas(image, broker_configs)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
     turn = TurnItems(PARTITIONS_A_TURN)
@@ -64,7 +73,7 @@ def decide_alter_partition(
                 partitions.append(ResponsePartitionData(partition.partition_index, refused.code))
                 continue
             assert topic is not None, "_check_proposal refuses unknown topics"
-            record = _build_record(image, topic, partition, allowed(topic.name))
+            record = _build_record(image, topic, partition, allowed(topic.name), min_insync(topic.name))
             if record is not None:
                 records[key] = record
             partitions.append(_build_response(partition.partition_index, state, record, request.broker_id))
@@ -105,6 +114,8 @@ def _check_isr(image: MetadataImage, state: PartitionState, request: RequestPart
         broker = image.brokers.get(member.broker_id)
         if broker is None or not broker.is_active or member.broker_epoch not in (ANY_EPOCH, broker.epoch):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+        if broker.cannot_write and member.broker_id not in state.isr:
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 
 def _members(request: RequestPartitionData) -> Sequence[BrokerState]:
@@ -112,10 +123,11 @@ def _members(request: RequestPartitionData) -> Sequence[BrokerState]:
 
 
 def _build_record(
-    image: MetadataImage, topic: TopicImage, request: RequestPartitionData, is_unclean_allowed: bool
+    image: MetadataImage, topic: TopicImage, request: RequestPartitionData, is_unclean_allowed: bool, min_insync: int
 ) -> PartitionChangeRecord | None:
+    state, isr = topic.partitions[request.partition_index], [member.broker_id for member in _members(request)]
     desired = DesiredState(
-        isr=[member.broker_id for member in _members(request)],
+        isr=writable_isr(image, state, isr, min_insync),
         recovery_state=request.leader_recovery_state,
         election=Election.UNCLEAN if is_unclean_allowed else Election.ONLINE,
     )

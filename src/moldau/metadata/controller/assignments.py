@@ -32,8 +32,10 @@ def check_assignment(image: MetadataImage, brokers: Sequence[int]) -> tuple[int,
 
 
 def partition_record(image: MetadataImage, index: int, topic_id: Uuid, replicas: tuple[int, ...]) -> PartitionRecord:
-    """Build the record of a new partition: all active replicas are in sync, and the first of them leads."""
-    isr = tuple(broker for broker in replicas if image.brokers[broker].is_active)
+    """Build the record of a new partition: all active replicas that can write are in sync, and the first of them
+    leads. If none can write, all active ones are in sync."""
+    active = tuple(broker for broker in replicas if image.brokers[broker].is_active)
+    isr = tuple(broker for broker in active if not image.brokers[broker].cannot_write) or active
     if not isr:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -2,9 +2,9 @@
 
 It is fenced until a heartbeat shows that it has read its own registration. A new incarnation is another process, and
 the leaderships of the old one move. A broker sends the epoch of the previous incarnation only if its logs are complete:
-after a clean shutdown, or if only its process ended (decision 015). Then it stays in its ISRs. Otherwise it leaves
-every ISR that has other members (for the reason in KIP-966). After a controlled shutdown, which has moved everything,
-there are no changes.
+after a clean shutdown, or if only its process ended, and no log is damaged (decision 015). Then it stays in its ISRs.
+Otherwise it leaves every ISR that has other members (for the reason in KIP-966). After a controlled shutdown, which has
+moved everything, there are no changes.
 """
 
 from __future__ import annotations
@@ -140,4 +140,5 @@ def _registration_record(
         fenced=True if updated is None else updated.fenced,
         in_controlled_shutdown=False if updated is None else updated.in_controlled_shutdown,
         log_dirs=request.log_dirs,
+        cannot_write=False if updated is None else updated.cannot_write,
     )

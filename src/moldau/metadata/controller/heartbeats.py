@@ -8,20 +8,36 @@
 
 In a controlled shutdown a broker first loses its leaderships, then waits until all other brokers have applied that, and
 is fenced together with the response that lets it stop: no client is sent to a broker that is gone.
+
+Each heartbeat also says whether the broker's disk refuses writes. If so, it stays unfenced and serves readers, but
+leaves its leaderships and ISRs to brokers that can write (decision 032).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode
+from moldau.metadata.broker_states import changed_broker
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.fencing import fence
-from moldau.metadata.controller.leaderships import leads_any, leave_changes, lost_directory_changes, unfence_changes
+from moldau.metadata.controller.leaderships import (
+    leads_any,
+    leave_changes,
+    lost_directory_changes,
+    unfence_changes,
+    writability_changes,
+)
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.metadata.records import UNFENCE, BrokerRegistrationChangeRecord, MetadataRecord
+from moldau.metadata.records import (
+    CAN_WRITE,
+    CANNOT_WRITE,
+    UNFENCE,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+)
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
@@ -50,8 +66,12 @@ def decide_heartbeat(
         return Decision(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     sessions.touch(registered.id, registered.epoch, now_ms, request.current_metadata_offset)
     next_state = _next_state(image, registered, request, sessions, broker_configs)
-    # If there are other records, lost directories wait for the next heartbeat, which names them again.
-    records = next_state.records or _lost_directory_records(image, registered, request, broker_configs)
+    # If there are other records, the rest waits for the next heartbeat, which says the same again.
+    records = (
+        next_state.records
+        or _lost_directory_records(image, registered, request, broker_configs)
+        or _writability_records(image, registered, request, broker_configs)
+    )
     if next_state.may_stop:
         sessions.end(registered.id)
     elif next_state.waits_for_others:
@@ -120,3 +140,20 @@ def _lost_directory_records(
         return ()
     change = BrokerRegistrationChangeRecord(registered.id, registered.epoch, log_dirs=remaining)
     return (*lost_directory_changes(image, registered.id, lost, broker_configs), change)
+
+
+def _writability_records(
+    image: MetadataImage, registered: BrokerImage, request: BrokerHeartbeatRequest, broker_configs: BrokerLayers
+) -> tuple[MetadataRecord, ...]:
+    """Note that the broker's disk refuses writes or accepts them again, and move what depends on it. A broker without
+    others keeps everything: a record would only take space on its disk."""
+    if request.cannot_write == registered.cannot_write or not registered.is_active:
+        return ()
+    if request.cannot_write and len(image.live_brokers()) == 1:
+        return ()
+    state = CANNOT_WRITE if request.cannot_write else CAN_WRITE
+    change = BrokerRegistrationChangeRecord(registered.id, registered.epoch, cannot_write=state)
+    brokers = image.brokers.edit()
+    brokers[registered.id] = changed_broker(registered, change)
+    after = replace(image, brokers=brokers.finish())
+    return (change, *writability_changes(after, registered.id, broker_configs))

@@ -1,4 +1,5 @@
-"""The changes of all partitions when brokers leave or return: who leaves which ISR, and who leads instead.
+"""The changes of all partitions when brokers leave or return, or can no longer write: who leaves which ISR, and who
+leads instead.
 
 Each function scans all partitions once and sorts the result by topic name, so that it does not depend on the order of
 a map. Thousands of partitions are in the same state: the change of each distinct state is computed once.
@@ -9,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from moldau.base.config_def import BrokerLayers
-from moldau.metadata.controller.partition_change import Active, DesiredState, Election, active_in, change_record
+from moldau.metadata.controller.min_insync import min_insync_replicas
+from moldau.metadata.controller.partition_change import (
+    Active,
+    DesiredState,
+    Election,
+    active_in,
+    change_record,
+    has_log,
+    writable_isr,
+)
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
@@ -28,7 +38,7 @@ def leave_changes(
     return _change_records(
         image,
         affected,
-        lambda state: _remaining_isr(state, gone),
+        lambda _, state: _remaining_isr(state, gone),
         lambda id: id not in gone and is_active(id),
         broker_configs,
     )
@@ -41,16 +51,39 @@ def step_down_changes(
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: state.leader == broker_id)
     return _change_records(
-        image, affected, lambda state: state.isr, lambda id: id != broker_id and is_active(id), broker_configs
+        image, affected, lambda _, state: state.isr, lambda id: id != broker_id and is_active(id), broker_configs
     )
 
 
 def unfence_changes(image: MetadataImage, broker_id: int, broker_configs: BrokerLayers) -> list[PartitionChangeRecord]:
-    """Elect leaders of partitions without one, where this broker, which is being unfenced, makes that possible."""
+    """Elect leaders of partitions without one, where this broker, which is being unfenced, makes that possible. Members
+    of the ISR that are still fenced leave it: the new leader must not wait for them."""
     is_active = active_in(image)
+
+    def is_live(id: int) -> bool:
+        return id == broker_id or is_active(id)
+
+    def live_isr(state: PartitionState) -> tuple[int, ...]:
+        live = tuple(replica for replica in state.isr if is_live(replica) and has_log(image, state, replica))
+        return live or state.isr
+
     affected = _find_partitions(image, lambda state: state.leader == NO_LEADER)
+    return _change_records(image, affected, lambda _, state: live_isr(state), is_live, broker_configs)
+
+
+def writability_changes(
+    image: MetadataImage, broker_id: int, broker_configs: BrokerLayers
+) -> list[PartitionChangeRecord]:
+    """Change the ISRs and leaders where it matters whether this broker can write; the image has the new state. One
+    that no longer can leaves, one that can again replaces members that cannot."""
+    min_insync = min_insync_replicas(image, broker_configs)
+    affected = _find_partitions(image, lambda state: broker_id in state.isr)
     return _change_records(
-        image, affected, lambda state: state.isr, lambda id: id == broker_id or is_active(id), broker_configs
+        image,
+        affected,
+        lambda topic, state: writable_isr(image, state, state.isr, min_insync(topic.name)),
+        active_in(image),
+        broker_configs,
     )
 
 
@@ -66,7 +99,7 @@ def lost_directory_changes(
     return _change_records(
         image,
         affected,
-        lambda state: _remaining_isr(state, gone),
+        lambda _, state: _remaining_isr(state, gone),
         lambda id: id not in gone and is_active(id),
         broker_configs,
     )
@@ -77,11 +110,10 @@ def leads_any(image: MetadataImage, broker_id: int) -> bool:
 
 
 def _remaining_isr(state: PartitionState, gone: frozenset[int]) -> tuple[int, ...]:
-    """Return the ISR without the brokers that are gone. If all are, the leader stays: it has the most records."""
+    """Return the ISR without the brokers that are gone. If all are, all stay: each has every acknowledged record, and
+    nobody is there to acknowledge more. The one that is elected when it returns may be any whose log is complete."""
     remaining = tuple(replica for replica in state.isr if replica not in gone)
-    if remaining:
-        return remaining
-    return (state.leader,) if state.leader in state.isr else state.isr[:1]
+    return remaining or state.isr
 
 
 def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], bool]) -> list[TopicPartitions]:
@@ -98,7 +130,7 @@ def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], b
 def _change_records(
     image: MetadataImage,
     affected: list[TopicPartitions],
-    isr: Callable[[PartitionState], tuple[int, ...]],
+    isr: Callable[[TopicImage, PartitionState], tuple[int, ...]],
     active: Active,
     broker_configs: BrokerLayers,
 ) -> list[PartitionChangeRecord]:
@@ -109,7 +141,9 @@ def _change_records(
         election = Election.UNCLEAN if allowed(topic.name) else Election.ONLINE
         for index in indexes:
             state = topic.partitions[index]
+            new_isr = isr(topic, state)
             key = (
+                new_isr,
                 state.replicas,
                 state.isr,
                 state.leader,
@@ -122,7 +156,7 @@ def _change_records(
             if key in computed:
                 record = computed[key]
             else:
-                desired = DesiredState(isr=isr(state), election=election)
+                desired = DesiredState(isr=new_isr, election=election)
                 record = computed[key] = change_record(image, topic, index, desired, active)
             if record is not None:
                 records.append(_copy_for(record, topic, index))

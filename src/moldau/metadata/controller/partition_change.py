@@ -2,8 +2,9 @@
 
 The caller describes the new ISR, replicas or leader as a `DesiredState`; the result is one record with all
 consequences, or none. The leader is the first active replica that is in the ISR; one outside of the ISR only if an
-unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, because no other replica
-is known to have every acknowledged record.
+unclean election is allowed. The ISR is never empty: its last member stays in it, alive or not, and so do its last
+members if they go at the same time, because no other replica is known to have every acknowledged record. Of several
+that may lead, one that can write to its disk is preferred.
 """
 
 from __future__ import annotations
@@ -54,6 +55,23 @@ def active_in(image: MetadataImage) -> Active:
         return broker is not None and broker.is_active
 
     return active
+
+
+def writable_isr(
+    image: MetadataImage, state: PartitionState, isr: Sequence[int], min_insync_replicas: int
+) -> tuple[int, ...]:
+    """Return the ISR without brokers whose disks refuse writes: acknowledgements would wait for them.
+
+    A leader that cannot write stays, and the others with it, unless so many others can that acks=all is accepted from
+    them. Otherwise nothing would be gained, and a new leader could not commit the last records of its log.
+    """
+    remaining = tuple(replica for replica in isr if _can_write(image, replica))
+    if len(remaining) == len(isr):
+        return remaining
+    active = active_in(image)
+    able = [replica for replica in remaining if active(replica) and has_log(image, state, replica)]
+    needed = 1 if state.leader in remaining else min(min_insync_replicas, len(state.replicas))
+    return remaining if len(able) >= needed else tuple(isr)
 
 
 def change_record(
@@ -122,25 +140,34 @@ def _elect(
     """Return the leader, and whether the election was unclean."""
 
     def may_lead(replica: int) -> bool:
-        return replica in isr and active(replica) and _has_log(image, old, replica)
+        return replica in isr and active(replica) and has_log(image, old, replica)
 
-    if election is Election.PREFERRED and may_lead(replicas[0]):
+    if election is Election.PREFERRED and may_lead(replicas[0]) and _can_write(image, replicas[0]):
         return replicas[0], False
     if old.leader in replicas and may_lead(old.leader):
         return old.leader, False
-    for replica in replicas:
-        if may_lead(replica):
-            return replica, False
+    if able := [replica for replica in replicas if may_lead(replica)]:
+        return _first_writable(image, able), False
     if election is Election.UNCLEAN:
         alive = [replica for replica in replicas if active(replica)]
         # A replica with an empty disk is the last choice, but unclean elections allow it.
-        with_log = [replica for replica in alive if _has_log(image, old, replica)]
+        with_log = [replica for replica in alive if has_log(image, old, replica)]
         if alive:
-            return (with_log or alive)[0], True
+            return _first_writable(image, with_log or alive), True
     return NO_LEADER, False
 
 
-def _has_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
+def _first_writable(image: MetadataImage, replicas: Sequence[int]) -> int:
+    """Return the first of these replicas whose broker can write, or the first of all if none can."""
+    return next((replica for replica in replicas if _can_write(image, replica)), replicas[0])
+
+
+def _can_write(image: MetadataImage, replica: int) -> bool:
+    broker = image.brokers.get(replica)
+    return broker is None or not broker.cannot_write
+
+
+def has_log(image: MetadataImage, old: PartitionState, replica: int) -> bool:
     """Whether the replica still has its log. A broker that restarted with other disks has lost it."""
     broker = image.brokers.get(replica)
     return broker is not None and broker.has_directory(old.directory_of(replica))

@@ -2,8 +2,8 @@
 
 Brokers are used in turn, with racks interleaved, and each partition starts one broker later, so that leaders are spread
 evenly; its other replicas are the next in turn, from the racks with the fewest replicas so far. The first broker is
-random, so that many small topics do not all use the same one. A fenced broker is never first; it is used only if a rack
-or a replica would be missing without it: it catches up when it returns.
+random, so that many small topics do not all use the same one. A fenced broker, or one whose disk refuses writes, is
+never first; it is used only if a rack or a replica would be missing without it: it catches up later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def place(
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each partition, with the preferred leader first."""
     usable = {broker.id: broker for broker in brokers if not broker.in_controlled_shutdown}
-    live = interleave_racks([broker for broker in usable.values() if not broker.fenced])
+    unfenced = [broker for broker in usable.values() if not broker.fenced]
+    live = interleave_racks([broker for broker in unfenced if not broker.cannot_write] or unfenced)
+    full = interleave_racks([broker for broker in unfenced if broker.id not in live])
     fenced = interleave_racks([broker for broker in usable.values() if broker.fenced])
     if replication_factor > len(usable) or not live:
         raise KafkaError(
@@ -33,7 +35,7 @@ def place(
     first = rng.randrange(len(live))
     starts = ((first + delta) % len(live) for delta in range(min(partitions, len(live))))
     rotations = (live[start:] + live[:start] for start in starts)
-    replicas = [_choose_replicas(order + fenced, usable, replication_factor) for order in rotations]
+    replicas = [_choose_replicas(order + full + fenced, usable, replication_factor) for order in rotations]
     return [replicas[partition % len(live)] for partition in range(partitions)]
 
 
@@ -49,13 +51,14 @@ def _shortage_reason(replication_factor: int, usable: int) -> str:
 def _choose_replicas(
     order: Sequence[int], brokers: Mapping[int, BrokerImage], replication_factor: int
 ) -> tuple[int, ...]:
-    """Return the first broker of `order`, then each time the next one from the least used rack, unfenced ones first."""
+    """Return the first broker of `order`, then each time the next one from the least used rack, those first that can
+    write now."""
     # A rack's nth broker in this order comes when n of its brokers are chosen: so it suffices to sort by n.
     rack_counts: Counter[str | None] = Counter()
-    keys: dict[int, tuple[int, bool]] = {}
+    keys: dict[int, tuple[int, bool, bool]] = {}
     for each in order:
         broker = brokers[each]
-        keys[each] = (rack_counts[broker.rack], broker.fenced)
+        keys[each] = (rack_counts[broker.rack], broker.fenced, broker.cannot_write)
         rack_counts[broker.rack] += 1
     return tuple(sorted(order, key=keys.__getitem__)[:replication_factor])
 

@@ -2,7 +2,8 @@
 
 The writes of a killed process are in the kernel, which loses them only if the machine stops. So a node writes its
 broker epoch and the machine's boot id to a file. If it finds the same boot id at its next start, nothing is lost, and
-its replicas may stay in sync. After a failed sync nothing is certain, so the file is removed.
+its replicas may stay in sync. After a failed sync nothing is certain, and a damaged log lacks records whatever the boot
+id: then the file is removed.
 """
 
 from __future__ import annotations

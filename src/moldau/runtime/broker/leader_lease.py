@@ -85,7 +85,8 @@ class LeaderLease:
 
     def _check(self) -> None:
         assert self._ends_ms is not None, "the timer is set when the lease begins"
-        if self._is_over:
+        self._partitions.is_cut_off = self._is_over
+        if self._partitions.is_cut_off:
             self._checks += 1
             self._check_after_ms(CHECK_INTERVAL_MS)
         else:

@@ -65,6 +65,8 @@ class BrokerLifecycle:
         self._serving: Promise[None] = Promise()
         self._left: Promise[None] = Promise()
         self._is_leaving = self._is_closed = False
+        self._cannot_write = self._has_said_cannot_write = False
+        """Whether the disk refuses writes, and what the last heartbeat said about it."""
 
     def start(self, registration: BrokerRegistrationRequest) -> Promise[None]:
         """Register. The promise is completed when this broker may serve."""
@@ -94,6 +96,11 @@ class BrokerLifecycle:
     def has_left(self) -> bool:
         """Whether the controlled shutdown is over."""
         return self._left.done
+
+    def set_cannot_write(self, cannot_write: bool) -> None:
+        """Report that the disk refuses writes, or accepts them again."""
+        self._cannot_write = cannot_write
+        self.beat_now()
 
     def close(self) -> None:
         self._is_closed = True
@@ -150,12 +157,14 @@ class BrokerLifecycle:
             self._timer.cancel()
             self._timer = None
         self._is_request_pending = True
+        self._has_said_cannot_write = self._cannot_write
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.epoch,
             current_metadata_offset=self._current.image.offset,
             want_fence=False,
             want_shut_down=self._is_leaving,
+            cannot_write=self._cannot_write,
         )
         sent_ms = self._lease_clock.monotonic_ms()
         response = self._channel.ask(ApiKey.BROKER_HEARTBEAT, request, timeout_ms=self._settings.session_timeout_ms)
@@ -178,7 +187,8 @@ class BrokerLifecycle:
         if self._is_leaving and (isinstance(response, KafkaError) or response.should_shut_down):
             self._finish_leaving()
             return
-        is_waiting = not self._serving.done or self._is_leaving
+        has_news = self._cannot_write != self._has_said_cannot_write
+        is_waiting = not self._serving.done or self._is_leaving or has_news
         interval_ms = self._settings.heartbeat_interval_ms
         # A heartbeat that took longer than the interval, because the controller changed, is followed by the next one.
         delay_ms = min(interval_ms, REGISTER_RETRY_DELAY_MS) if is_waiting else max(interval_ms - (now_ms - sent_ms), 0)

@@ -98,12 +98,16 @@ class Shards(Generic[M]):
         """Return the node that coordinates `key`. Raise KafkaError if there is none now, or if it was this node and may
         be another by now."""
         node_id = self._topic.leader_of(key)
-        if node_id == self._node_id and self.is_withheld(key):
+        if node_id == self._node_id and self._is_withheld(key):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return node_id
 
-    def is_withheld(self, key: str) -> bool:
-        """Whether this node coordinated `key`, and another may do so by now."""
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether this node has not reached the controller for a while."""
+        return self._partitions.is_cut_off
+
+    def _is_withheld(self, key: str) -> bool:
         partition = self._partitions.find(*self._topic.partition_of(key))
         return partition is not None and partition.is_withheld
 
@@ -144,7 +148,7 @@ class Shards(Generic[M]):
         """Return why there is no shard for `key`. If this node leads the partition, it has not laid it out yet: that is
         loading. librdkafka tries again then, but after NOT_COORDINATOR an assigned consumer never asks for its offsets
         again."""
-        leads = self._leader_of(key) == self._node_id and not self.is_withheld(key)
+        leads = self._leader_of(key) == self._node_id and not self._is_withheld(key)
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if leads else ErrorCode.NOT_COORDINATOR
 
     def _leader_of(self, key: str) -> int | None:

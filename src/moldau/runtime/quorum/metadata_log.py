@@ -175,7 +175,6 @@ class MetadataLog:
             # Lower the recovery point on disk first: it must never be beyond the end of the truncated log.
             self.truncate(max(latest.end_offset, self.log.start_offset))
         self.log.truncate_fully(latest.end_offset)
-        self.log.epochs.truncate_from_end(0)
         self._keep(self._snapshots[-1:])
 
     def snapshot_frozen(self, snapshot: SnapshotId) -> None:

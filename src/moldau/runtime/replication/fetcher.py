@@ -104,8 +104,7 @@ class ReplicaFetcher:
         self._followed[followed.key] = followed
         partition.on_durable = self._on_disk
         self._await_disk(partition)
-        self._set_position(followed)
-        self._schedule()
+        self._fetch_from_end(followed)
 
     def remove(self, partition: Partition) -> None:
         followed = self._followed.pop((partition.topic_id, partition.name.partition), None)
@@ -140,6 +139,16 @@ class ReplicaFetcher:
         position = Position(log.end_offset, log.epochs.latest_epoch, log.start_offset, followed.leader_epoch)
         self._session.set_position(followed.key, position)
 
+    def _fetch_from_end(self, followed: Followed) -> None:
+        """Fetch what follows the log; if the disk lost records, from there on."""
+        try:
+            self._parts.follower.drop_incomplete(followed.partition)
+        except KafkaError as error:
+            self._fail(followed, error.code)
+            return
+        self._set_position(followed)
+        self._schedule()
+
     def _pause_partition(self, followed: Followed, pause_ms: int) -> None:
         """Do not fetch this partition for a while."""
         self._session.drop(followed.key)
@@ -157,8 +166,7 @@ class ReplicaFetcher:
             partition.request_flush()
             self._pause_partition(followed, self._parts.settings.backoff_ms)
         else:
-            self._set_position(followed)
-            self._schedule()
+            self._fetch_from_end(followed)
 
     def _fail(self, followed: Followed, code: ErrorCode) -> None:
         """Pause a partition, at first briefly: most errors are due to an election that one side does not know yet."""
@@ -290,7 +298,7 @@ class ReplicaFetcher:
             else:
                 self._append(followed, data)
         except KafkaError as failure:
-            if failure.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+            if failure.code is ErrorCode.CORRUPT_MESSAGE:  # a fault of the disk is reported where it occurs
                 log.error("%s: cannot follow leader %d, retrying: %s", followed.partition.name, self.leader_id, failure)
             self._fail(followed, failure.code)
             return

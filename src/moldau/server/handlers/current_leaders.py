@@ -2,21 +2,25 @@
 response for a client that asked the wrong broker (KIP-951), so that the client can retry without a Metadata request.
 In earlier versions these fields are not encoded.
 
-A broker does not name itself where another may lead by now (runtime/broker/leader_lease.py).
+A broker does not name itself where another may lead by now (runtime/broker/leader_lease.py). Many clients ask the
+broker that they are connected to again and again, whatever it answers: the second time it closes the connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import Uuid
 from moldau.metadata.image import Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER
 from moldau.replica.partitions import Withheld
 from moldau.wire.messages import fetch, produce
 
+TOLD_MAX: Final = 10_000
+"""Connections that are remembered; who is forgotten is answered once more."""
 ERRORS_WITH_CURRENT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -28,6 +32,22 @@ def known_states(topic: TopicImage, withheld: Withheld) -> Sequence[PartitionSta
         replace(state, leader=NO_LEADER) if (topic.stored_id, index) in withheld else state
         for index, state in enumerate(topic.partitions)
     ]
+
+
+class ToldNoLeader:
+    """The connections of clients that asked for a leader or coordinator which this node does not know."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, None] = {}
+
+    def check(self, address: str) -> None:
+        """Raise MalformedData, which closes the connection, if this client has asked before."""
+        if address in self._addresses:
+            del self._addresses[address]
+            raise MalformedData("another broker may lead by now what the client asks for: it should ask the others")
+        if len(self._addresses) >= TOLD_MAX:
+            del self._addresses[next(iter(self._addresses))]
+        self._addresses[address] = None
 
 
 def add_leaders_to_fetch(

@@ -12,7 +12,7 @@ from typing import Final
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
@@ -26,7 +26,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
-from moldau.server.handlers.current_leaders import known_states
+from moldau.server.handlers.current_leaders import ToldNoLeader, known_states
 from moldau.server.handlers.reachable_brokers import NO_LEADER, ReachableBrokers
 from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
@@ -76,6 +76,7 @@ class Metadata:
         self._creator = creator
         self._cluster_id = cluster_id
         self._auto_create = auto_create
+        self._told = ToldNoLeader()
 
     def answer(self, request: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
@@ -96,7 +97,7 @@ class Metadata:
                 lambda refused: MetadataResponse(cluster_id=self._cluster_id, topics=refused),
                 NAMES_A_TURN,
             )
-        if not (self._auto_create and request.allow_auto_topic_creation):
+        if not (self._auto_create and request.allow_auto_topic_creation) or self._partitions.is_cut_off:
             return self._response_for_requested(request, caller, {})
         return run_steps(self._timers, self._creating_steps(request, caller))
 
@@ -135,11 +136,22 @@ class Metadata:
     ) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
+        if self._partitions.is_cut_off and not all(self._is_known(image, topic) for topic in requested.values()):
+            self._told.check(caller.address)
         described = (
             self._requested_topic_entry(image, topic, request, creation_errors, caller.access)
             for topic in requested.values()
         )
         return run_steps(self._timers, self._steps(request, caller, described, image))
+
+    def _is_known(self, image: MetadataImage, requested: MetadataRequestTopic) -> bool:
+        """Whether this node, which is cut off, knows the topic and the leaders of its partitions."""
+        name = image.topic_names.get(requested.topic_id) or requested.name
+        topic = None if name is None else image.topics.get(name)
+        withheld = self._partitions.withheld
+        return topic is not None and not any(
+            (topic.stored_id, each) in withheld for each in range(len(topic.partitions))
+        )
 
     def _requested_topic_entry(
         self,
@@ -155,14 +167,12 @@ class Metadata:
                 return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id), ()
             if not access.allows(TOPIC_DESCRIBE, by_id.name):
                 return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id), ()
-            self._check_leaders(by_id)
             return self._topic_entry(by_id, request, access)
         name = requested.name or ""
         if not access.allows(TOPIC_DESCRIBE, name):
             return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name), ()
         topic = image.topics.get(name)
         if topic is not None:
-            self._check_leaders(topic)
             return self._topic_entry(topic, request, access)
         code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_name_problem(name):
@@ -170,13 +180,6 @@ class Metadata:
         elif code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return MetadataResponseTopic(code, name), ()
         return MetadataResponseTopic(code, name, topic_authorized_operations=_topic_bits(name, request, access)), ()
-
-    def _check_leaders(self, topic: TopicImage) -> None:
-        """Close the connection of a client that needs a leader which this node does not know: many clients ask the
-        broker that they are connected to again and again, whatever it answers."""
-        withheld = self._partitions.withheld
-        if withheld and any((topic.stored_id, index) in withheld for index in range(len(topic.partitions))):
-            raise MalformedData(f"others may lead partitions of {topic.name} by now: the client should ask them")
 
     def _topic_entry(self, topic: TopicImage, request: MetadataRequest, access: Access) -> _Described:
         entry = MetadataResponseTopic(

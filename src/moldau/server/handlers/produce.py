@@ -21,6 +21,7 @@ from moldau.base.steps import TurnItems
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
 from moldau.log.opening import BYTES_AT_ONCE, COMPRESSED_BYTES_AT_ONCE, RECORDS_AT_ONCE, open_batch, takes_long
+from moldau.log.producer_batches import note_refusal
 from moldau.log.validate import BatchExpandsTooMuch, Origin
 from moldau.metadata.controller.views import produce_error
 from moldau.metadata.current import CurrentImage
@@ -322,7 +323,7 @@ class Produce:
             else:
                 appended = partition.append(records, acks, now_ms, opened.origin, sent_bytes=opened.sent_bytes)
         except KafkaError as error:
-            return self._refuse(partition, index, error, refused)
+            return self._refuse(partition, index, records, error, refused)
         first_offset, last_offset, log_append_time_ms, _ = appended
         result = PartitionProduceResponse(index, 0, first_offset, log_append_time_ms, partition.log.start_offset)
         if last_offset >= partition.high_watermark and acks:
@@ -350,7 +351,7 @@ class Produce:
                 batch = yield from in_thread(self._run_codec, partial(open_batch, sent, config, self._clock.now_ms()))
             except KafkaError as error:
                 partition.traffic.produces += 1
-                return self._refuse(partition, data.index, error, refused)
+                return self._refuse(partition, data.index, sent, error, refused)
             is_same = partition is self._partition(topic, data.index, caller.version)
             origin = Origin.OPENED if is_same and partition.log.config is config else Origin.CLIENT
             opened = Opened(origin, len(sent))
@@ -361,8 +362,10 @@ class Produce:
         return result
 
     def _refuse(
-        self, partition: Partition, index: int, error: KafkaError, refused: Refused
+        self, partition: Partition, index: int, records: Any, error: KafkaError, refused: Refused
     ) -> PartitionProduceResponse:
+        if isinstance(records, memoryview):
+            note_refusal(partition.log.producers, records, error.code, self._clock.now_ms())
         if isinstance(error, BatchExpandsTooMuch):
             self._counters.add(DECOMPRESSED_SIZE_REFUSED)
         partition.traffic.failed_produces += error.code not in NO_FAILURES

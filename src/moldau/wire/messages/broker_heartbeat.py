@@ -8,7 +8,7 @@ from moldau.wire.schema import Message
 
 
 class BrokerHeartbeatRequest(Message):
-    __slots__ = ("broker_id", "broker_epoch", "current_metadata_offset", "want_fence", "want_shut_down", "offline_log_dirs", "cordoned_log_dirs")
+    __slots__ = ("broker_id", "broker_epoch", "current_metadata_offset", "want_fence", "want_shut_down", "offline_log_dirs", "cordoned_log_dirs", "cannot_write")
     VERSIONS = (0, 2)
     FLEXIBLE = 0
     SCHEMA = """
@@ -19,6 +19,7 @@ class BrokerHeartbeatRequest(Message):
         want_shut_down bool 0+
         offline_log_dirs []uuid 1+ tag=0
         cordoned_log_dirs []uuid 2+ null=2+ tag=1
+        cannot_write bool 0+ tag=10000
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class BrokerHeartbeatRequest(Message):
         want_shut_down: bool = False,
         offline_log_dirs: Sequence[bytes] = (),
         cordoned_log_dirs: Sequence[bytes] | None = None,
+        cannot_write: bool = False,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -38,6 +40,7 @@ class BrokerHeartbeatRequest(Message):
         self.want_shut_down = want_shut_down
         self.offline_log_dirs = offline_log_dirs
         self.cordoned_log_dirs = cordoned_log_dirs
+        self.cannot_write = cannot_write
 
 
 class BrokerHeartbeatResponse(Message):

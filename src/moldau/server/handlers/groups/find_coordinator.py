@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.clock import Timers
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
@@ -18,6 +18,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Needs
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_DESCRIBE, TRANSACTION_DESCRIBE
+from moldau.server.handlers.current_leaders import ToldNoLeader
 from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -54,6 +55,7 @@ class FindCoordinator:
     ) -> None:
         self._current = current
         self._timers = timers
+        self._told = ToldNoLeader()
         self._key_types = {
             GROUP: _KeyType(
                 groups, GROUP_DESCRIBE, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
@@ -109,6 +111,8 @@ class FindCoordinator:
                 KEYS_A_TURN,
             )
 
+        if coordinator.shards.is_cut_off:
+            return find_all(ErrorCode.NONE)
         created = coordinator.topic.create_if_missing()
         return find_all(created.value()) if created.done else created.and_then(find_all)
 
@@ -117,12 +121,11 @@ class FindCoordinator:
     ) -> Coordinator:
         if topic_error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {topic_error.name}.")
-        if coordinator.shards.is_withheld(key):
-            # An answer would be of no use: many clients ask the broker that they are connected to again and again.
-            raise MalformedData(f"another may coordinate {key} by now: the client should ask other brokers")
         try:
             node_id = coordinator.find(key)
         except KafkaError:
+            if coordinator.shards.is_cut_off:
+                self._told.check(caller.address)
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         broker = self._current.image.brokers.get(node_id)
         endpoint = broker.endpoint(caller.listener) if broker is not None else None

@@ -1,0 +1,133 @@
+"""A leader that is cut off from all other nodes, and that clients still reach: others are elected, and clients of the
+old one go there. No client is told that records which it has read do not exist."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import kafka as kafka_python
+import pytest
+from clients import confluent_consumer
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from patience import PATIENCE_S, Patience, wait_until
+
+from moldau.runtime.coordinators.topic import java_hash
+from moldau.testing import TestCluster, cluster
+
+pytestmark = pytest.mark.moldau_only
+COUNT = 100
+
+
+@pytest.fixture
+def nodes() -> Iterator[TestCluster]:
+    with cluster() as running:
+        yield running
+
+
+def create(nodes: TestCluster) -> tuple[str, int]:
+    """Create a topic with one partition on all nodes; return its name and its leader."""
+    name = f"cut-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
+    nodes.wait_for_isr(name, 0, nodes.nodes)
+    nodes.wait_for_topic(name)
+    return name, nodes.wait_for_leader(name, 0)
+
+
+def cut_off(nodes: TestCluster, topic: str, leader: int) -> int:
+    """Cut the leader off from the other nodes; return the one that they elect."""
+    nodes.partition(leader, [node for node in nodes.nodes if node != leader])
+    return nodes.wait_for_leader(topic, 0, other_than=leader)
+
+
+def librdkafka_acknowledgements(bootstrap: str, topic: str) -> Iterator[int]:
+    """Send records one after the other; yield how many are acknowledged, again and again."""
+    acknowledged: list[int] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "request.timeout.ms": 5_000})
+    for number in range(COUNT):
+        producer.produce(topic, str(number), callback=lambda error, message: acknowledged.append(message.offset()))
+    while producer.flush(0.1) >= 0:
+        yield len(acknowledged)
+
+
+def kafka_python_acknowledgements(bootstrap: str, topic: str) -> Iterator[int]:
+    producer = kafka_python.KafkaProducer(bootstrap_servers=bootstrap, acks="all", request_timeout_ms=5_000)
+    sent = [producer.send(topic, str(number).encode()) for number in range(COUNT)]
+    try:
+        while True:
+            yield sum(each.succeeded() for each in sent)
+    finally:
+        producer.close(timeout=0)
+
+
+@pytest.mark.parametrize("send", [librdkafka_acknowledgements, kafka_python_acknowledgements])
+def test_a_producer_that_knows_only_the_old_leader_finds_the_new_one(nodes: TestCluster, send: object) -> None:
+    topic, stale = create(nodes)
+    cut_off(nodes, topic, stale)
+    assert callable(send)
+    sending = send(nodes.nodes[stale].address, topic)
+    wait_until(lambda: next(sending) == COUNT, "all records are acknowledged", lambda: next(sending), every_s=0.1)
+    sending.close()
+    assert nodes.leader_of(topic, 0) != stale, "it is still cut off"
+
+
+def test_a_consumer_does_not_begin_again_because_of_a_leader_of_an_old_epoch(nodes: TestCluster) -> None:
+    """A new process learns its offset, with the new leader epoch, from a coordinator, and the leader from the old one:
+    that has no records of the new epoch, which to a consumer means that they were truncated."""
+    topic, stale = create(nodes)
+    commit(nodes.bootstrap_servers, "first", topic, 0, 0)  # creates the topic of the offsets
+    nodes.wait_for_topic("__consumer_offsets")
+    produce(nodes.bootstrap_servers, topic)
+    newer = cut_off(nodes, topic, stale)
+    produce(nodes.nodes[newer].address, topic)
+    (third,) = nodes.nodes.keys() - {stale, newer}
+    group = group_of(nodes, third)
+    commit(nodes.nodes[third].address, group, topic, 2 * COUNT, leader_epoch=1)
+
+    nodes.kill(newer)
+    consumer = confluent_consumer(nodes.nodes[stale].address, group_id=group, auto_offset_reset="earliest")
+    consumer.assign([TopicPartition(topic, 0)])
+    for _ in range(50):  # nobody can be elected, and neither the old leader nor the third node may answer
+        message = consumer.poll(0.1)
+        assert message is None or message.error(), f"offset {message.offset()} again"
+    nodes.heal()
+    wait_until(lambda: nodes.leader_of(topic, 0) not in (None, newer), "a new leader is elected")
+    produce(nodes.bootstrap_servers, topic, 1)
+    patience = Patience("the consumer goes on")
+    while (message := consumer.poll(0.1)) is None or message.error():
+        patience.check()
+    assert message.offset() == 2 * COUNT
+    consumer.close()
+
+
+def group_of(nodes: TestCluster, coordinator: int) -> str:
+    """Return a group that this node coordinates."""
+    for number in range(1_000):
+        group = f"group-{number}"
+        if nodes.leader_of("__consumer_offsets", java_hash(group) % 50) == coordinator:
+            return group
+    raise AssertionError(f"node {coordinator} coordinates no group")
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int, leader_epoch: int) -> None:
+    consumer = confluent_consumer(bootstrap, group_id=group)
+    position = TopicPartition(topic, 0, offset, leader_epoch=leader_epoch)
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=[position], asynchronous=False)
+        except KafkaException:  # the coordinator is being created, or moves
+            return False
+        return True
+
+    wait_until(is_committed, "the offset is committed")
+    consumer.close()
+
+
+def produce(bootstrap: str, topic: str, count: int = COUNT) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(count):
+        producer.produce(topic, str(number))
+    wait_until(lambda: producer.flush(1) == 0, "all records are acknowledged", lambda: len(producer))
