@@ -14,6 +14,7 @@ from typing import Protocol
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import StorageFault
+from moldau.platforms.allocation import allocate
 from moldau.platforms.durable_files import sync_data, sync_directory
 from moldau.platforms.file_locks import try_lock
 
@@ -30,6 +31,10 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Make the file longer, up to `size`, and take the space for it. It may be longer after an error too."""
+        ...
 
     def sync(self) -> None: ...
 
@@ -116,6 +121,12 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         try:
             os.ftruncate(self.fd, size)
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def allocate(self, size: int) -> None:
+        try:
+            allocate(self.fd, size)
         except OSError as error:
             raise StorageFault(self.path, error) from error
 
