@@ -1,4 +1,4 @@
-"""The reserve in a data directory: its name, and how large it is. `log/reserve` keeps it, `moldau doctor` looks at it."""
+"""The reserve in a data directory: its name and its size. `log/reserve` keeps it, `moldau doctor` looks at it."""
 
 from __future__ import annotations
 

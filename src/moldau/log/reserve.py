@@ -58,8 +58,8 @@ class Reserve:
         disk_space: DiskSpace,
         report: Callable[[str, StorageFault], None],
     ) -> None:
-        """`report` is called when some of it is given back, with what it is used for and why. 0 for `size_max` means
-        that there is no reserve."""
+        """`report` is called when some of it is used, with the fault that this avoids. 0 for `size_max` means that
+        there is no reserve."""
         self.path = f"{directory}/{RESERVE_FILE}"
         self._size_max = size_max
         self.is_short = False
@@ -87,7 +87,7 @@ class Reserve:
             self._files.open(self.path).truncate(size)
         self.is_short = held < size
 
-    def with_room(self, write: Callable[[], T], path: str, count: int, share: Share) -> T:
+    def with_room(self, write: Callable[[], T], count: int, share: Share) -> T:
         """Run a call that writes `count` bytes to a file. While it finds no room, give some of the reserve back, and
         run it again. Raise StorageFault if there is no room in its share either."""
         try:
@@ -96,9 +96,9 @@ class Reserve:
             if not fault.lacks_space:
                 raise
             no_room = fault
-        needed = -(-count // BLOCK_BYTES) * BLOCK_BYTES
-        self.is_short = True
-        held, floor = self._held_or_none(), self._size() // 2 if share is Share.HALF else 0
+        size, held = self._size(), self._held_or_zero()
+        self.is_short = size > 0
+        needed, floor = -(-count // BLOCK_BYTES) * BLOCK_BYTES, size // 2 if share is Share.HALF else 0
         while self.give_back(needed + PIECE_BYTES, floor):
             try:
                 result = write()
@@ -107,14 +107,14 @@ class Reserve:
                     raise
                 continue
             self._take_back(held - needed)
-            self._report(f"the disk is full: some of the reserve is used for {path}", no_room)
+            self._report("some of the reserve is used", no_room)
             return result
         self._take_back(held)
         raise no_room
 
     def give_back(self, count: int, floor: int = 0) -> bool:
         """Free so many bytes; return False if fewer than `floor` would be left, or the disk refuses even that."""
-        left = self._held_or_none() - count
+        left = self._held_or_zero() - count
         if left < floor:
             return False
         try:
@@ -131,7 +131,7 @@ class Reserve:
             return self._size_max
         return reserve_size(self._size_max, total)
 
-    def _held_or_none(self) -> int:
+    def _held_or_zero(self) -> int:
         try:
             return self.held
         except StorageFault:
@@ -150,16 +150,6 @@ class ReservedFiles:
         self._files = files
         self._reserve = reserve
         self._metadata_directory = f"{directory}/{METADATA_TOPIC}-0"
-        self.read = files.read
-        self.sync = files.sync
-        self.names = files.names
-        self.size = files.size
-        self.exists = files.exists
-        self.is_directory = files.is_directory
-        self.unlink = files.unlink
-        self.mkdir = files.mkdir
-        self.rmdir = files.rmdir
-        self.sync_directory = files.sync_directory
 
     def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> File:
         share = self._share(path)
@@ -169,17 +159,17 @@ class ReservedFiles:
         def open_file() -> File:
             return self._files.open(path, create=create, stays_open=stays_open)
 
-        return _ReservedFile(self._reserve.with_room(open_file, path, 0, share), self._reserve, share)
+        return _ReservedFile(self._reserve.with_room(open_file, 0, share), self._reserve, share)
 
     def rename(self, source: str, target: str) -> None:
         share = self._share(source)
         if share is None:
             self._files.rename(source, target)
         else:
-            self._reserve.with_room(lambda: self._files.rename(source, target), source, 0, share)
+            self._reserve.with_room(lambda: self._files.rename(source, target), 0, share)
 
     def lock(self, path: str) -> Lock:
-        return self._reserve.with_room(lambda: self._files.lock(path), path, 0, Share.WHOLE)
+        return self._reserve.with_room(lambda: self._files.lock(path), 0, Share.WHOLE)
 
     def _share(self, path: str) -> Share | None:
         """Return how much of the reserve a file may use; None if it gets nothing of it."""
@@ -189,6 +179,38 @@ class ReservedFiles:
         is_metadata = directory == self._metadata_directory and name.endswith(SEGMENT_SUFFIXES)
         return Share.HALF if is_metadata or name.endswith(layout.TXN_INDEX) else None
 
+    # --- calls that need no room ------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> bytes | None:
+        return self._files.read(path)
+
+    def sync(self, path: str) -> None:
+        self._files.sync(path)
+
+    def names(self, directory: str) -> list[str]:
+        return self._files.names(directory)
+
+    def size(self, path: str) -> int:
+        return self._files.size(path)
+
+    def exists(self, path: str) -> bool:
+        return self._files.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return self._files.is_directory(path)
+
+    def unlink(self, path: str) -> None:
+        self._files.unlink(path)
+
+    def mkdir(self, directory: str) -> bool:
+        return self._files.mkdir(directory)
+
+    def rmdir(self, directory: str) -> None:
+        self._files.rmdir(directory)
+
+    def sync_directory(self, directory: str) -> None:
+        self._files.sync_directory(directory)
+
 
 class _ReservedFile:
     def __init__(self, file: File, reserve: Reserve, share: Share) -> None:
@@ -196,14 +218,9 @@ class _ReservedFile:
         self._file = file
         self._reserve = reserve
         self._share = share
-        self.pread = file.pread
-        self.size = file.size
-        self.truncate = file.truncate
-        self.allocate = file.allocate
-        self.fileno = file.fileno
 
     def pwrite(self, data: Buffer, position: int) -> int:
-        return self._reserve.with_room(lambda: self._file.pwrite(data, position), self.path, len(data), self._share)
+        return self._reserve.with_room(lambda: self._file.pwrite(data, position), len(data), self._share)
 
     def sync(self) -> None:
         """Sync the file. If that finds no room, the next start has it: a failed sync is never repeated."""
@@ -213,3 +230,18 @@ class _ReservedFile:
             if fault.lacks_space:
                 self._reserve.give_back(UNSYNCED_BYTES)
             raise
+
+    def pread(self, length: int, position: int) -> bytes:
+        return self._file.pread(length, position)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def allocate(self, size: int) -> None:
+        self._file.allocate(size)
+
+    def fileno(self) -> int:
+        return self._file.fileno()

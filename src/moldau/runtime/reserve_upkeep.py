@@ -1,5 +1,5 @@
-"""Fills the reserve on the disk, in a thread: for the first time a moment after the start, then whenever some of it was
-given back and there is room again.
+"""Fills the reserve on the disk: when the node starts, and in a thread when some of it was given back and there is room
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from moldau.log.reserve import Reserve
 from moldau.runtime.fault_log import FaultLog
 
 log = logging.getLogger("moldau.housekeeping")
-FILL_MS: Final = 5_000
+LOOK_MS: Final = 5_000
+NOT_FILLED: Final = "the reserve is not filled, retried later"
 
 
 class ReserveUpkeep:
@@ -27,22 +28,33 @@ class ReserveUpkeep:
         self._is_stopped = False
 
     def start(self) -> None:
-        self._timer = self._timers.after_ms(FILL_MS, self._fill)
+        """Fill it now, and look every few seconds whether some is missing. The first time takes no thread: the node
+        serves nobody yet."""
+        try:
+            self._reserve.fill()
+        except StorageFault as fault:
+            self._report(NOT_FILLED, fault)
+        self._look_later()
 
     def stop(self) -> None:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _fill(self) -> None:
-        was_short = self._reserve.is_short
-        self._run_in_thread(self._reserve.fill).then(lambda fault: self._filled(fault, was_short))
+    def _look_later(self) -> None:
+        if not self._is_stopped:
+            self._timer = self._timers.after_ms(LOOK_MS, self._look)
 
-    def _filled(self, fault: StorageFault | None, was_short: bool) -> None:
+    def _look(self) -> None:
+        if self._reserve.is_short:
+            self._run_in_thread(self._reserve.fill).then(self._filled)
+        else:
+            self._look_later()
+
+    def _filled(self, fault: StorageFault | None) -> None:
         """A disk that refuses this does not stop the node: it only has less in reserve."""
         if fault is not None:
-            self._report("the reserve is not filled, retried later", fault)
-        elif was_short and not self._reserve.is_short:
+            self._report(NOT_FILLED, fault)
+        elif not self._reserve.is_short:
             log.info("there is room on the disk again: the reserve is whole")
-        if not self._is_stopped:
-            self.start()
+        self._look_later()

@@ -34,7 +34,7 @@ class _Inode:
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """Writes (position, bytes) and truncations (size, None) since the last sync, in order."""
     allocated: int = 0
-    """Bytes behind the data that only take space. They survive a crash, as a rule do on a real disk."""
+    """Bytes behind the data that only take space."""
 
     def write(self, position: int, data: bytes) -> None:
         if position > len(self.data):
@@ -56,7 +56,9 @@ class _Inode:
         self.pending.clear()
 
     def after_crash(self, rng: random.Random) -> _Inode:
-        survivor = _Inode(bytearray(self.synced), self.synced, allocated=self.allocated)
+        if self.allocated:
+            return _Inode(bytearray(self.synced), self.synced, allocated=self.allocated)
+        survivor = _Inode(bytearray(self.synced), self.synced)
         survivors = rng.randint(0, len(self.pending))
         for number, (position, data) in enumerate(self.pending[:survivors]):
             if data is None:
@@ -108,7 +110,6 @@ class MemoryFile:
         growth = size - self.size()
         if growth <= 0:
             return
-        self._files.step()
         self._files.take_bytes(self.path, growth)
         self._inode.allocated += growth
 
