@@ -63,10 +63,14 @@ def open_log(
     before_cut: Callable[[], None] = lambda: None,
 ) -> tuple[Log, RecoveryReport]:
     """Open a log. `start_offset` and `recovery_point` come from the checkpoints and are checked against the log.
-    `before_cut` is called before anything is taken out of the log: afterwards the next start would see no damage."""
+    `before_cut` is called before a damaged log is changed: afterwards the next start would see no damage."""
     report = RecoveryReport(partition)
     found_names = complete_swaps(files, directory, files.names(directory))
     names = _remove_leftovers(files, directory, found_names)
+    if not any(layout.offset_of(name, layout.LOG) is not None for name in names):
+        # Innocent only if the process was killed while it created the log or restarted it.
+        before_cut()
+        report.missing.append("all its segments are missing")
     segments = _find_segments(files, directory, names, start_offset, now_ms)
     clean_end = _clean_end(segments, report) if is_clean else None
     # `- 1`: also check the segment that ends exactly at the recovery point. It was perhaps rolled after that flush, and
@@ -74,7 +78,7 @@ def open_log(
     first_suspect = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
     trusted = list(segments)[: len(segments) if clean_end is not None else first_suspect]
     epochs = read_epochs(files, directory)
-    start_gap = _missing_start(found_names, epochs, start_offset, report)
+    start_gap = _missing_start(found_names, epochs, start_offset)
     gap = start_gap
     if gap is None and not is_clean:
         gap = find_gap(files, list(segments)[segments.floor(start_offset or 0) : first_suspect + 1])
@@ -150,19 +154,13 @@ def _find_segments(files: Files, directory: str, names: list[str], start_offset:
     return Segments(segments or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
 
 
-def _missing_start(
-    names: list[str], epochs: LeaderEpochs | None, start_offset: int | None, report: RecoveryReport
-) -> Gap | None:
+def _missing_start(names: list[str], epochs: LeaderEpochs | None, start_offset: int | None) -> Gap | None:
     """Return which records are missing at the beginning of the log, as far as its leader epochs tell. Segments that
     retention has deleted count as found until they are removed: the epochs on disk may be older than the deletion."""
-    if not any(layout.offset_of(name, layout.LOG) is not None for name in names):
-        # Innocent only if the process was killed while it created the log or restarted it.
-        report.missing.append("all its segments are missing")
-        return None
-    if epochs is None or not epochs.entries:
-        return None
     suffixes = (layout.LOG, layout.LOG + layout.DELETED)
     bases = [base for name in names for suffix in suffixes if (base := layout.offset_of(name, suffix)) is not None]
+    if not bases or epochs is None or not epochs.entries:
+        return None
     expected = max(epochs.entries[0].start_offset, start_offset or 0)
     return Gap(expected, min(bases)) if min(bases) > expected else None
 

@@ -79,7 +79,7 @@ class LogStore:
 
     def load(self, config_of: ConfigOf, now_ms: int, before_cut: Callable[[], None] = lambda: None) -> StoreReport:
         """Open every log. The clean-shutdown marker is removed first: from here on a crash means recovery.
-        `before_cut` is called before recovery removes something from a log: the next start would not know of it."""
+        `before_cut` is called before recovery changes a damaged log: the next start would not know of the damage."""
         names = self._files.names(self.directory)
         report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
         if report.was_clean:
