@@ -301,7 +301,8 @@ class Producers:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
-        self._refusals = {id: each for id, each in self._refusals.items() if now_ms - each.at_ms < REFUSAL_MS}
+        if self._refusals:
+            self._refusals = {id: each for id, each in self._refusals.items() if now_ms - each.at_ms < REFUSAL_MS}
         return len(expired)
 
 
