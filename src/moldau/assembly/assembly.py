@@ -59,11 +59,12 @@ class Assembly:
         self.settings = settings
         directory = settings.log_dirs[0]
         report = FaultLog(log.error, world.clock)
-        self._reserve = Reserve(world.files, directory, settings.reserve_bytes, world.disk_space, report)
-        self._world = replace(world, files=ReservedFiles(world.files, directory, self._reserve))
-        self._reserve_upkeep = ReserveUpkeep(self._reserve, world.run_in_thread, world.timers, world.clock)
+        reserve = Reserve(world.files, directory, settings.reserve_bytes, world.disk_space, report)
+        self._files = ReservedFiles(world.files, directory, reserve)
+        self._world = replace(world, files=self._files)
+        self._reserve_upkeep = ReserveUpkeep(reserve, world.run_in_thread, world.timers, world.clock)
         self.current = CurrentImage()
-        self.store = LogStore(self._world.files, directory)
+        self.store = LogStore(self._files, directory)
         try:
             self._load_store()
             self._build()
@@ -262,6 +263,7 @@ class Assembly:
 
     def close(self) -> None:
         """Sync everything and write the clean-shutdown marker. Blocks."""
+        self._files.is_stopping = True
         run_all = self._world.run_all
         if self.broker_side is None:
             self.store.close(run_all=run_all)

@@ -49,7 +49,7 @@ def judge_reserve(seen: ReserveSeen) -> Finding:
         return ok("reserve", f"none yet: a node that runs takes {wanted} for the time when the disk is full")
     if seen.held_bytes >= seen.wanted_bytes:
         return ok("reserve", f"whole, {wanted} for the time when the disk is full")
-    left = f"{_size_text(seen.held_bytes)} of {wanted} left" if seen.held_bytes else f"all {wanted} given back"
+    left = f"{100 * seen.held_bytes // seen.wanted_bytes} % of {wanted} left" if seen.held_bytes else "all given back"
     return warning("reserve", f"{left}: the disk was full", "free some space there: a node that runs takes it back")
 
 

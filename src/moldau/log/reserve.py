@@ -2,11 +2,13 @@
 
 A node needs some small files to vote, to lead, to stop and to start. `ReservedFiles` gives them room of the reserve:
 
-  - files that are replaced whole (`.tmp`): the quorum's state, leader epochs, the clean-shutdown marker, …; but not the
-    checkpoints without which a start only takes longer, and which are written every few seconds;
+  - small files of the node and of the quorum that are replaced whole (`.tmp`): the epoch and the vote, the
+    clean-shutdown marker, …; but not the checkpoints without which a start only takes longer, and which are written
+    every few seconds;
   - the lock of the directory;
-  - the segments of the metadata log, and the indexes of aborted transactions, which recovery rebuilds; but these only
-    get half of it: they grow, while a file that is replaced needs its room only for a moment.
+  - files that grow, or of which there may be thousands, but these leave half of it to the others: the segments of the
+    metadata log, the indexes of aborted transactions, which recovery rebuilds, and when the node stops the leader
+    epochs of each partition.
 
 Nobody else gets any of it: records of topics are refused. Snapshots of the metadata may be large, and can wait.
 
@@ -147,9 +149,12 @@ class ReservedFiles:
     """The files of a node. Those that it needs in order to go on get room of the reserve if the disk is full."""
 
     def __init__(self, files: Files, directory: str, reserve: Reserve) -> None:
+        self.is_stopping = False
+        """Set when the node is about to close its logs."""
         self._files = files
         self._reserve = reserve
         self._metadata_directory = f"{directory}/{METADATA_TOPIC}-0"
+        self._own_directories = (directory, self._metadata_directory)
 
     def open(self, path: str, *, create: bool = False, stays_open: bool = False) -> File:
         share = self._share(path)
@@ -174,10 +179,12 @@ class ReservedFiles:
     def _share(self, path: str) -> Share | None:
         """Return how much of the reserve a file may use; None if it gets nothing of it."""
         directory, _, name = path.rpartition("/")
-        if name.endswith(layout.TEMPORARY):
-            return None if name.removesuffix(layout.TEMPORARY) in DISPENSABLE else Share.WHOLE
-        is_metadata = directory == self._metadata_directory and name.endswith(SEGMENT_SUFFIXES)
-        return Share.HALF if is_metadata or name.endswith(layout.TXN_INDEX) else None
+        if not name.endswith(layout.TEMPORARY):
+            is_metadata = directory == self._metadata_directory and name.endswith(SEGMENT_SUFFIXES)
+            return Share.HALF if is_metadata or name.endswith(layout.TXN_INDEX) else None
+        if directory not in self._own_directories:
+            return Share.HALF if self.is_stopping else None
+        return None if name.removesuffix(layout.TEMPORARY) in DISPENSABLE else Share.WHOLE
 
     # --- calls that need no room ------------------------------------------------------------------------------------
 

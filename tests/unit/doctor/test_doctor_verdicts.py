@@ -237,8 +237,8 @@ def test_the_data_directory() -> None:
     [
         (8 << 20, 8 << 20, "ok", "whole, 8 MiB"),
         (None, 8 << 20, "ok", "none yet"),
-        (3 << 20, 8 << 20, "warning", "3 MiB of 8 MiB left: the disk was full"),
-        (0, 8 << 20, "warning", "all 8 MiB given back: the disk was full"),
+        (3 << 20, 8 << 20, "warning", "37 % of 8 MiB left: the disk was full"),
+        (0, 8 << 20, "warning", "all given back: the disk was full"),
         (None, 0, "ok", "turned off"),
     ],
 )

@@ -67,7 +67,6 @@ def disk() -> Disk:
     [
         (METADATA, STATE),
         (METADATA, layout.LEADER_EPOCH_CHECKPOINT),
-        ("data/orders-0", layout.LEADER_EPOCH_CHECKPOINT),
         ("data", "meta.properties"),
         ("data", layout.CLEAN_SHUTDOWN),
         ("data", layout.LOG_STARTS),
@@ -87,6 +86,7 @@ def test_a_small_file_is_replaced_on_a_full_disk(disk: Disk, directory: str, nam
         "data/orders-0/00000000000000000000.log",
         "data/orders-0/00000000000000000000.index",
         "data/orders-0/00000000000000000000.snapshot",
+        "data/orders-0/leader-epoch-checkpoint.tmp",
         f"{METADATA}/00000000000000000123-0000000007.checkpoint.part",
         *(f"data/{name}.tmp" for name in DISPENSABLE),
     ],
@@ -105,6 +105,12 @@ def test_files_that_grow_get_half_of_it(disk: Disk) -> None:
     replace_file(disk.files, METADATA, STATE, b"the epoch is still written")
     disk.memory.bytes_left = 0
     disk.assert_refused("data/orders-0/00000000000000000000.txnindex")
+
+
+def test_the_leader_epochs_of_a_partition_get_room_when_the_node_stops(disk: Disk) -> None:
+    disk.files.is_stopping = True
+    replace_file(disk.files, "data/orders-0", layout.LEADER_EPOCH_CHECKPOINT, b"new")
+    assert disk.memory.read(f"data/orders-0/{layout.LEADER_EPOCH_CHECKPOINT}") == b"new"
 
 
 def grow(disk: Disk, path: str) -> int:
