@@ -86,7 +86,7 @@ class OutageFaults(Faults):
     def _led_by(self, machine: Machine) -> Partitions:
         return [
             (name, index)
-            for name, topic in self._world.newest_image().topics.items()
+            for name, topic in sorted(self._world.newest_image().topics.items())
             for index, state in enumerate(topic.partitions)
             if state.leader == machine.node_id
         ]
