@@ -176,6 +176,7 @@ def test_bytes_over_a_cut_link_wait_until_it_is_restored(echo: socketserver.TCPS
 
             def say(line: bytes, cut: set[tuple[int, int]]) -> bytes | None:
                 """Return what comes back within a fifth of a second."""
+                network.restore()
                 network.cut(cut)
                 connection.sendall(line)
                 return answers.readline() if select.select([connection], [], [], 0.2)[0] else None
