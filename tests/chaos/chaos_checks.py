@@ -172,74 +172,114 @@ class GroupCheck:
     where a commit was acknowledged, or later; and nobody goes back otherwise.
 
     A commit without an answer may have been made, also after a later one that was acknowledged: until a partition gets
-    another owner, its new one may begin there too.
+    another owner, its new one may begin there too. And librdkafka has a defect: if a member gets a partition for the
+    second time, it may first return a few old records from its queue, and then jump to where it has to begin.
     """
 
     def __init__(self, name: str, logs: Logs) -> None:
         self._name = name
         self._offsets = {where: [read.place.offset for read in reads] for where, reads in logs.items()}
-        self._indexes = {
-            where: {offset: index for index, offset in enumerate(all_of_it)}
-            for where, all_of_it in self._offsets.items()
-        }
+        self._indexes = {where: {each: i for i, each in enumerate(found)} for where, found in self._offsets.items()}
         self._next_unread: Counter[Where] = Counter()
         """Index of the first record that nobody in the group has read."""
         self._position: dict[tuple[Member, Where], int] = {}
         """Index of the record that the member read last."""
         self._floor: dict[tuple[Member, Where], int] = {}
-        """The offset at which a new owner has to begin at least, if it has read nothing yet."""
+        """The offset at which a new owner has to begin at least, if it has not begun there yet."""
+        self._had: Counter[tuple[Member, Where]] = Counter()
+        """How often a member got a partition."""
+        self._left_at: dict[tuple[Member, Where], int] = {}
+        """Index of the next record of a member that lost a partition, if it had read any."""
         self._owner: dict[Where, Member] = {}
         self._committed: dict[Where, int] = {}
         self._doubtful: dict[Where, set[int]] = defaultdict(set)
         self.found: list[str] = []
-        self.rebalances = 0
+        self.rebalances = self.reads = self.commits = 0
+        self.stale = 0
+        """How often librdkafka returned old records."""
 
     def add(self, member: Member, event: Event) -> None:
+        self.rebalances += "assigned" in event
+        self.reads += len(event.get("reads", ()))
+        self.commits += "committed" in event
         for topic, partition in event.get("assigned", ()):
             self._assign(member, (topic, partition))
-        self.rebalances += "assigned" in event
         for topic, partition in event.get("revoked", ()):
-            self._position.pop((member, (topic, partition)), None)
-            self._floor.pop((member, (topic, partition)), None)
+            self._leave(member, (topic, partition))
         for topic, partition, offset, _ in event.get("reads", ()):
             self._read(member, (topic, partition), offset)
         for topic, partition, offset in event.get("asks", ()):
             if self._owner.get((topic, partition)) == member:
                 self._doubtful[topic, partition].add(offset)
         for topic, partition, offset in event.get("committed", ()):
-            self._doubtful[topic, partition].discard(offset)
-            self._committed[topic, partition] = max(offset, self._committed.get((topic, partition), 0))
+            self._commit(member, (topic, partition), offset)
 
     def _assign(self, member: Member, where: Where) -> None:
+        self._leave(member, where)
         self._owner[where] = member
-        self._position.pop((member, where), None)
+        self._had[member, where] += 1
         self._floor[member, where] = self._least(where)
+
+    def _leave(self, member: Member, where: Where) -> None:
+        floor, last = self._floor.pop((member, where), None), self._position.pop((member, where), None)
+        if floor is not None and last is not None:
+            self.stale += 1  # it read only old records, as it seems
+        if last is not None:
+            self._left_at[member, where] = last + 1
 
     def _least(self, where: Where) -> int:
         return min([self._committed.get(where, 0), *self._doubtful[where]])
+
+    def _commit(self, member: Member, where: Where, offset: int) -> None:
+        self._doubtful[where].discard(offset)
+        if self._owner.get(where) != member:  # the answer was late
+            offset = max(offset, self._committed.get(where, 0))
+        self._committed[where] = offset
 
     def _read(self, member: Member, where: Where, offset: int) -> None:
         index = self._indexes.get(where, {}).get(offset)
         if index is None:
             self._note(member, where, f"read {offset}, where nothing is at the end")
             return
-        floor, last = self._floor.pop((member, where), None), self._position.get((member, where))
-        if floor is not None:
-            if offset < floor:
-                self._note(member, where, f"went back: it began at {offset}, although {floor} was committed")
-            if self._owner.get(where) == member:
-                self._committed[where] = offset
-                self._doubtful[where].clear()
-        elif last is not None and index <= last:
-            self._note(member, where, f"went back from {self._offsets[where][last]} to {offset} on its own")
-        if index > self._next_unread[where] or (last is not None and index > last + 1):
-            unread = self._offsets[where][self._next_unread[where] if last is None else last + 1]
-            self._note(member, where, f"skipped records: it read {offset}, but not {unread}")
+        last = self._position.get((member, where))
+        if (member, where) in self._floor:
+            self._begin(member, where, index, last)
+        elif last is not None and index != last + 1:
+            self._jump(member, where, last, index)
+        if index > self._next_unread[where]:
+            unread = self._offsets[where][self._next_unread[where]]
+            self._note(member, where, f"skipped records: it read {offset}, but nobody read {unread}")
         self._position[member, where] = index
         self._next_unread[where] = max(self._next_unread[where], index + 1)
 
+    def _begin(self, member: Member, where: Where, index: int, last: int | None) -> None:
+        """One of the first records after an assignment: it may be an old one, which was fetched before."""
+        offset, floor = self._offsets[where][index], self._floor[member, where]
+        follows = index == (self._left_at.get((member, where), index) if last is None else last + 1)
+        if offset < floor and self._had[member, where] > 1 and follows:
+            return
+        if offset < floor or (last is not None and follows):  # no old record, or the new ones begin where they end
+            self._note(member, where, f"went back: it began at {offset} or before, although {floor} was committed")
+        elif last is not None:
+            self.stale += 1
+        elif self._owner.get(where) == member:
+            self._committed[where] = offset
+            self._doubtful[where].clear()
+        del self._floor[member, where]
+
+    def _jump(self, member: Member, where: Where, last: int, index: int) -> None:
+        jump = f"from {self._offsets[where][last]} to {self._offsets[where][index]}"
+        if index <= last:
+            self._note(member, where, f"went back {jump} on its own")
+        elif self._had[member, where] > 1 and index <= self._next_unread[where]:
+            self.stale += 1
+        else:
+            self._note(member, where, f"skipped records {jump}")
+
     def end(self, committed: Mapping[Where, int]) -> list[str]:
         """Return all anomalies; `committed` is what the group has committed in the end."""
+        for member, where in list(self._position):
+            self._leave(member, where)
         for where, offsets in self._offsets.items():
             if (unread := self._next_unread[where]) < len(offsets):
                 self.found.append(f"unseen: group {self._name} never read {offsets[unread]} of {where} and later ones")
@@ -249,16 +289,15 @@ class GroupCheck:
         return self.found
 
     def _note(self, member: Member, where: Where, text: str) -> None:
-        self.found.append(f"group {self._name}, {member[0]} in {where}: {text}")
+        self.found.append(f"group {self._name}: {member[0]} in {where}: {text}")
 
 
-def group_anomalies(
-    name: str, logs: Logs, events: Iterable[tuple[Member, Event]], committed: Mapping[Where, int]
-) -> list[str]:
+def check_group(name: str, logs: Logs, events: Iterable[tuple[Member, Event]]) -> GroupCheck:
+    """Check the events of all members, in the order of time."""
     check = GroupCheck(name, logs)
-    for member, event in sorted(events, key=lambda each: float(each[1]["t"])):
+    for member, event in events:
         check.add(member, event)
-    return check.end(committed)
+    return check
 
 
 def error_anomalies(name: str, events: Iterable[Event]) -> Iterator[str]:

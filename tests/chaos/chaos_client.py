@@ -84,7 +84,11 @@ class Sender:
         self.producer.produce(topic, b"%d:%d" % (self._id, number), key, partition, on_delivery=delivered)
 
     def poll(self, seconds: float) -> None:
-        self.producer.poll(seconds)
+        """Serve callbacks for so long."""
+        until_s = time.monotonic() + seconds
+        self.producer.poll(0)
+        while (left_s := until_s - time.monotonic()) > 0:
+            self.producer.poll(left_s)
         self.note_acked()
 
     def note_acked(self) -> None:
@@ -102,16 +106,27 @@ def on_error(journal: Journal) -> Callable[[KafkaError], None]:
 
 
 def write(options: Options, journal: Journal, stop: StopFlag) -> None:
-    sender = Sender(options, journal, {"message.timeout.ms": 3_600_000})
+    """Write without end; after a fatal error, which is noted, with a new producer."""
+    id_number = options["id"]
+    while not stop.to_stop:
+        sender = Sender(options | {"id": id_number}, journal, {"message.timeout.ms": 3_600_000})
+        try:
+            write_and_wait(sender, options["patience_s"], stop)
+        except KafkaException as raised:
+            journal.note(restarts=raised.args[0].name())
+        id_number += options["ids"]
+    journal.note(end=len(sender.producer))
+
+
+def write_and_wait(sender: Sender, patience_s: float, stop: StopFlag) -> None:
     while not stop.to_stop:
         if len(sender.producer) < WAITING_MAX:
             sender.send()
         sender.poll(SEND_EVERY_S)
-    wait_until_s = time.monotonic() + options["patience_s"]
+    wait_until_s = time.monotonic() + patience_s
     while len(sender.producer) and time.monotonic() < wait_until_s:
         sender.poll(POLL_S)
     sender.poll(0)
-    journal.note(end=len(sender.producer))
 
 
 def transact(options: Options, journal: Journal, stop: StopFlag) -> None:
@@ -181,16 +196,19 @@ def complete(producer: Producer, journal: Journal, to_commit: bool) -> str:
 
 
 def read(options: Options, journal: Journal, stop: StopFlag) -> None:
-    """Read everything from the beginning, at positions of its own."""
-    consumer = new_consumer(options, journal, {"group.id": "unused", "auto.offset.reset": "error"})
-    consumer.assign(
-        [TopicPartition(topic, each, 0) for topic, count in options["topics"].items() for each in range(count)]
-    )
+    """Read everything from the beginning, at positions of its own; from there again if a position is lost."""
+    places = [TopicPartition(topic, each, 0) for topic, count in options["topics"].items() for each in range(count)]
     while not stop.to_stop:
-        note_reads(
-            journal, [message for message in consumer.consume(READS_AT_ONCE, POLL_S) if is_record(message, journal)]
-        )
-    consumer.close()
+        journal.note(begins=0)
+        consumer = new_consumer(options, journal, {"group.id": "unused", "auto.offset.reset": "error"})
+        consumer.assign(places)
+        has_position = True
+        while has_position and not stop.to_stop:
+            messages: list[Any] = consumer.consume(READS_AT_ONCE, POLL_S)
+            note_reads(journal, [message for message in messages if is_record(message, journal)])
+            errors = [message.error() for message in messages if message.error() is not None]
+            has_position = all(error.code() != KafkaError._AUTO_OFFSET_RESET for error in errors)
+        consumer.close()
 
 
 def share(options: Options, journal: Journal, stop: StopFlag) -> None:
@@ -218,26 +236,27 @@ class Member:
 
     def poll(self) -> None:
         """One message at a time: callbacks come between them, in order."""
-        reads, wait_s = [], POLL_S
-        while len(reads) < READS_AT_ONCE and (message := self._consumer.poll(wait_s)) is not None:
+        wait_s = POLL_S
+        for _ in range(READS_AT_ONCE):
+            message: Any = self._consumer.poll(wait_s)
+            if message is None:
+                break
             wait_s = 0.0
             if message.error() is not None and NO_POSITION in message.error().str():
                 self._journal.note(restarts=message.error().str())
                 self.is_stuck = True
             elif is_record(message, self._journal):
-                # Each on its own line: an assignment may follow within this call.
                 note_reads(self._journal, [message])
-                reads.append(message)
                 self._read[message.topic(), message.partition()] = message.offset() + 1
         if not self._is_committing and self._read and time.monotonic() - self._last_commit_s > COMMIT_EVERY_S:
             self._commit()
 
     def _commit(self) -> None:
-        offsets = [[topic, partition, offset] for (topic, partition), offset in self._read.items()]
-        self._journal.note(asks=offsets)
+        offsets = [TopicPartition(*where, offset) for where, offset in self._read.items()]
+        self._journal.note(asks=[[*where, offset] for where, offset in self._read.items()])
         self._read, self._is_committing, self._last_commit_s = {}, True, time.monotonic()
         try:
-            self._consumer.commit(offsets=[TopicPartition(*each) for each in offsets], asynchronous=True)
+            self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as raised:
             self._journal.note(commit_error=raised.args[0].name())
             self._is_committing = False
@@ -297,12 +316,13 @@ ROLES: dict[str, Callable[[Options, Journal, StopFlag], None]] = {
 
 def main() -> None:
     role, path, options = sys.argv[1:]
-    stop, journal = StopFlag(), Journal(Path(path))
-    try:
-        ROLES[role](json.loads(options), journal, stop)
-    except BaseException as error:
-        journal.note(crashed=repr(error))
-        raise
+    stop = StopFlag()
+    with Journal(Path(path)) as journal:
+        try:
+            ROLES[role](json.loads(options), journal, stop)
+        except BaseException as error:
+            journal.note(crashed=repr(error))
+            raise
 
 
 if __name__ == "__main__":

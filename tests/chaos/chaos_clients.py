@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,8 @@ from typing import Any, Self
 from chaos_journal import Event, Tail
 from patience import PATIENCE_S
 
+WRITERS = ("writer", "transactor")
+READERS = ("reader", "member")
 IDS = 10_000
 """More than there are clients: the producers of a transactor have its number, plus multiples of this."""
 Where = tuple[str, int]
@@ -160,16 +162,17 @@ class Clients:
         for event in client.tail.read() if client.tail else ():
             self.progress[self.unit(client.name)].add(event)
 
-    def stuck(self, since_s: float) -> dict[str, list[Where]]:
-        """Return who got nothing through in which partitions since then."""
+    def stuck(self, since_s: float, roles: Collection[str]) -> dict[str, list[Where]]:
+        """Return who of these roles got nothing through in which partitions since then."""
         self.look()
-        lacks = {name: progress.stuck_since(since_s) for name, progress in self.progress.items()}
+        names = {self.unit(name) for name, client in self.all.items() if client.role in roles}
+        lacks = {name: self.progress[name].stuck_since(since_s) for name in sorted(names)}
         return {name: places for name, places in lacks.items() if places}
 
     def unread(self, last: Mapping[Where, int]) -> dict[str, dict[Where, int]]:
         """Return who has not read up to these offsets, and how far."""
         self.look()
-        readers = {self.unit(name) for name, client in self.all.items() if client.role in ("reader", "member")}
+        readers = {self.unit(name) for name, client in self.all.items() if client.role in READERS}
         lacks = {
             name: {
                 where: self.progress[name].read_to.get(where, -1)

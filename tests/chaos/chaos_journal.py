@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 Event = dict[str, Any]
 
@@ -18,6 +18,12 @@ Event = dict[str, Any]
 class Journal:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def note(self, **event: Any) -> None:
         self._file.write(json.dumps({"t": time.monotonic(), **event}, separators=(",", ":")) + "\n")
