@@ -17,6 +17,8 @@ from typing import Any, Self
 from chaos_journal import Event, Tail
 from patience import PATIENCE_S
 
+DEBUG = os.environ.get("MOLDAU_CHAOS_DEBUG")
+"""Contexts of which librdkafka logs everything, such as eos or cgrp; the lines go to clients.output."""
 WRITERS = ("writer", "transactor")
 READERS = ("reader", "member")
 IDS = 10_000
@@ -93,8 +95,9 @@ class Clients:
                 client.process.wait()
 
     def add(self, name: str, role: str, topics: Mapping[str, int], settings: Mapping[str, Any], **more: Any) -> None:
-        options = {"topics": topics, "settings": settings, "bootstrap": self._bootstrap, "ids": IDS, **more}
-        self.all[name] = Client(name, role, options | {"patience_s": PATIENCE_S})
+        debug = {"debug": DEBUG, "log_level": 7} if DEBUG else {}
+        options = {"topics": topics, "settings": {**settings, **debug}, "bootstrap": self._bootstrap, **more}
+        self.all[name] = Client(name, role, options | {"ids": IDS, "patience_s": PATIENCE_S})
         self.progress.setdefault(self.unit(name), Progress(topics))
         self.start(name)
 
@@ -133,16 +136,16 @@ class Clients:
         return [fault for client in clients if (fault := self._await_end(client))]
 
     def _await_end(self, client: Client) -> str | None:
-        assert client.process is not None
+        process, client.process = client.process, None
+        assert process is not None
         try:
-            status = client.process.wait(2 * PATIENCE_S)
+            status = process.wait(2 * PATIENCE_S)
         except subprocess.TimeoutExpired:
-            client.process.kill()
-            client.process.wait()
+            process.kill()
+            process.wait()
             return f"stuck client: {client.name} does not end"
         finally:
             self._read(client)
-        client.process = None
         return f"crashed client: {client.name} ended with {status}" if status else None
 
     def crashed(self) -> list[str]:

@@ -50,6 +50,24 @@ class Kill(Fault):
             node.start()
 
 
+class Stop(Fault):
+    """The node is stopped in order, and started again."""
+
+    name = "stop"
+
+    def begin(self, cluster: Cluster, node: Node, rng: random.Random) -> None:
+        node.begin_to_stop()
+
+    def end(self, cluster: Cluster, node: Node) -> None:
+        if node.is_stopping:
+            node.await_stop()
+        if node.process is None:
+            node.start()
+
+    def can_begin(self, cluster: Cluster, node: Node) -> bool:
+        return node.is_up and not (node.disk and node.disk.is_full)
+
+
 class Pause(Fault):
     name = "pause"
 
@@ -225,7 +243,7 @@ class FullDisk(Fault):
         return 0
 
     def can_begin(self, cluster: Cluster, node: Node) -> bool:
-        return node.disk is not None and not node.disk.is_full
+        return node.disk is not None and not node.disk.is_full and not node.is_stopping
 
     def why_not_here(self) -> str | None:
         return why_no_disks()
@@ -265,6 +283,7 @@ FAULTS: dict[str, Fault] = {
     for fault in (
         Kill(),
         KillOneNode(),
+        Stop(),
         Pause(),
         Disconnected(),
         ReceivesNothing(),

@@ -120,6 +120,13 @@ class Node(FaultyProcess):
     clock: Clock | None = None
     """A clock of its own, which can be set."""
     memory_max_bytes: int = 0
+    is_stopping: bool = False
+    complaints: list[str] = field(default_factory=list)
+    """What went wrong when it was stopped."""
+
+    @property
+    def is_up(self) -> bool:
+        return super().is_up and not self.is_stopping
 
     @property
     def is_broker(self) -> bool:
@@ -150,7 +157,7 @@ class Node(FaultyProcess):
         self.process.kill()
         self.process.wait()
         self.process = None
-        self.is_paused = False
+        self.is_paused = self.is_stopping = False
 
     def pause(self) -> None:
         assert self.process is not None
@@ -162,17 +169,23 @@ class Node(FaultyProcess):
         self.process.send_signal(signal.SIGCONT)
         self.is_paused = False
 
-    def stop(self) -> str | None:
-        """Stop it in order; return what is wrong if it does not end by itself, with status 0."""
+    def begin_to_stop(self) -> None:
         assert self.process is not None
         self.process.terminate()
+        self.is_stopping = True
+
+    def await_stop(self) -> None:
+        """It has to end by itself, with status 0."""
+        assert self.process is not None
         try:
             status = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
+            self.complaints.append(f"node {self.id} does not stop: {self.output_tail()}")
             self.kill()
-            return f"node {self.id} does not stop: {self.output_tail()}"
-        self.process = None
-        return f"node {self.id} ended with {status} when it was stopped: {self.output_tail()}" if status else None
+            return
+        if status:
+            self.complaints.append(f"node {self.id} ended with {status} when it was stopped: {self.output_tail()}")
+        self.process, self.is_stopping = None, False
 
     def measure(self) -> None:
         """Note how much memory the node has."""

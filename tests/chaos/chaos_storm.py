@@ -20,11 +20,11 @@ from chaos_nodes import Cluster, Node, are_in_sync
 from patience import PATIENCE_S, Patience
 
 STORM_KINDS = [
-    "kill", "pause", "disconnected", "receives nothing", "sends nothing", "one link cut", "one direction cut",
+    "kill", "stop", "pause", "disconnected", "receives nothing", "sends nothing", "one link cut", "one direction cut",
     "isolated", "without clients", "alone with clients", "connections break", "slow network", "hanging connections",
     "late requests", "full disk", "disk fills up", "clock is set",
 ]  # fmt: skip
-SIEGE_KINDS = ["disconnected", "isolated", "kill", "pause"]
+SIEGE_KINDS = ["disconnected", "isolated", "kill", "stop", "pause"]
 """Faults of one node which the other two have to compensate."""
 MILD_KINDS = ["slow network", "late requests", "clock is set", "connections break"]
 """Faults that may last while nodes are started."""
@@ -230,7 +230,9 @@ class Storm:
         """Note nodes and clients that ended by themselves, and start them again."""
         for node in self._cluster.brokers:
             node.measure()
-            if node.process is not None and (status := node.process.poll()) is not None:
+            while node.complaints:
+                self._chronicle.anomaly(f"exit: {node.complaints.pop()}")
+            if node.process is not None and not node.is_stopping and (status := node.process.poll()) is not None:
                 self._chronicle.anomaly(f"exit: node {node.id} ended by itself with {status}: {node.output_tail()}")
                 node.process, node.is_paused = None, False
                 node.start()

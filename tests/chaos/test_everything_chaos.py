@@ -118,8 +118,9 @@ def finish(running: Cluster, clients: Clients, chronicle: Chronicle, storm: Stor
     commits = {group: committed_offsets(running, group) for group in GROUPS}
     storm.await_in_sync()
     for node in running.brokers:
-        if fault := node.stop():
-            verdict.anomalies.append(f"exit: {fault}")
+        node.begin_to_stop()
+        node.await_stop()
+    storm.watch()
     chronicle.note("all nodes have stopped")
     verdict.of_clients(clients, logs, committed, commits)
     verdict.of_nodes(running)
