@@ -88,7 +88,7 @@ spark: $(TEST) ## the tests with a real Spark
 examples: $(TEST) ## the test cases of every example, and the notebook
 	MOLDAU_ALL_EXAMPLES=1 $(BIN)/python -m pytest tests/spark/test_examples.py
 
-chaos: $(TEST) ## kill pipelines' drivers and executors, members of groups, brokers and nodes of clusters, and count what is left (half an hour)
+chaos: $(TEST) ## kill pipelines' drivers and executors, members of groups, brokers and nodes of clusters, cut and fill and damage what they use, and count what is left (half an hour)
 	$(BIN)/python -m pytest -s tests/chaos
 
 coverage: $(TEST) ## how much of the package the tests without sockets run: of the lines and branches

@@ -46,6 +46,7 @@ settings.load_profile("moldau")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_re2: skipped where google-re2 is not installed")
+    config.addinivalue_line("markers", "counts_always: a failure counts, however busy the machine was")
     config.pluginmanager.register(Repeats(), "repeats")
     if os.environ.get("MOLDAU_TEST_COSTS"):
         config.pluginmanager.register(Costs(), "costs")

@@ -59,6 +59,8 @@ class Repeats:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if not any(folder in item.path.parents for folder in self._folders):
             return None
+        if item.get_closest_marker("counts_always"):
+            return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for attempt in range(1, TRIES + 1):
             before = self._now()

@@ -99,6 +99,7 @@ class Settings:
     delete_topic_enable: bool
     connection_limits: ConnectionLimits
     decompressed_bytes_max: int
+    reserve_bytes: int
     connections_max_idle_ms: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
@@ -279,6 +280,7 @@ def _build_settings(
         delete_topic_enable=values.boolean("delete.topic.enable"),
         connection_limits=read_connection_limits(values),
         decompressed_bytes_max=values.integer(own_configs.DECOMPRESSED_BYTES_MAX),
+        reserve_bytes=values.integer(own_configs.RESERVE_BYTES),
         connections_max_idle_ms=values.integer("connections.max.idle.ms"),
         socket_request_max_bytes=values.integer("socket.request.max.bytes"),
         socket_send_buffer_bytes=values.integer("socket.send.buffer.bytes"),

@@ -73,6 +73,7 @@ def anomalies(history: History) -> list[str]:
     return [
         *inconsistent_offsets(history),
         *phantoms(history),
+        *vanished(history),
         *duplicates(history),
         *lost_writes(history),
         *out_of_order(history),
@@ -103,6 +104,14 @@ def phantoms(history: History) -> Iterator[str]:
     for reader, (place, value) in _everything_read(history):
         if value not in history.sent[place.partition]:
             yield f"phantom: {reader} found {value} at {place}, which no producer sent"
+
+
+def vanished(history: History) -> Iterator[str]:
+    """A reader found something that is not in the log at the end."""
+    kept = {read.place for reads in history.final.values() for read in reads}
+    for reader, (place, value) in _everything_read(history):
+        if place not in kept:
+            yield f"vanished: {reader} found {value} at {place}, where nothing is at the end"
 
 
 def duplicates(history: History) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from chaos_history import History, Place, Read, Value, decode
@@ -35,6 +35,30 @@ LEGAL_ERRORS = {
     KafkaError._RESOLVE,
 }
 """Errors that librdkafka reports for broken connections, as after every killed broker."""
+
+
+def read_to_end(bootstrap: str, topics: Mapping[str, int], **settings: str) -> dict[tuple[str, int], list[Read]]:
+    """Read all partitions of these topics from the beginning up to the current end with a new consumer."""
+    more = {name.replace("_", "."): value for name, value in settings.items()}
+    base = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, **SOON, **more}
+    consumer = Consumer(base | {"auto.offset.reset": "error", "enable.partition.eof": True})
+    places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    ends = {each: consumer.get_watermark_offsets(TopicPartition(*each), timeout=30)[1] for each in places}
+    found: dict[tuple[str, int], list[Read]] = {place: [] for place in places}
+    consumer.assign([TopicPartition(*place, 0) for place in places])
+    left, last_progress_s = set(places), time.monotonic()
+    while left:
+        assert time.monotonic() - last_progress_s < DRAIN_PATIENCE_S, f"could not read to the end of {left} of {ends}"
+        message: Any
+        for message in consumer.consume(1000, POLL_S):
+            where = (message.topic(), message.partition())
+            if message.error() is None:
+                found[where].append(Read(Place(where[1], message.offset()), decode(message.value())))
+                last_progress_s = time.monotonic()
+            elif message.error().code() == KafkaError._PARTITION_EOF and message.offset() >= ends[where]:
+                left.discard(where)
+    consumer.close()
+    return found
 
 
 class Load:
@@ -160,20 +184,8 @@ class Load:
 
     def _read_all(self) -> None:
         """Read from the beginning up to the current end with a new consumer."""
-        consumer = Consumer(self._consumer("unused") | {"enable.auto.commit": False, "auto.offset.reset": "error"})
-        partitions = [TopicPartition(self._topic, partition, 0) for partition in range(self._partitions)]
-        ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in partitions}
-        consumer.assign(partitions)
-        reached, deadline = dict.fromkeys(ends, 0), time.monotonic() + DRAIN_PATIENCE_S
-        while any(reached[partition] < end for partition, end in ends.items()):
-            assert time.monotonic() < deadline, f"could not read to the end: at {reached} of {ends}"
-            message: Any
-            for message in consumer.consume(1000, POLL_S):
-                if message.error() is None:
-                    place = Place(message.partition(), message.offset())
-                    self.history.final[place.partition].append(Read(place, decode(message.value())))
-                    reached[place.partition] = place.offset + 1
-        consumer.close()
+        logs = read_to_end(self._bootstrap, {self._topic: self._partitions})
+        self.history.final.update({partition: reads for (_, partition), reads in logs.items()})
 
     def _await_readers(self) -> None:
         """Wait while the readers make progress; the checks find those that do not reach the end."""

@@ -6,8 +6,10 @@ so that the tests can be checked against it. Nodes can be killed, paused and res
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -19,14 +21,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos_clocks import Clock
+from chaos_disks import Disk
 from chaos_proxy import Network
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+from patience import PATIENCE_S
 
 KAFKA_LIBS = os.environ.get("MOLDAU_CHAOS_KAFKA_LIBS")
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 START_PATIENCE_S = 60.0
 STOP_PATIENCE_S = 30.0
+OUTPUT_LINES = 30
+"""So many of the last lines of a node's output are in the report of a failure."""
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "4",
@@ -96,7 +103,8 @@ class FaultyProcess(ABC):
             assert status is None, f"{type(self).__name__} {self.id} ended with {status}: {self.output_tail()}"
 
     def output_tail(self) -> str:
-        return (self.folder / "output").read_text(errors="replace")[-4000:]
+        lines = (self.folder / "output").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-OUTPUT_LINES:])
 
 
 @dataclass
@@ -107,10 +115,26 @@ class Node(FaultyProcess):
     network: Network
     process: subprocess.Popen[bytes] | None = None
     is_paused: bool = False
+    disk: Disk | None = None
+    """A disk of its own, which can be full."""
+    clock: Clock | None = None
+    """A clock of its own, which can be set."""
+    memory_max_bytes: int = 0
+    is_stopping: bool = False
+    complaints: list[str] = field(default_factory=list)
+    """What went wrong when it was stopped."""
+
+    @property
+    def is_up(self) -> bool:
+        return super().is_up and not self.is_stopping
 
     @property
     def is_broker(self) -> bool:
         return "broker" in self.roles
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
 
     def format(self) -> None:
         done = subprocess.run(_format_command(self.folder / "server.properties"), capture_output=True, check=False)
@@ -118,11 +142,14 @@ class Node(FaultyProcess):
 
     def start(self) -> None:
         assert self.process is None
+        if self.disk is not None and self.disk.is_full:
+            self.disk.empty()  # to start, a node needs space
+        environment = os.environ | (self.clock.environment() if self.clock else {})
         with (self.folder / "output").open("ab") as output:
             output.write(b"--- start\n")
             output.flush()
             command = _start_command(self.folder / "server.properties")
-            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         self.network.runs_as(self.id, self.process.pid)
 
     def kill(self) -> None:
@@ -130,7 +157,7 @@ class Node(FaultyProcess):
         self.process.kill()
         self.process.wait()
         self.process = None
-        self.is_paused = False
+        self.is_paused = self.is_stopping = False
 
     def pause(self) -> None:
         assert self.process is not None
@@ -141,6 +168,31 @@ class Node(FaultyProcess):
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
         self.is_paused = False
+
+    def begin_to_stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        self.is_stopping = True
+
+    def await_stop(self) -> None:
+        """It has to end by itself, with status 0."""
+        assert self.process is not None
+        try:
+            status = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.complaints.append(f"node {self.id} does not stop: {self.output_tail()}")
+            self.kill()
+            return
+        if status:
+            self.complaints.append(f"node {self.id} ended with {status} when it was stopped: {self.output_tail()}")
+        self.process, self.is_stopping = None, False
+
+    def measure(self) -> None:
+        """Note how much memory the node has."""
+        if self.process is not None:
+            with contextlib.suppress(OSError):  # it has just ended
+                found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+                self.memory_max_bytes = max(self.memory_max_bytes, 1024 * int(found[1]) if found else 0)
 
 
 @dataclass
@@ -168,8 +220,9 @@ class Cluster:
     def await_broker_count(self, count: int) -> None:
         until(lambda: self._brokers_known() == count, f"{count} brokers are registered", START_PATIENCE_S)
 
-    def create_topic(self, name: str, partitions: int, min_insync: int) -> None:
-        new = NewTopic(name, partitions, 3, config={"min.insync.replicas": str(min_insync)})
+    def create_topic(self, name: str, partitions: int, min_insync: int, **settings: str) -> None:
+        more = {name.replace("_", "."): value for name, value in settings.items()}
+        new = NewTopic(name, partitions, 3, config={"min.insync.replicas": str(min_insync), **more})
         self.admin.create_topics([new], operation_timeout=30, request_timeout=30)[name].result(40)
         self.await_in_sync(name, START_PATIENCE_S)
 
@@ -178,22 +231,34 @@ class Cluster:
 
     def is_in_sync(self, topic: str) -> bool:
         self.assert_alive()
-        partitions = self._partitions_of(topic)
-        return bool(partitions) and all(
-            each.leader >= 0 and len(each.isrs) == len(each.replicas) for each in partitions
-        )
+        return are_in_sync(self.partitions(topic))
 
     def describe(self, topic: str) -> str:
         """Describe the leader and the in-sync replicas, as far as they are known."""
-        states = [f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in self._partitions_of(topic)]
+        states = [f"{each.id} is led by {each.leader}, in sync {each.isrs}" for each in self.partitions(topic)]
         return "; ".join(states) or f"nothing is known of {topic}"
 
-    def _partitions_of(self, topic: str) -> list[PartitionMetadata]:
+    def controller(self) -> Node | None:
+        """Return the active controller, by what the nodes log about themselves."""
+        said = re.compile(rb"node (\d+) is the active controller from controller epoch (\d+) on")
+        found = [match for node in self.nodes.values() for match in said.findall((node.folder / "output").read_bytes())]
+        latest = max(found, key=lambda match: int(match[1]), default=None)
+        return self.nodes[int(latest[0])] if latest else None
+
+    def partitions(self, topic: str) -> list[PartitionMetadata]:
         """Return nothing if no broker answers."""
         try:
             return list(self.admin.list_topics(topic, timeout=5).topics[topic].partitions.values())
         except KafkaException:
             return []
+
+    def all_partitions(self) -> list[PartitionMetadata]:
+        """Return those of all topics, internal ones too, or nothing if no broker answers."""
+        try:
+            topics = self.admin.list_topics(timeout=5).topics.values()
+        except KafkaException:
+            return []
+        return [each for topic in topics for each in topic.partitions.values()]
 
     def _brokers_known(self) -> int:
         self.assert_alive()
@@ -203,14 +268,25 @@ class Cluster:
             return 0
 
 
+def are_in_sync(partitions: Sequence[PartitionMetadata]) -> bool:
+    return bool(partitions) and all(each.leader >= 0 and len(each.isrs) == len(each.replicas) for each in partitions)
+
+
 @contextmanager
-def cluster(folder: Path, roles: Mapping[int, str], settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """Run a new node for each of the roles (`broker`, `controller` or both); stop them all at the end."""
+def cluster(
+    folder: Path,
+    roles: Mapping[int, str],
+    settings: Mapping[str, str] | None = None,
+    equip: Callable[[Node, ExitStack], None] = lambda node, stack: None,
+) -> Iterator[Cluster]:
+    """Run a new node for each of the roles (`broker`, `controller` or both); stop them all at the end. `equip` may give
+    a node a disk or a clock before it is started, and put on the stack how to get rid of it."""
     with ExitStack() as stack:
         network = stack.enter_context(Network())
         nodes = {number: Node(number, role, folder / f"node-{number}", network) for number, role in roles.items()}
         bootstrap = write_properties(list(nodes.values()), network, SETTINGS | dict(settings or {}))
         for node in nodes.values():
+            equip(node, stack)
             stack.callback(node.end)
             node.format()
         for node in nodes.values():
@@ -237,7 +313,7 @@ def write_properties(nodes: Sequence[Node], network: Network, settings: Mapping[
             "advertised.listeners": ",".join(f"{kinds[kind]}://127.0.0.1:{proxies[node.id, kind]}" for kind in mine),
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(node.folder / "data"),
+            "log.dirs": str(node.data),
             **settings,
         }
         node.folder.mkdir(parents=True)

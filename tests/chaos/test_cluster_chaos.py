@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import os
 import random
-import select
-import socket
-import socketserver
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chaos_faults import Nemesis
-from chaos_history import History, Place, Read, Value, anomalies
+from chaos_history import History, anomalies
 from chaos_load import Load
 from chaos_nodes import RECOVERY_S, Cluster, Node, cluster, until
-from chaos_proxy import Network
 
 SEED = int(os.environ.get("MOLDAU_CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("MOLDAU_CHAOS_SECONDS", "60"))
@@ -144,106 +139,3 @@ def await_reads(load: Load, survivor: Node) -> None:
         f"every reader continues while only broker {survivor.id} is up",
         RECOVERY_S,
     )
-
-
-# --- tests of the proxies and of the checks -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def echo() -> Iterator[socketserver.BaseServer]:
-    """Send back each line, and record it."""
-
-    class Echo(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            for line in self.rfile:
-                received.append(line)
-                self.wfile.write(line)
-
-    received: list[bytes] = []
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
-        server.daemon_threads = True
-        server.received = received  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def test_bytes_over_a_cut_link_wait_until_it_is_restored(echo: socketserver.TCPServer) -> None:
-    with Network() as network:
-        port = network.proxy(2, echo.server_address[1])
-        network.runs_as(1, os.getpid())
-        with socket.create_connection(("127.0.0.1", port), 5) as connection, connection.makefile("rb") as answers:
-
-            def say(line: bytes, cut: set[tuple[int, int]]) -> bytes | None:
-                """Return what comes back within a fifth of a second."""
-                network.cut(cut)
-                connection.sendall(line)
-                return answers.readline() if select.select([connection], [], [], 0.2)[0] else None
-
-            assert say(b"one\n", set()) == b"one\n"
-            assert say(b"two\n", {(1, 2)}) is None
-            assert echo.received == [b"one\n"]  # type: ignore[attr-defined]
-            network.restore()
-            assert answers.readline() == b"two\n"
-            assert say(b"three\n", {(2, 1)}) is None
-            assert echo.received[-1] == b"three\n", "only the response is held back"  # type: ignore[attr-defined]
-            assert say(b"", {(2, 3), (3, 2), (1, 3)}) == b"three\n", "a cut link of other nodes has no effect"
-            assert say(b"four\n", {(0, 2), (2, 0)}) == b"four\n", "this process counts as node 1, not as a client"
-
-
-def good_history() -> History:
-    """Return the records of two producers in one partition, acknowledged and read by all."""
-    history = History()
-    for offset, value in enumerate([Value(0, 0), Value(1, 0), Value(0, 1), Value(1, 1)]):
-        history.sent[0].add(value)
-        history.acknowledge(Place(0, offset), value)
-        for reads in (history.polls["reader"], history.shared, history.final[0]):
-            reads.append(Read(Place(0, offset), value))
-    return history
-
-
-def break_history(history: History, anomaly: str) -> None:
-    last = Read(Place(0, 4), Value(0, 2))
-    match anomaly:
-        case "inconsistent offsets":
-            history.shared[1] = Read(Place(0, 1), Value(0, 1))
-        case "phantom":
-            history.shared.append(last)
-        case "duplicate":
-            history.final[0].append(Read(Place(0, 4), Value(0, 1)))
-        case "lost write":
-            history.final[0].pop()
-        case "out of order":
-            history.sent[0].add(Value(1, -1))
-            history.final[0].append(Read(Place(0, 4), Value(1, -1)))
-        case "nonmonotonic poll":
-            history.polls["reader"].append(history.polls["reader"][0])
-        case "poll skip":
-            del history.polls["reader"][1]
-        case "unseen":
-            history.polls["reader"].pop()
-
-
-def test_a_good_history_has_no_anomalies() -> None:
-    history = good_history()
-    history.acknowledge_somewhere(0, Value(1, 1))
-    assert not anomalies(history)
-
-
-def test_losing_a_value_acknowledged_without_an_offset_is_an_anomaly() -> None:
-    history = good_history()
-    history.acknowledge_somewhere(0, Value(1, 2))
-    assert anomalies(history) == [
-        "lost write: Value(producer=1, number=2) was acknowledged in partition 0 and is not there"
-    ]
-
-
-@pytest.mark.parametrize(
-    "anomaly",
-    ["inconsistent offsets", "phantom", "duplicate", "lost write", "out of order", "nonmonotonic poll", "poll skip",
-     "unseen"],
-)  # fmt: skip
-def test_each_anomaly_is_reported_by_name(anomaly: str) -> None:
-    history = good_history()
-    break_history(history, anomaly)
-    assert any(line.startswith(anomaly) for line in anomalies(history)), anomalies(history)

@@ -1,6 +1,7 @@
 """A server on a machine that lacks something: few open files, or a data directory on a small or read-only disk.
 
-The disks are tmpfs mounts in the server's own mount namespace, which needs root; nothing is mounted outside it.
+The disks are tmpfs mounts, which needs root. Those of `mounted` are in the server's own mount namespace; those of
+`mount_tmpfs` outlive a server.
 """
 
 from __future__ import annotations
@@ -31,6 +32,17 @@ def mounted(directory: Path, options: str, words: Sequence[str]) -> list[str]:
     directory.mkdir(exist_ok=True)
     mount = f"mount -t tmpfs -o {options} tmpfs {shlex.quote(str(directory))}"
     return ["unshare", "-m", "sh", "-c", f"{mount} && exec {shlex.join(words)}"]
+
+
+def mount_tmpfs(where: Path, options: str) -> None:
+    """Mount a small or read-only disk that all processes see, for the caller to unmount; skip the test if this user may
+    not do that."""
+    where.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    ran = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)], capture_output=True, text=True)
+    if ran.returncode != 0:
+        pytest.skip(f"mounting a tmpfs is not allowed here: {ran.stderr.strip()}")
 
 
 def with_open_files(limit: int, words: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from batches import batch, headers_of
 from clients import confluent_producer
 from patience import PATIENCE_S, wait_until
 from protocol_requests import end_offset, fetch, new_producer, produce, produce_request
+from scarce_machine import mount_tmpfs
 from wire_client import ConnectionEnded, Wire, message
 
 pytestmark = pytest.mark.moldau_only
@@ -323,16 +324,6 @@ def test_a_port_in_use_is_reported(node: Node, tmp_path: Path) -> None:
     assert status != 0
     assert str(node.port) in printed
     assert printed.count("\n") == 0, printed
-
-
-def mount_tmpfs(where: Path, options: str) -> None:
-    """Mount a file system for the test; needs root and the right to mount."""
-    where.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    ran = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)], capture_output=True, text=True)
-    if ran.returncode != 0:
-        pytest.skip(f"mounting a tmpfs is not allowed here: {ran.stderr.strip()}")
 
 
 @pytest.fixture

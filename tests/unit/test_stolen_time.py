@@ -56,6 +56,14 @@ def test_a_failure_counts_at_once_if_little_cpu_time_was_stolen(pytester: pytest
     assert "run again" not in output
 
 
+def test_a_failure_counts_always_if_the_test_says_so(pytester: pytest.Pytester) -> None:
+    text = FAILS_TWICE.replace("    def test_it", "    @pytest.mark.counts_always\n    def test_it")
+    pytester.makeini("[pytest]\nmarkers = counts_always: a failure counts")
+    found, output = outcomes(pytester, text, share=0.5)
+    assert found == {"failed": 1}
+    assert "run again" not in output
+
+
 def test_a_long_test_is_repeated_if_a_second_was_stolen(pytester: pytest.Pytester) -> None:
     found, output = outcomes(pytester, FAILS_TWICE, share=STOLEN_MIN / 2, seconds=11)
     assert found == {"passed": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from moldau.assembly.broker_side import BrokerSide
@@ -19,6 +20,7 @@ from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log import meta_properties
 from moldau.log.config import LogConfig
 from moldau.log.reports import StoreReport
+from moldau.log.reserve import Reserve, ReservedFiles
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
@@ -30,12 +32,14 @@ from moldau.raft.voters import Endpoint, VoterSet, static_voters
 from moldau.runtime.broker.boot_marker import UNKNOWN, BootMarker
 from moldau.runtime.broker.missing_logs import MissingLogs
 from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.image_log import BrokerLog
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.snapshots import MetadataSnapshots
 from moldau.runtime.quorum.state_file import QuorumStateFile
+from moldau.runtime.reserve_upkeep import ReserveUpkeep
 from moldau.security.acls.access import UNRESTRICTED, Access, Restricted, Unrestricted
 from moldau.security.hosts import acl_host
 from moldau.security.principals import ANONYMOUS, Principal
@@ -53,9 +57,14 @@ class Assembly:
         """Lock and load the data directory. StorageFault if that fails, ForeignDirectory if it belongs to another
         node."""
         self.settings = settings
-        self._world = world
+        directory = settings.log_dirs[0]
+        report = FaultLog(log.error, world.clock)
+        reserve = Reserve(world.files, directory, settings.reserve_bytes, world.disk_space, report)
+        self._files = ReservedFiles(world.files, directory, reserve)
+        self._world = replace(world, files=self._files)
+        self._reserve_upkeep = ReserveUpkeep(reserve, world.run_in_thread, world.timers, world.clock)
         self.current = CurrentImage()
-        self.store = LogStore(world.files, settings.log_dirs[0])
+        self.store = LogStore(self._files, directory)
         try:
             self._load_store()
             self._build()
@@ -210,6 +219,7 @@ class Assembly:
 
     def start(self, advertised: Sequence[Listener]) -> Promise[None]:
         """Join the quorum. The promise is completed when this node serves requests."""
+        self._reserve_upkeep.start()
         self.driver.start()
         if self.broker_side is None:
             return resolved(None)
@@ -239,18 +249,21 @@ class Assembly:
 
     def stop(self) -> None:
         """Stop all periodic work."""
+        self._reserve_upkeep.stop()
         if self.broker_side is not None:
             self.broker_side.stop()
         self.driver.stop()
 
     def halt(self) -> None:
         """Stop all periodic work without telling anyone, as if the process had died."""
+        self._reserve_upkeep.stop()
         if self.broker_side is not None:
             self.broker_side.stop()
         self.driver.halt()
 
     def close(self) -> None:
         """Sync everything and write the clean-shutdown marker. Blocks."""
+        self._files.is_stopping = True
         run_all = self._world.run_all
         if self.broker_side is None:
             self.store.close(run_all=run_all)

@@ -183,7 +183,11 @@ class StorageFault(Exception):
     @property
     def is_shortage(self) -> bool:
         """Whether only space or file descriptors ran out: the disk is not broken, and a retry may succeed later."""
-        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT) or self.lacks_descriptors
+        return self.lacks_space or self.lacks_descriptors
+
+    @property
+    def lacks_space(self) -> bool:
+        return self.cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
     @property
     def lacks_descriptors(self) -> bool:

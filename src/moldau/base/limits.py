@@ -99,6 +99,9 @@ UNSENT_BUDGET_BYTES: Final = 256 << 20
 THROTTLED_SOCKETS_MAX: Final = 256
 """Connections above the rate of their address that are open until their pause ends. Further ones are closed at once."""
 
+RESERVE_BYTES: Final = 8 << 20
+"""Disk space that a node keeps for the files without which it cannot vote, lead, stop or start."""
+
 TRANSACTIONAL_IDS_MAX: Final = 10_000
 """Transactional ids of one partition of `__transaction_state`: 500,000 in the 50 partitions of a cluster."""
 

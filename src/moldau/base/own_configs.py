@@ -18,6 +18,7 @@ UNAUTHENTICATED_BYTES_MAX: Final = "moldau.max.unauthenticated.request.bytes"
 AUTHENTICATION_TIMEOUT_MS: Final = "moldau.authentication.timeout.ms"
 DECOMPRESSED_BYTES_MAX: Final = "moldau.max.decompressed.bytes"
 SCRAM_SECRET: Final = "moldau.scram.secret"
+RESERVE_BYTES: Final = "moldau.reserve.bytes"
 TRANSACTIONAL_IDS_MAX: Final = "moldau.max.transactional.ids.per.partition"
 VIEW_WORKERS: Final = "moldau.views.workers"
 VIEW_CPU_SECONDS: Final = "moldau.views.cpu.seconds"
@@ -79,6 +80,13 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         ConfigType.INT,
         limits.DECOMPRESSED_BYTES_MAX,
         "Largest size of a batch after decompression, when the broker has to decompress it.",
+    ),
+    _key(
+        RESERVE_BYTES,
+        ConfigType.LONG,
+        limits.RESERVE_BYTES,
+        "Disk space that a node keeps for the time when its disk is full; at most a 32nd of the disk. 0: none.",
+        0,
     ),
     _key(
         TRANSACTIONAL_IDS_MAX,

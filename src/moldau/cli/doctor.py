@@ -56,7 +56,7 @@ def doctor(
     settings = _settings(file, data_dir, listen, overrides)
     metrics = (settings.metrics_listener,) if settings.metrics_listener else ()
     listeners = (*settings.listeners, *settings.controller_listeners, *metrics)
-    findings = judge(gather(listeners, settings.log_dirs[0]))
+    findings = judge(gather(listeners, settings.log_dirs[0], settings.reserve_bytes))
 
     def row(finding: Finding) -> tuple[Any, ...]:
         status = finding.status.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from moldau.doctor.finding import Finding, broken, ok, warning
-from moldau.doctor.observations import DirectorySeen
+from moldau.doctor.observations import DirectorySeen, ReserveSeen
 
 FREE_BYTES_MIN: Final = 64 << 20
 FREE_BYTES_WANTED: Final = 1 << 30
@@ -39,6 +39,18 @@ def judge_data(seen: DirectorySeen) -> Finding:
     if seen.free_bytes is not None and seen.free_bytes < FREE_BYTES_WANTED:
         return warning(check, found, f"free some space there, or {elsewhere}")
     return ok(check, found)
+
+
+def judge_reserve(seen: ReserveSeen) -> Finding:
+    wanted = _size_text(seen.wanted_bytes)
+    if not seen.wanted_bytes:
+        return ok("reserve", "turned off (moldau.reserve.bytes)")
+    if seen.held_bytes is None:
+        return ok("reserve", f"none yet: a node that runs takes {wanted} for the time when the disk is full")
+    if seen.held_bytes >= seen.wanted_bytes:
+        return ok("reserve", f"whole, {wanted} for the time when the disk is full")
+    left = f"{100 * seen.held_bytes // seen.wanted_bytes} % of {wanted} left" if seen.held_bytes else "all given back"
+    return warning("reserve", f"{left}: the disk was full", "free some space there: a node that runs takes it back")
 
 
 def judge_cache(seen: DirectorySeen | None) -> Finding:

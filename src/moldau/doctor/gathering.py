@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from moldau.base.listeners import Listener
+from moldau.base.reserve import RESERVE_FILE, reserve_size
 from moldau.doctor import packages
 from moldau.doctor.observations import (
     ClockSeen,
@@ -28,6 +29,7 @@ from moldau.doctor.observations import (
     NameSeen,
     PortSeen,
     PythonSeen,
+    ReserveSeen,
     ResourcesSeen,
     SparkSeen,
 )
@@ -38,9 +40,13 @@ from moldau.spark import java, scripts
 
 CLOCK_LOOK_S: Final = 0.2
 RESOLVER_PATIENCE_S: Final = 5.0
+STAT_BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`, whatever the file system."""
 
 
-def gather(listeners: Sequence[Listener], data_dir: str, environ: Mapping[str, str] = os.environ) -> MachineSeen:
+def gather(
+    listeners: Sequence[Listener], data_dir: str, reserve_bytes: int, environ: Mapping[str, str] = os.environ
+) -> MachineSeen:
     installed = packages.installed()
     cache = scripts.cache_directory(environ)
     return MachineSeen(
@@ -50,6 +56,7 @@ def gather(listeners: Sequence[Listener], data_dir: str, environ: Mapping[str, s
         ports=tuple(look_at_port(listener) for listener in listeners),
         open_files=machine.open_file_limits(),
         data=look_at_directory(Path(data_dir).absolute()),
+        reserve=look_at_reserve(Path(data_dir), reserve_bytes),
         cache=None if cache is None else look_at_directory(cache),
         temporary=look_at_temporary_directory(),
         host=look_up(socket.gethostname()),
@@ -157,6 +164,19 @@ def _try_to_write(directory: Path) -> tuple[str | None, bool, float]:
     finally:
         os.close(handle)
         file.unlink()
+
+
+def look_at_reserve(data_dir: Path, configured_bytes: int) -> ReserveSeen | None:
+    """Return None if there is no such directory, or nothing can be seen of it."""
+    try:
+        wanted_bytes = reserve_size(configured_bytes, shutil.disk_usage(data_dir).total)
+        names = os.listdir(data_dir)
+        found = (data_dir / RESERVE_FILE).stat() if RESERVE_FILE in names else None
+    except OSError:
+        return None
+    # A file that is only long, such as a copy, may take no space.
+    held_bytes = None if found is None else min(found.st_size, found.st_blocks * STAT_BLOCK_BYTES)
+    return ReserveSeen(held_bytes=held_bytes, wanted_bytes=wanted_bytes)
 
 
 def look_at_temporary_directory() -> DirectorySeen | None:

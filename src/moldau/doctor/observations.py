@@ -56,6 +56,16 @@ class DirectorySeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveSeen:
+    """The space that a node keeps in its data directory for the time when the disk is full."""
+
+    held_bytes: int | None
+    """None if there is no such file."""
+    wanted_bytes: int
+    """By the settings, and by the size of the disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NameSeen:
     name: str
     addresses: tuple[str, ...] = ()
@@ -90,6 +100,8 @@ class MachineSeen:
     ports: tuple[PortSeen, ...]
     open_files: OpenFileLimits | None
     data: DirectorySeen
+    reserve: ReserveSeen | None
+    """None if it cannot be seen."""
     cache: DirectorySeen | None
     temporary: DirectorySeen | None
     host: NameSeen

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from moldau.base.listeners import WILDCARD_HOSTS
-from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_temporary
+from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_reserve, judge_temporary
 from moldau.doctor.finding import Finding, broken, ok, warning
 from moldau.doctor.observations import ClockSeen, MachineSeen, NameSeen, PortSeen, PythonSeen, ResourcesSeen
 from moldau.doctor.software_verdicts import judge_java, judge_packages, judge_spark
@@ -38,6 +38,7 @@ def judge(seen: MachineSeen) -> list[Finding]:
         *(judge_port(port) for port in seen.ports),
         *([] if seen.open_files is None else [judge_open_files(seen.open_files)]),
         judge_data(seen.data),
+        *([] if seen.reserve is None else [judge_reserve(seen.reserve)]),
         judge_cache(seen.cache),
         judge_temporary(seen.temporary),
         judge_host_name(seen.host),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.log import checkpoints, layout
 from moldau.log.files import Files
@@ -75,17 +75,31 @@ class CheckpointFiles:
                 self._written[checkpoint.name] = content
                 self._on_disk[checkpoint.name] = dict(checkpoint.offsets)
 
+    def write_if_possible(self, checkpoint: Checkpoint) -> bool:
+        """Write the file like `write`. Return False if it is dispensable, and there is no room on the disk."""
+        try:
+            self.write(checkpoint)
+        except StorageFault as fault:
+            if not fault.is_shortage or checkpoint.name not in DISPENSABLE:
+                raise
+            return False
+        return True
+
     def void(self) -> None:
         """Never write checkpoints that were computed before this call."""
         self._write_order.void()
 
     def lower(self, partition: TopicPartition, offset: int) -> None:
         """Lower the offsets of a partition to `offset` in all files that have a higher one. Checkpoints that were
-        computed before may have a higher one too: they are void."""
+        computed before may have a higher one too: they are void. A dispensable file is deleted if there is no room on
+        the disk for another one."""
         self.void()
         for name, offsets in list(self._on_disk.items()):
-            if offsets.get(partition, 0) > offset:
-                self.write(self.computed(name, {**offsets, partition: offset}))
+            if offsets.get(partition, 0) > offset and not self.write_if_possible(
+                self.computed(name, {**offsets, partition: offset})
+            ):
+                self._unlink(name)
+                self._files.sync_directory(self._directory)
 
     def forget(self, log_starts: Mapping[TopicPartition, int]) -> None:
         """Delete the checkpoint files; the next write creates them again. Only the one with the log start offsets is
@@ -93,10 +107,13 @@ class CheckpointFiles:
         self.void()
         self.write(self.computed(layout.LOG_STARTS, log_starts))
         for name in DISPENSABLE:
-            self._files.unlink(f"{self._directory}/{name}")
-            self._written.pop(name, None)
-            self._on_disk.pop(name, None)
+            self._unlink(name)
         self._files.sync_directory(self._directory)
+
+    def _unlink(self, name: str) -> None:
+        self._files.unlink(f"{self._directory}/{name}")
+        self._written.pop(name, None)
+        self._on_disk.pop(name, None)
 
 
 def _highest(old: Mapping[TopicPartition, int], new: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

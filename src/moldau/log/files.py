@@ -19,6 +19,7 @@ from moldau.base.limits import (
     DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES,
     reserved_descriptors,
 )
+from moldau.platforms.allocation import allocate
 from moldau.platforms.durable_files import sync_data, sync_directory
 from moldau.platforms.file_locks import try_lock
 from moldau.platforms.open_files import open_files_limit
@@ -36,6 +37,10 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Make the file longer, up to `size`, and take the space for it. It may be longer after an error too."""
+        ...
 
     def sync(self) -> None: ...
 
@@ -122,6 +127,12 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         try:
             os.ftruncate(self.fd, size)
+        except OSError as error:
+            raise StorageFault(self.path, error) from error
+
+    def allocate(self, size: int) -> None:
+        try:
+            allocate(self.fd, size)
         except OSError as error:
             raise StorageFault(self.path, error) from error
 

@@ -46,30 +46,26 @@ def find_gap(files: Files, segments: Sequence[Segment]) -> Gap | None:
 
 def _read_end(files: Files, segment: Segment) -> int:
     """Return the offset after the last whole batch of a segment, read from the last entry of its offset index on."""
-    last_indexed, position = _read_last_entry(files, segment)
-    end_offset = _walk_to_end(segment, position, last_indexed)
-    if end_offset is None:
-        end_offset = _walk_to_end(segment, 0, None)
+    end_offset = _walk_to_end(segment, _last_indexed_position(files, segment))
+    if end_offset is None:  # the index does not match the log
+        end_offset = _walk_to_end(segment, 0)
     return segment.base_offset if end_offset is None else end_offset
 
 
-def _read_last_entry(files: Files, segment: Segment) -> tuple[int | None, int]:
-    """Return what `OffsetIndex.last` does, without reading the whole index."""
+def _last_indexed_position(files: Files, segment: Segment) -> int:
+    """Return the position in the last entry of the offset index, without reading all of it; 0 without an entry."""
     path = segment.path + layout.OFFSET_INDEX
     index_bytes = files.size(path) if files.exists(path) else 0
     if not index_bytes or index_bytes % ENTRY_BYTES:
-        return None, 0
+        return 0
     entry = files.open(path).pread(ENTRY_BYTES, index_bytes - ENTRY_BYTES)
-    return OffsetIndex(segment.base_offset, entry).last()
+    return OffsetIndex(segment.base_offset, entry).last()[1]
 
 
-def _walk_to_end(segment: Segment, position: int, last_indexed: int | None) -> int | None:
-    """Return the offset after the last whole batch from `position` on; None if there is none, or if the first is not
-    the one of the index."""
+def _walk_to_end(segment: Segment, position: int) -> int | None:
+    """Return the offset after the last whole batch from `position` on; None if there is none."""
     end_offset = None
     with suppress(MalformedData):
         for _, header in walk_headers(segment.file, position, segment.size):
-            if end_offset is None and last_indexed not in (None, header.last_offset):
-                return None
             end_offset = header.next_offset
     return end_offset

@@ -2,6 +2,7 @@
 
 <data directory>/
   .lock                              locked by the process that owns the directory
+  .moldau_reserve                    takes space that is given back when the disk is full (base/reserve.py)
   .kafka_cleanshutdown               exists only between a clean stop and the next start
   recovery-point-offset-checkpoint   per partition: everything below is synced to disk
   log-start-offset-checkpoint        per partition whose start was moved (DeleteRecords)

@@ -27,7 +27,14 @@ from moldau.log.flush import Flushing, FlushWork
 from moldau.log.opening import with_checked_records
 from moldau.log.producers import CompletedTxn, Producers
 from moldau.log.reading import Slice
-from moldau.log.rebuild import aborted_txn, reload_producers, replay_batch, search_ended, write_snapshot
+from moldau.log.rebuild import (
+    aborted_txn,
+    reload_producers,
+    replay_batch,
+    search_ended,
+    write_snapshot,
+    write_snapshot_if_possible,
+)
 from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
@@ -653,15 +660,16 @@ class Log:
     # --- close --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write and sync everything that a quick start needs. Raise the fault of a failed log, which needs recovery."""
+        """Write and sync everything that a quick start needs, as far as there is room on the disk. Raise the fault of a
+        failed log, which needs recovery."""
         self._adopt_flush_fault()
         if self.fault is not None:
             raise self.fault
         # Do not sync a log that was never written to: it has nothing to lose, and a sync costs as much as any other.
         if self.end_offset or self.generation:
             if self._sealed_at != (self.end_offset, self.generation):
-                snapshot = write_snapshot(self.files, self.directory, self.end_offset, self.producers)
-                self.flushing.add([snapshot, *self.segments.active.seal()])
+                written = write_snapshot_if_possible(self.files, self.directory, self.end_offset, self.producers)
+                self.flushing.add([*written, *self.segments.active.seal_if_possible()])
             self.flush()
             self.segments.active.release()
         self.fault = StorageFault(self.directory, OSError("the log is closed"))

@@ -18,6 +18,7 @@ from typing import Final
 from moldau.base import properties
 from moldau.base.errors import MalformedData
 from moldau.base.ids import NodeId, Uuid, uuid_from_text, uuid_text
+from moldau.base.reserve import RESERVE_FILE
 from moldau.base.secure_files import SECURE_FILES
 from moldau.log import layout
 from moldau.log.checkpoints import replace_file
@@ -25,7 +26,7 @@ from moldau.log.files import Files
 
 META_PROPERTIES: Final = "meta.properties"
 _VERSION: Final = "1"
-_IGNORED_NAMES: Final = SECURE_FILES | {layout.LOCK, "lost+found", META_PROPERTIES + layout.TEMPORARY}
+_IGNORED_NAMES: Final = SECURE_FILES | {layout.LOCK, RESERVE_FILE, "lost+found", META_PROPERTIES + layout.TEMPORARY}
 """Names that may be in an empty directory: they hold no data."""
 
 

@@ -294,6 +294,10 @@ class Producers:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Drop producers that have not written for `expiration_ms` and have no open transaction. Return how many."""
+        if self._refusals:
+            self._refusals = {id: each for id, each in self._refusals.items() if now_ms - each.at_ms < REFUSAL_MS}
+        if not self._entries:
+            return 0
         expired = [
             entry.producer_id
             for entry in self._entries.values()
@@ -301,7 +305,6 @@ class Producers:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
-        self._refusals = {id: each for id, each in self._refusals.items() if now_ms - each.at_ms < REFUSAL_MS}
         return len(expired)
 
 

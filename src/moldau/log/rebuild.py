@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.base.buffers import Buffer
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import PRODUCER_BATCHES_KEPT
 from moldau.base.steps import Steps
 from moldau.log import layout
@@ -100,6 +100,18 @@ def write_snapshot(files: Files, directory: str, offset: int, producers: Produce
     file.truncate(0)
     write_all(file, encode_snapshot(producers.active()), 0)
     return path
+
+
+def write_snapshot_if_possible(files: Files, directory: str, offset: int, producers: Producers) -> list[str]:
+    """Like `write_snapshot`; return no path if there was no room on the disk, and leave nothing there. Whoever opens
+    the log then reads the batches behind an older snapshot."""
+    try:
+        return [write_snapshot(files, directory, offset, producers)]
+    except StorageFault as fault:
+        if not fault.is_shortage:
+            raise
+        files.unlink(f"{directory}/{layout.offset_name(offset)}{layout.SNAPSHOT}")
+        return []
 
 
 def reload_producers(

@@ -8,7 +8,10 @@ Recovery never destroys records because another file is damaged:
   - a log start offset beyond the end of the log is ignored;
   - an incomplete tail is truncated: it was never acknowledged, unless the disk is damaged. But if whole batches follow
     the broken one, the truncated bytes are first copied to `<base>.log.<position>.corrupt`, and later segments are
-    renamed to `<base>.log.corrupt`. Nothing reads or removes such files: they are for the operator.
+    renamed to `<base>.log.corrupt`. Nothing reads or removes such files: they are for the operator. Without room for
+    the copy, the log stays as it is, and is not opened.
+
+On a full disk recovery goes on without indexes and snapshots: who needs them reads the batches again.
 
 The report says what may be lost: a node whose logs are damaged must not count as in sync. A process that is killed in
 the middle of a write leaves an incomplete tail too, which looks the same and counts as damage.
@@ -19,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.log import layout
 from moldau.log.cleaning.swap import complete_swaps
@@ -37,7 +40,7 @@ from moldau.log.rebuild import (
     replay_batch,
     replay_data_batch,
     snapshot_offsets,
-    write_snapshot,
+    write_snapshot_if_possible,
 )
 from moldau.log.reports import RecoveryReport
 from moldau.log.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
@@ -60,10 +63,14 @@ def open_log(
     before_cut: Callable[[], None] = lambda: None,
 ) -> tuple[Log, RecoveryReport]:
     """Open a log. `start_offset` and `recovery_point` come from the checkpoints and are checked against the log.
-    `before_cut` is called before anything is taken out of the log: afterwards the next start would see no damage."""
+    `before_cut` is called before a damaged log is changed: afterwards the next start would see no damage."""
     report = RecoveryReport(partition)
     found_names = complete_swaps(files, directory, files.names(directory))
     names = _remove_leftovers(files, directory, found_names)
+    if not any(layout.offset_of(name, layout.LOG) is not None for name in names):
+        # Innocent only if the process was killed while it created the log or restarted it.
+        before_cut()
+        report.missing.append("all its segments are missing")
     segments = _find_segments(files, directory, names, start_offset, now_ms)
     clean_end = _clean_end(segments, report) if is_clean else None
     # `- 1`: also check the segment that ends exactly at the recovery point. It was perhaps rolled after that flush, and
@@ -71,7 +78,7 @@ def open_log(
     first_suspect = len(segments) - 1 if is_clean else segments.floor(recovery_point - 1)
     trusted = list(segments)[: len(segments) if clean_end is not None else first_suspect]
     epochs = read_epochs(files, directory)
-    start_gap = _missing_start(found_names, epochs, start_offset, report)
+    start_gap = _missing_start(found_names, epochs, start_offset)
     gap = start_gap
     if gap is None and not is_clean:
         gap = find_gap(files, list(segments)[segments.floor(start_offset or 0) : first_suspect + 1])
@@ -147,19 +154,13 @@ def _find_segments(files: Files, directory: str, names: list[str], start_offset:
     return Segments(segments or [Segment.create(files, directory, max(start_offset or 0, 0), now_ms)])
 
 
-def _missing_start(
-    names: list[str], epochs: LeaderEpochs | None, start_offset: int | None, report: RecoveryReport
-) -> Gap | None:
+def _missing_start(names: list[str], epochs: LeaderEpochs | None, start_offset: int | None) -> Gap | None:
     """Return which records are missing at the beginning of the log, as far as its leader epochs tell. Segments that
     retention has deleted count as found until they are removed: the epochs on disk may be older than the deletion."""
-    if not any(layout.offset_of(name, layout.LOG) is not None for name in names):
-        # Innocent only if the process was killed while it created the log or restarted it.
-        report.missing.append("all its segments are missing")
-        return None
-    if epochs is None or not epochs.entries:
-        return None
     suffixes = (layout.LOG, layout.LOG + layout.DELETED)
     bases = [base for name in names for suffix in suffixes if (base := layout.offset_of(name, suffix)) is not None]
+    if not bases or epochs is None or not epochs.entries:
+        return None
     expected = max(epochs.entries[0].start_offset, start_offset or 0)
     return Gap(expected, min(bases)) if min(bases) > expected else None
 
@@ -236,15 +237,19 @@ class _Recovery:
             next_offset, is_whole = self._recover_segment(segment)
             recovered.append(segment)
         for segment in recovered:
-            segment.seal()
+            segment.seal_if_possible()
         return recovered, next_offset
 
     def _restore_snapshot(self, segment: Segment) -> None:
-        """Write the snapshot at the start of a segment if it is missing. Without it the state there would be lost
-        with the segments before, which retention may delete."""
+        """Write the snapshot at the start of a segment if it is missing and there is room. Without it the state there
+        would be lost with the segments before, which retention may delete."""
         is_needed = segment.base_offset > 0 and self._producers.active()
-        if is_needed and self._files.read(segment.path + layout.SNAPSHOT) is None:
-            self.snapshots.append(write_snapshot(self._files, self._directory, segment.base_offset, self._producers))
+        if not is_needed or self._files.read(segment.path + layout.SNAPSHOT) is not None:
+            return
+        written = write_snapshot_if_possible(self._files, self._directory, segment.base_offset, self._producers)
+        self.snapshots += written
+        if not written:
+            self._report.notes.append(f"no room for the producers' snapshot at offset {segment.base_offset}")
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
         """Read and index all batches, and truncate the file before the first incomplete or damaged one. Return (next
@@ -304,10 +309,14 @@ class _Recovery:
         path = f"{segment.path}{layout.LOG}.{segment.size}{layout.CORRUPT}"
         target = self._files.open(path, create=True)
         target.truncate(0)
-        for position in range(segment.size, size, PIECE_BYTES):
-            piece = file.pread(min(PIECE_BYTES, size - position), position)
-            write_all(target, piece, position - segment.size)
-        target.sync()
+        try:
+            for position in range(segment.size, size, PIECE_BYTES):
+                piece = file.pread(min(PIECE_BYTES, size - position), position)
+                write_all(target, piece, position - segment.size)
+            target.sync()
+        except StorageFault:
+            self._files.unlink(path)  # the log still has all of it
+            raise
         self._files.sync_directory(self._directory)
         self._report.set_aside.append(path)
 

@@ -30,29 +30,18 @@ RECENT_POSITIONS_MAX: Final = 128
 INDEX_INTERVAL_BYTES: Final = 4096
 """Kafka's default of `index.interval.bytes`. Rebuilt indexes use it, whatever the topic's config."""
 
+_INDEXES: Final = (layout.OFFSET_INDEX, layout.TIME_INDEX)
+
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 """An index stores offsets relative to the base offset, as int32."""
 
 
 class Segment:
     __slots__ = (
-        "_bytes_since_index",
-        "_file",
-        "_files",
-        "_first_timestamp",
-        "_index_bytes",
-        "_is_rebuilt",
-        "_largest_timestamp",
-        "_offset_index",
-        "_time_index",
-        "base_offset",
-        "created_ms",
-        "hot",
-        "path",
-        "recent_positions",
-        "size",
-        "txn_index",
-    )
+        "_bytes_since_index", "_file", "_files", "_first_timestamp", "_index_bytes", "_is_rebuilt",
+        "_largest_timestamp", "_offset_index", "_time_index", "base_offset", "created_ms", "hot", "path",
+        "recent_positions", "size", "txn_index",
+    )  # fmt: skip
 
     def __init__(self, files: Files, directory: str, base_offset: int, size: int, created_ms: int) -> None:
         self._files = files
@@ -81,8 +70,8 @@ class Segment:
     ) -> Segment:
         segment = cls(files, directory, base_offset, 0, now_ms)
         if not is_directory_new:
-            for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX):
-                files.unlink(segment.path + suffix)
+            segment._unlink_indexes()
+            files.unlink(segment.path + layout.TXN_INDEX)
         segment._file = files.open(segment.log_path, create=True, stays_open=True)
         if not is_directory_new:
             segment._file.truncate(0)
@@ -196,7 +185,7 @@ class Segment:
         return batch is not None and (batch.max_timestamp, batch.last_offset) == (largest.timestamp, largest.offset)
 
     def rebuild_indexes(self, index_interval: int = INDEX_INTERVAL_BYTES) -> None:
-        """Read all headers up to the first broken one, and write both index files."""
+        """Read all headers up to the first broken one, and write both index files if there is room."""
         rebuilt = Segment(self._files, self.path.rpartition("/")[0], self.base_offset, 0, self.created_ms)
         rebuilt.forget()
         with suppress(MalformedData):
@@ -209,7 +198,7 @@ class Segment:
         self._largest_timestamp = rebuilt._largest_timestamp
         self._bytes_since_index, self._index_bytes = rebuilt._bytes_since_index, rebuilt._index_bytes
         self._is_rebuilt = True
-        self.seal()
+        self.seal_if_possible()
 
     # --- writing ------------------------------------------------------------------------------------------------
 
@@ -290,19 +279,27 @@ class Segment:
         """Write the indexes, with the largest timestamp as the last entry; return the paths to sync."""
         largest = self.largest_timestamp
         self.time_index.append(largest.timestamp, largest.offset)
-        return self.write_indexes()
-
-    def write_indexes(self) -> list[str]:
         written = []
-        for suffix, entries in (
-            (layout.OFFSET_INDEX, self.offset_index.entries),
-            (layout.TIME_INDEX, self.time_index.entries),
-        ):
+        for suffix, entries in zip(_INDEXES, (self.offset_index.entries, self.time_index.entries), strict=True):
             file = self._files.open(self.path + suffix, create=True)
             file.truncate(0)
             write_all(file, entries, 0)
             written.append(file.path)
         return written
+
+    def seal_if_possible(self) -> list[str]:
+        """Like `seal`; without room on the disk no index is left there: whoever opens the segment next rebuilds it."""
+        try:
+            return self.seal()
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            self._unlink_indexes()
+            return []
+
+    def _unlink_indexes(self) -> None:
+        for suffix in _INDEXES:
+            self._files.unlink(self.path + suffix)
 
     def truncate(self, offset: int) -> int:
         """Remove every batch that reaches `offset` or beyond; return the new end offset."""
@@ -315,8 +312,7 @@ class Segment:
         self.offset_index.truncate(base_offset)
         self.time_index.truncate(base_offset)
         # Delete the indexes first: a missing index is rebuilt, one with entries beyond the end of the log is wrong.
-        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
-            self._files.unlink(self.path + suffix)
+        self._unlink_indexes()
         self.txn_index.truncate(base_offset)
         self.file.truncate(position)
         self.size = position

@@ -53,6 +53,8 @@ class LogStore:
         """Partitions whose files a thread is creating now."""
         self._prepared: dict[TopicPartition, PreparedLog] = {}
         """Files that a thread has created, and no log uses yet."""
+        self._are_all_recovered = True
+        """False if there was no room on the disk to recover a log: the next start has to do it."""
         self._checkpoints = CheckpointFiles(files, directory)
         self._collected: set[TopicPartition] = set()
         """Partitions of the checkpoints that were collected last."""
@@ -77,7 +79,7 @@ class LogStore:
 
     def load(self, config_of: ConfigOf, now_ms: int, before_cut: Callable[[], None] = lambda: None) -> StoreReport:
         """Open every log. The clean-shutdown marker is removed first: from here on a crash means recovery.
-        `before_cut` is called before recovery removes something from a log: the next start would not know of it."""
+        `before_cut` is called before recovery changes a damaged log: the next start would not know of the damage."""
         names = self._files.names(self.directory)
         report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
         if report.was_clean:
@@ -137,6 +139,12 @@ class LogStore:
             )  # fmt: skip
         except MalformedData as error:
             report.unreadable.append((directory, str(error)))
+            return
+        except StorageFault as fault:
+            if not fault.lacks_space or partition.topic == METADATA_TOPIC:
+                raise
+            self._are_all_recovered = False
+            report.unreadable.append((directory, f"{fault}; free some space there, and start again"))
             return
         self._logs[partition] = log
         if (high_watermark := self.high_watermarks.get(partition, 0)) > log.end_offset:
@@ -305,9 +313,10 @@ class LogStore:
                 self._files.rmdir(directory)
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write all checkpoints. None for `high_watermarks` means that their checkpoint is not written."""
+        """Write all checkpoints. None for `high_watermarks` means that their checkpoint is not written. Without room on
+        the disk, the old ones stay, which are still valid."""
         for each in self.checkpoints(high_watermarks):
-            self.write_checkpoint(each)
+            self._checkpoints.write_if_possible(each)
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoint]:
         """Return the contents of the checkpoint files; the caller writes them, perhaps in a thread."""
@@ -358,12 +367,14 @@ class LogStore:
         broker_epoch: int = -1,
         run_all: RunAll = run_one_by_one,
     ) -> None:
-        """Sync everything, then write the clean-shutdown marker. If a log cannot be closed, there is no marker."""
+        """Sync everything, then write the clean-shutdown marker. If a log cannot be closed, or there was no room to
+        recover one, there is no marker."""
         try:
             run_all(log.close for log in self)
             self.write_checkpoints(high_watermarks)
-            marker = checkpoints.encode_clean_shutdown(broker_epoch)
-            checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, marker)
+            if self._are_all_recovered:
+                marker = checkpoints.encode_clean_shutdown(broker_epoch)
+                checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, marker)
         finally:
             self._lock.release()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft import requests
@@ -116,9 +116,17 @@ def on_fetch_response(core: Core, sent: OutgoingRequest, response: FetchResponse
     except (KafkaError, MalformedData):
         # Corrupt batches count as none: the same offset is fetched again.
         return False
+    except StorageFault:
+        _note_leader(core, role)
+        raise
+    _note_leader(core, role)
+    return True
+
+
+def _note_leader(core: Core, role: Follower) -> None:
+    """Note that the leader answers: as long as it does, no election is needed, even if this disk is full."""
     role.has_fetched = True
     role.fetch_by_ms = core.now_ms + core.settings.fetch_timeout_ms
-    return True
 
 
 def _partition(response: FetchResponse) -> PartitionData | None:
@@ -150,19 +158,24 @@ def truncate_to_leader(core: Core, diverging: EpochEnd) -> None:
     assert offset >= core.high_watermark, (
         f"the leader's log diverges at {offset}, below the high watermark {core.high_watermark}"
     )
-    core.log.truncate(offset)
-    core.history.truncate(core.log.end_offset)
+    try:
+        core.log.truncate(offset)
+    finally:  # without room on the disk it may be truncated only in part
+        core.history.truncate(core.log.end_offset)
 
 
 def append(core: Core, batches: memoryview, epoch: int) -> None:
     if not len(batches):
         return
     start = core.log.end_offset
-    core.log.append_from_leader(batches, core.clock.now_ms())
-    for header, batch in _appended_batches(batches, core.log.end_offset - 1):
-        assert header.base_offset >= start, "appended batches start at the old end of the log"
-        assert header.leader_epoch <= epoch, "a leader has no batch of a later epoch"
-        core.history.read_batch(header, batch)
+    try:
+        core.log.append_from_leader(batches, core.clock.now_ms())
+    finally:  # also of the batches before one that is corrupt, or found no room on the disk
+        if core.log.end_offset > start:
+            for header, batch in _appended_batches(batches, core.log.end_offset - 1):
+                assert header.base_offset >= start, "appended batches start at the old end of the log"
+                assert header.leader_epoch <= epoch, "a leader has no batch of a later epoch"
+                core.history.read_batch(header, batch)
 
 
 def _appended_batches(batches: memoryview, last_offset: int) -> Any:
@@ -207,15 +220,14 @@ def on_snapshot_response(core: Core, sent: OutgoingRequest, response: FetchSnaps
     role = core.role
     if not isinstance(role, Follower):
         return False
-    if partition.error_code == ErrorCode.NONE and not _append_piece(core, role, partition):
-        _drop_download(role)
-    elif partition.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+    if partition.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
         # The leader has a newer snapshot by now: the next fetch names it.
         _drop_download(role)
     elif partition.error_code:
         return False
-    role.has_fetched = True
-    role.fetch_by_ms = core.now_ms + core.settings.fetch_timeout_ms
+    _note_leader(core, role)
+    if not partition.error_code and not _append_piece(core, role, partition):
+        _drop_download(role)
     return True
 
 

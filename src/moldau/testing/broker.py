@@ -19,12 +19,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from moldau.node import Node, new_loop, require_support
 from moldau.settings import from_properties
 from moldau.testing.secured import SecuredClients
 
 START_TIMEOUT_S = 30.0
+NO_RESERVE: Final = {"moldau.reserve.bytes": "0"}
+"""A broker of a test need not survive a full disk, and many of them would take many megabytes."""
 Property = str | int | float | bool
 """A setting as a test writes it: text as in a properties file, or a Python value."""
 
@@ -42,7 +45,8 @@ class TestBroker(SecuredClients):
         self.data_dir = data_dir
         secured = self._secured_properties(self._secure([data_dir])) if secure else {}
         listeners = f"{'SASL_SSL' if secure else 'PLAINTEXT'}://127.0.0.1:0"
-        properties_by_name = {"listeners": listeners, "log.dirs": str(data_dir), **secured, **(properties or {})}
+        own = {"listeners": listeners, "log.dirs": str(data_dir), **NO_RESERVE}
+        properties_by_name = {**own, **secured, **(properties or {})}
         self._settings = from_properties({key: property_text(value) for key, value in properties_by_name.items()})
         for line in self._settings.warnings:
             warnings.warn(line, stacklevel=2)

@@ -26,7 +26,7 @@ from moldau.local_cluster import HOST, NodeAddress, node_properties
 from moldau.log.meta_properties import META_PROPERTIES, parse
 from moldau.secure_setup.settings import secured_node_properties
 from moldau.settings import from_properties
-from moldau.testing.broker import Property, property_text
+from moldau.testing.broker import NO_RESERVE, Property, property_text
 from moldau.testing.cluster_node import ClusterNode
 from moldau.testing.secured import SecuredClients
 
@@ -67,7 +67,8 @@ class TestCluster(SecuredClients):
         self.nodes: dict[int, ClusterNode] = {}
         for each in addresses:
             properties_of_node = self._node_properties(each, addresses)
-            settings = replace(from_properties({**properties_of_node, **settings_by_name}), cluster_id=cluster_id)
+            texts = {**properties_of_node, **NO_RESERVE, **settings_by_name}
+            settings = replace(from_properties(texts), cluster_id=cluster_id)
             self.nodes[each.id] = ClusterNode(each, settings, partial(self._link, each.id))
         for line in next(iter(self.nodes.values())).settings.warnings:
             warnings.warn(line, stacklevel=2)

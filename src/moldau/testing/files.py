@@ -33,6 +33,8 @@ class _Inode:
     synced: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """Writes (position, bytes) and truncations (size, None) since the last sync, in order."""
+    allocated: int = 0
+    """Bytes behind the data that only take space."""
 
     def write(self, position: int, data: bytes) -> None:
         if position > len(self.data):
@@ -54,6 +56,8 @@ class _Inode:
         self.pending.clear()
 
     def after_crash(self, rng: random.Random) -> _Inode:
+        if self.allocated:
+            return _Inode(bytearray(self.synced), self.synced, allocated=self.allocated)
         survivor = _Inode(bytearray(self.synced), self.synced)
         survivors = rng.randint(0, len(self.pending))
         for number, (position, data) in enumerate(self.pending[:survivors]):
@@ -92,14 +96,22 @@ class MemoryFile:
         return bytes(self._inode.data[position : position + length])
 
     def size(self) -> int:
-        return len(self._inode.data)
+        return len(self._inode.data) + self._inode.allocated
 
     def truncate(self, size: int) -> None:
         self._files.step()
         if self._files.truncate_fails:
             raise _fault(self.path, errno.EIO)
-        self._files.free_bytes(len(self._inode.data) - size)
-        self._inode.truncate(size)
+        self._files.free_bytes(self.size() - size)
+        self._inode.allocated = max(min(size - len(self._inode.data), self._inode.allocated), 0)
+        self._inode.truncate(size - self._inode.allocated)
+
+    def allocate(self, size: int) -> None:
+        growth = size - self.size()
+        if growth <= 0:
+            return
+        self._files.take_bytes(self.path, growth)
+        self._inode.allocated += growth
 
     def sync(self) -> None:
         self._files.step()
@@ -160,6 +172,13 @@ class MemoryFiles:
             if length <= 0:
                 raise _fault(path, errno.ENOSPC)
         return length
+
+    def take_bytes(self, path: str, count: int) -> None:
+        """Take so many bytes of the disk, or none if there are not so many."""
+        if self.bytes_left is not None:
+            if count > self.bytes_left:
+                raise _fault(path, errno.ENOSPC)
+            self.bytes_left -= count
 
     def free_bytes(self, count: int) -> None:
         if self.bytes_left is not None:

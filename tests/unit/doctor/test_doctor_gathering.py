@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
+from moldau.base.limits import RESERVE_BYTES
 from moldau.base.listeners import Listener
+from moldau.base.reserve import RESERVE_FILE
 from moldau.doctor import gathering
 from moldau.doctor.verdicts import judge
 from moldau.platforms.addresses import is_own_host
@@ -127,6 +129,18 @@ def test_a_small_tmpfs_and_a_temporary_directory_mounted_noexec_give_warnings(tm
     data, temporary = find_check(findings, "data directory"), find_check(findings, "temporary directory")
     assert (data["status"], "100 MiB free (tmpfs)" in data["found"]) == ("warning", True)
     assert (temporary["status"], "mounted noexec" in temporary["found"]) == ("warning", True)
+
+
+def test_the_reserve_counts_as_far_as_it_takes_space(tmp_path: Path) -> None:
+    assert gathering.look_at_reserve(tmp_path / "none", RESERVE_BYTES) is None
+    seen = gathering.look_at_reserve(tmp_path, RESERVE_BYTES)
+    assert seen is not None
+    assert (seen.held_bytes, seen.wanted_bytes) == (None, RESERVE_BYTES)
+    (tmp_path / RESERVE_FILE).touch()
+    os.truncate(tmp_path / RESERVE_FILE, RESERVE_BYTES)
+    sparse = gathering.look_at_reserve(tmp_path, RESERVE_BYTES)
+    assert sparse is not None
+    assert sparse.held_bytes == 0
 
 
 def test_a_home_that_is_a_file_gives_a_warning(tmp_path: Path) -> None:
@@ -289,6 +303,6 @@ def test_the_clock_does_not_jump() -> None:
 def test_all_checks_run_on_this_machine(tmp_path: Path) -> None:
     host, _, port = free_port().rpartition(":")
     environ = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    findings = judge(gathering.gather([listener(host, int(port))], str(tmp_path / "data"), environ))
+    findings = judge(gathering.gather([listener(host, int(port))], str(tmp_path / "data"), RESERVE_BYTES, environ))
     assert [each.check for each in findings if each.check == "python"]
     assert all("\n" not in f"{each.found}{each.todo}" for each in findings)

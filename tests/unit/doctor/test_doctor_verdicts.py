@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moldau.doctor import packages
-from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_temporary
+from moldau.doctor.directory_verdicts import judge_cache, judge_data, judge_reserve, judge_temporary
 from moldau.doctor.finding import Finding, Status
 from moldau.doctor.observations import (
     ClockSeen,
@@ -22,6 +22,7 @@ from moldau.doctor.observations import (
     OpenFileLimits,
     PortSeen,
     PythonSeen,
+    ReserveSeen,
     ResourcesSeen,
     SparkSeen,
 )
@@ -65,6 +66,7 @@ def machine(**other: Any) -> MachineSeen:
         "ports": (PortSeen(address="localhost:9092"),),
         "open_files": OpenFileLimits(soft=1024, hard=1 << 20),
         "data": DIRECTORY,
+        "reserve": ReserveSeen(held_bytes=8 << 20, wanted_bytes=8 << 20),
         "cache": DIRECTORY,
         "temporary": DIRECTORY,
         "host": NameSeen(name="vm", addresses=("10.0.0.7",)),
@@ -228,6 +230,20 @@ def test_the_data_directory() -> None:
     assert is_verdict(data(is_case_sensitive=False), "warning", "orders and ORDERS")
     assert is_verdict(data(file_system="nfs4"), "warning", "nfs4", "use a local disk")
     assert is_verdict(data(file_system="tmpfs"), "warning", "lost at the next boot")
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "status", "found"),
+    [
+        (8 << 20, 8 << 20, "ok", "whole, 8 MiB"),
+        (None, 8 << 20, "ok", "none yet"),
+        (3 << 20, 8 << 20, "warning", "37 % of 8 MiB left: the disk was full"),
+        (0, 8 << 20, "warning", "all given back: the disk was full"),
+        (None, 0, "ok", "turned off"),
+    ],
+)
+def test_the_reserve(held: int | None, wanted: int, status: str, found: str) -> None:
+    assert is_verdict(judge_reserve(ReserveSeen(held_bytes=held, wanted_bytes=wanted)), status, found)
 
 
 def test_the_cache_directory() -> None:

@@ -15,6 +15,7 @@ from moldau.log.checkpoints import read_offsets
 from moldau.log.config import LogConfig
 from moldau.log.files import DiskFiles
 from moldau.log.log import Log
+from moldau.log.reserve import Reserve, ReservedFiles
 from moldau.log.store import LogStore
 from moldau.testing.files import MemoryFiles
 
@@ -111,6 +112,39 @@ def test_a_truncation_lowers_the_checkpoints(files: MemoryFiles) -> None:
     assert found is not None
     assert (found.start_offset, found.cleaned_up_to, found.end_offset) == (2, 2, 7)
     assert store.high_watermarks == {PARTITION: 2}
+
+
+def test_a_truncation_on_a_full_disk_deletes_the_checkpoints_that_it_cannot_lower(files: MemoryFiles) -> None:
+    store, _ = load_store(files)
+    log = filled_log(store)
+    store.write_checkpoints({PARTITION: 5})
+    files.bytes_left = 0
+    store.truncate(PARTITION, 2)
+    files.bytes_left = None
+    for number in range(5):
+        log.append(batch_of([b"%d" % number]), leader_epoch=3, now_ms=NOW_MS)
+    log.flush()
+    store, _ = load_store(files.crash(Random(1)))
+    found = store.get(PARTITION)
+    assert found is not None
+    assert found.end_offset == 7
+    assert store.high_watermarks == {}, "not those of the records that were truncated"
+
+
+def test_a_stop_on_a_full_disk_keeps_the_old_checkpoints_and_is_clean(files: MemoryFiles) -> None:
+    files.mkdir("data")
+    reserve = Reserve(files, "data", 1 << 20, lambda: (1 << 40, 1 << 40), lambda *_: None)
+    reserve.fill()
+    store, _ = load_store(ReservedFiles(files, "data", reserve))
+    log = filled_log(store)
+    store.write_checkpoints({PARTITION: 3})
+    log.append(batch_of(), leader_epoch=log.last_epoch, now_ms=NOW_MS)
+    log.flush()
+    files.bytes_left = 0
+    store.close({PARTITION: 6}, 7)
+    store, report = load_store(files.restart())
+    assert (report.was_clean, report.broker_epoch) == (True, 7)
+    assert store.high_watermarks == {PARTITION: 3}
 
 
 def test_a_truncation_lowers_a_log_start_that_only_the_checkpoint_has(files: MemoryFiles) -> None:

@@ -252,6 +252,14 @@ def test_the_damage_is_announced_before_recovery_removes_its_traces() -> None:
     assert files.size(path) < before
 
 
+def test_missing_segments_are_announced_before_a_new_one_is_created() -> None:
+    files = unflushed_and_killed()
+    remove_all_segments(files)
+    found: list[list[str]] = []
+    LogStore(files, "data").load(lambda _: CONFIG, NOW_MS, lambda: found.append(logs_in(files)))
+    assert found == [[]]
+
+
 # --- no damage ----------------------------------------------------------------------------------------------------
 
 

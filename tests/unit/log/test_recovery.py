@@ -218,12 +218,67 @@ def test_batches_after_a_corrupt_one_are_set_aside() -> None:
     check_whole(log, 1)
 
 
+def test_a_full_disk_does_not_prevent_recovery() -> None:
+    """Without indexes and snapshots, which recovery would write again, the batches are read instead."""
+    files = written(close=False)
+    for name in files.names(DIRECTORY):
+        if name.endswith((layout.OFFSET_INDEX, layout.TIME_INDEX, layout.SNAPSHOT)):
+            files.unlink(f"{DIRECTORY}/{name}")
+    files.unlink(f"data/{layout.RECOVERY_POINTS}")
+    files.bytes_left = 0
+    log, report = opened(files)
+    assert "no room for the producers' snapshot" in report.recovered[0].notes[0]
+    assert len(read_batches(log)) == BATCHES, "readers are served"
+    assert not any(name.endswith((layout.OFFSET_INDEX, layout.SNAPSHOT)) for name in files.names(DIRECTORY))
+    files.bytes_left = None
+    check_whole(log)
+
+
+@pytest.mark.parametrize("room", [0, 100, 2000])
+def test_a_log_without_room_for_its_corrupt_bytes_is_left_as_it_is(room: int) -> None:
+    files = written(close=False)
+    files.unlink(f"data/{layout.RECOVERY_POINTS}")
+    first = f"{DIRECTORY}/{0:020d}.log"
+    file = files.open(first)
+    file.pwrite(b"\xaa", file.size() // 3)
+    before = {name: files.read(f"{DIRECTORY}/{name}") for name in files.names(DIRECTORY) if name.endswith(".log")}
+    files.bytes_left = min(room, file.size() // 3)
+    store, report = load_store(files, CONFIG)
+    assert store.get(PARTITION) is None
+    (unreadable,) = report.unreadable
+    assert "No space left on device; free some space there, and start again" in unreadable[1]
+    assert {name: files.read(f"{DIRECTORY}/{name}") for name in before} == before
+    files.bytes_left = None
+    store.close()
+    assert not any(layout.CORRUPT in name for name in files.names(DIRECTORY))
+    _, report = opened(files.restart())
+    assert not report.was_clean, "the next start has to recover it"
+    assert report.recovered[0].set_aside
+
+
 def test_a_corrupt_batch_below_the_recovery_point_does_not_stop_a_start() -> None:
     files = written(close=False)
     files.open(f"{DIRECTORY}/{0:020d}.log").pwrite(b"\xaa", 70)
     log, report = opened(files)
     assert report.recovered == []
     assert log.end_offset == 2 * BATCHES
+
+
+@pytest.mark.parametrize("room", [0, 50, 500])
+def test_a_log_is_closed_on_a_full_disk(room: int) -> None:
+    """Indexes and the snapshot of producers are left out: the next start reads the batches instead."""
+    files = written(close=False)
+    store, _ = load_store(files, CONFIG)
+    log = store.get(PARTITION)
+    assert log is not None
+    log.append(batch_of(producer_id=2, producer_epoch=0, base_sequence=0), leader_epoch=log.last_epoch, now_ms=NOW_MS)
+    files.bytes_left = room
+    log.close()
+    files = files.restart()
+    log, report = opened(files)
+    assert (report.recovered, log.end_offset) == ([], 2 * BATCHES + 1)
+    assert {each.producer_id: each.last_sequence for each in log.producers.active()} == {1: 2 * BATCHES - 1, 2: 0}
+    assert len(read_batches(log)) == BATCHES + 1
 
 
 def test_a_log_start_beyond_the_end_is_ignored() -> None:

@@ -11,6 +11,7 @@ from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
+from moldau.raft.control_records import kraft_version_record
 from moldau.raft.machine import Quorum
 from moldau.raft.member import Member
 from moldau.raft.news import LeaderChanged
@@ -20,6 +21,7 @@ from moldau.raft.snapshots import BOOTSTRAP, SnapshotId, bootstrap_snapshot
 from moldau.raft.voters import SUPPORTED_KRAFT_VERSIONS, Endpoint, VoterSet, static_voters
 from moldau.testing.clock import FakeClock
 from moldau.wire.apis import ApiKey
+from moldau.wire.batch import stamp
 from moldau.wire.messages import (
     add_raft_voter,
     api_versions,
@@ -339,6 +341,21 @@ def test_corrupt_batches_are_fetched_again() -> None:
     assert isinstance(replica.quorum.role, Follower)
     replica.wait(SETTINGS.retry_backoff_ms)
     assert [each.request for each in replica.sent(ApiKey.FETCH)][-1:] == [outgoing.request]
+
+
+def test_control_records_before_a_corrupt_batch_count() -> None:
+    """A follower has appended the first batch, and fetches only the second one again."""
+    replica = Replica()
+    replica.ask(begin_request(2, 4))
+    outgoing = replica.sent(ApiKey.FETCH)[-1]
+    version = build_batch([kraft_version_record(1, 0)], leader_epoch=4, is_control=True)
+    corrupt = build_batch([Record(1, 0, None, b"x" * 50)], leader_epoch=4)
+    stamp(memoryview(corrupt), 1, 4)
+    corrupt[-1] ^= 1
+    partition = fetch.PartitionData(0, records=bytes(version + corrupt), current_leader=fetch.LeaderIdAndEpoch(2, 4))
+    topics = [fetch.FetchableTopicResponse(TOPIC_ID, "", [partition])]
+    replica.quorum.on_response(outgoing, fetch.FetchResponse(responses=topics))
+    assert (replica.log.end_offset, replica.quorum.kraft_version) == (1, 1)
 
 
 def respond_with_snapshot_id(replica: Replica, outgoing: OutgoingRequest, end_offset: int) -> None:

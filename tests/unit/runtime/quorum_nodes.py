@@ -96,8 +96,12 @@ class QuorumNode:
         done: Promise[StorageFault | None] = Promise()
 
         def run() -> None:
-            work()
-            done.complete(None)
+            try:
+                work()
+            except StorageFault as fault:
+                done.complete(fault)
+            else:
+                done.complete(None)
 
         if self.held_work is None:
             run()
@@ -109,8 +113,15 @@ class QuorumNode:
         self.cluster.timers.after_ms(self.flush_delay_ms, lambda: self._flush(log))
 
     def _flush(self, log: Any) -> None:
-        if log is self.driver:
+        if log is not self.driver:
+            return
+        try:
             log.log.flush()
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            log.flush_postponed(fault)
+        else:
             log.flushed()
 
     # --- calls of the quorum ------------------------------------------------------------------------------------
@@ -215,7 +226,11 @@ class Cluster:
         if api is ApiKey.API_VERSIONS:
             answered: Any = ApiVersionsResponse(supported_features=[SupportedFeatureKey("kraft.version", 0, 1)])
         else:
-            answered = driver.answer(request, version)
+            try:
+                answered = driver.answer(request, version)
+            except StorageFault:  # the listener closes the connection
+                settle(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+                return
 
         def send_back(response: Any) -> None:
             arrived = over_the_wire(response, response_class(api), version)

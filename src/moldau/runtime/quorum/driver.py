@@ -2,10 +2,14 @@
 
 Listeners are called only when the machine is not in the middle of a step, so that they see a consistent state and may
 append. Delayed responses are sent in the next turn of the loop, because completing one may write to another connection.
+
+A step that finds no room on the disk, not even in the reserve, does not stop the node. It leads no longer, and tries
+again every second; as a follower it still votes if its vote can be written, and fetches what it could not append.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, cast
@@ -24,13 +28,18 @@ from moldau.raft.ports import SnapshotDownload
 from moldau.raft.roles import NEVER_MS, Leader, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId
 from moldau.replica.flushing import Flusher
+from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.quorum.metadata_log import MetadataLog, SnapshotWork
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
+log = logging.getLogger("moldau.controller")
 REQUESTS: Final = "quorum"
 FETCHES: Final = "quorum fetch"
 """Fetches use a separate connection: they wait at the leader, and a vote must not wait behind them."""
+
+SHORTAGE_RETRY_MS: Final = 1_000
+NO_ROOM: Final = "the files of the quorum cannot be written, retried every second"
 
 
 class QuorumDriver:
@@ -59,6 +68,9 @@ class QuorumDriver:
         self._flush_requested_to: int | None = None
         self._is_processing_output = False
         self._is_running = False
+        self._is_waiting_for_room = False
+        """Whether the last step lacked space or file descriptors, and is tried again soon."""
+        self._shortages = FaultLog(log.error, clock)
         self._resigned: Promise[None] | None = None
         self.requests = self.responses = 0
         """Requests to other voters since the start, and their responses, for metrics."""
@@ -163,7 +175,9 @@ class QuorumDriver:
         except StorageFault as fault:
             self._quorum.step_down()
             self._process_output()
-            if not fault.is_shortage and self._on_fault is not None:
+            if fault.is_shortage:
+                self._shortages(NO_ROOM, fault)
+            elif self._on_fault is not None:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self.commit_times.appended(end_offset, self._clock.monotonic_ms())
@@ -182,9 +196,8 @@ class QuorumDriver:
             self._guarded(self._quorum.flushed)
 
     def flush_postponed(self, fault: StorageFault) -> None:
-        """Report the fault: without the disk nothing can be committed, so the node stops and another voter leads."""
-        if self._on_fault is not None:
-            self._on_fault(fault)
+        """Let another voter lead, and try again: nothing is lost, but nothing can be committed either."""
+        self._guarded(partial(self._wait_for_room, fault))
 
     def begin_snapshot(
         self, snapshot: SnapshotId, values: Iterable[bytes], last_contained_ms: int = 0
@@ -249,9 +262,12 @@ class QuorumDriver:
         verdict: list[bool] = []
 
         def checked(fault: StorageFault | None) -> None:
-            if fault is not None:
+            if fault is not None and not fault.is_shortage:
                 self._report(fault)
-            elif self._is_running:
+                return
+            if fault is not None:
+                self._shortages("a snapshot of the metadata cannot be stored, so it is fetched again", fault)
+            if self._is_running:
                 self._guarded(lambda: self._quorum.on_snapshot_checked(download, verdict == [True]))
 
         self._run_in_thread(lambda: verdict.append(download.check())).then(checked)
@@ -286,7 +302,8 @@ class QuorumDriver:
             self._flusher.request(self)
 
     def _set_timer(self) -> None:
-        deadline_ms = self._quorum.deadline_ms
+        # Without room, a deadline that has passed may stay: the machine is polled when the step is tried again.
+        deadline_ms = NEVER_MS if self._is_waiting_for_room else self._quorum.deadline_ms
         if deadline_ms == self._timer_deadline_ms and self._timer is not None:
             return
         if self._timer is not None:
@@ -304,10 +321,29 @@ class QuorumDriver:
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run a step that has no caller to raise to; storage faults and damaged files go to `on_fault`."""
         try:
-            step()
+            try:
+                step()
+            except StorageFault as fault:
+                if not fault.is_shortage:
+                    raise
+                self._wait_for_room(fault)
             self._process_output()
         except (StorageFault, MalformedData) as fault:
             self._report(fault)
+
+    def _wait_for_room(self, fault: StorageFault) -> None:
+        """Step down, and try again later. The machine writes its state before it changes, so nothing is half done."""
+        self._shortages(NO_ROOM, fault)
+        if self.is_leader:
+            self._quorum.step_down()
+        if not self._is_waiting_for_room:
+            self._is_waiting_for_room = True
+            self._timers.after_ms(SHORTAGE_RETRY_MS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._is_waiting_for_room = False
+        self._flush_requested_to = None
+        self._poll()
 
     def _report(self, fault: StorageFault | MalformedData) -> None:
         if self._on_fault is None:
