@@ -36,6 +36,10 @@ class _Inode:
     allocated: int = 0
     """Bytes behind the data that only take space."""
 
+    @property
+    def taken_bytes(self) -> int:
+        return len(self.data) + self.allocated
+
     def write(self, position: int, data: bytes) -> None:
         if position > len(self.data):
             self.data += bytes(position - len(self.data))
@@ -96,7 +100,7 @@ class MemoryFile:
         return bytes(self._inode.data[position : position + length])
 
     def size(self) -> int:
-        return len(self._inode.data) + self._inode.allocated
+        return self._inode.taken_bytes
 
     def truncate(self, size: int) -> None:
         self._files.step()
@@ -244,7 +248,7 @@ class MemoryFiles:
             raise _fault(source, errno.ENOENT)
         moved, replaced = self._inodes.pop(source), self._inodes.get(target)
         self._inodes[target] = moved
-        self.free_bytes(0 if replaced is None else len(replaced.data))
+        self.free_bytes(0 if replaced is None else replaced.taken_bytes)
 
         def undo() -> None:
             self._inodes[source] = moved
@@ -268,7 +272,7 @@ class MemoryFiles:
             return
         self.step()
         inode = self._inodes.pop(path)
-        self.free_bytes(len(inode.data))
+        self.free_bytes(inode.taken_bytes)
         self._note(path, lambda: self._inodes.__setitem__(path, inode))
 
     def mkdir(self, directory: str) -> bool:

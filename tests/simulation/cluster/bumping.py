@@ -43,6 +43,8 @@ WAITS_MS = (300, 1_500)
 PATIENCE_MS = 200
 """How much longer than the broker it waits."""
 GIVE_UP_MS = 6_000
+BURST_MAX = 4
+"""Batches that it writes at once, so that several are in flight."""
 LANE_BATCHES_MAX = 30
 """Batches that wait for an acknowledgement, sent or not."""
 Bases = dict[str, dict[int, int]]
@@ -91,10 +93,11 @@ class BumpingProducer(Producer):
 
     def _put(self, lane: Lane) -> None:
         assert isinstance(lane, BumpingLane)
-        batch = self.new_batch(lane)
-        lane.batches += 1
-        lane.queue.append(batch)
-        lane.put_ms[batch] = self.world.elapsed_ms
+        for _ in range(self.rng.randint(1, BURST_MAX)):
+            batch = self.new_batch(lane)
+            lane.batches += 1
+            lane.queue.append(batch)
+            lane.put_ms[batch] = self.world.elapsed_ms
         self._pump(lane)
 
     def _pump(self, lane: BumpingLane) -> None:

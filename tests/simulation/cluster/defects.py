@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from moldau.assembly import Assembly
 from moldau.base.errors import ErrorCode
 from moldau.log import log as log_module
-from moldau.metadata.controller import broker_registration, partition_change
+from moldau.log.producers import Producers
+from moldau.log.reports import StoreReport
+from moldau.log.reserve import Reserve
+from moldau.metadata.controller import broker_registration, heartbeats, partition_change
 from moldau.raft.roles import Role
 from moldau.replica import reading
 from moldau.replica.leadership import Leadership
 from moldau.replica.partition import Partition
+from moldau.runtime.broker.boot_marker import BootMarker
 from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.state_file import QuorumStateFile
@@ -55,6 +60,28 @@ def a_former_leader_acknowledges_waiting_requests(patch: Patch) -> None:
             promise.complete(ErrorCode.NONE)
 
     patch.setattr(Partition, "_fail_waiting", replacement)
+
+
+# --- disks --------------------------------------------------------------------------------------------------------
+
+
+def batches_behind_a_refused_one_are_out_of_order(patch: Patch) -> None:
+    patch.setattr(Producers, "refuse", lambda *_: None)
+
+
+def a_broker_that_cannot_write_keeps_its_leaderships(patch: Patch) -> None:
+    patch.setattr(heartbeats, "_writability_records", lambda *_: ())
+
+
+def a_node_with_damaged_logs_counts_as_complete(patch: Patch) -> None:
+    original = Assembly._start_broker
+    patch.setattr(StoreReport, "damage", property(lambda self: []))
+    patch.setattr(BootMarker, "forget", lambda self: None)
+    patch.setattr(Assembly, "_start_broker", lambda self, side, advertised, _: original(self, side, advertised, []))
+
+
+def a_full_disk_has_no_reserve(patch: Patch) -> None:
+    patch.setattr(Reserve, "with_room", lambda self, write, *_: write())
 
 
 # --- leaders that others have replaced ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 
 from cluster.faults import Faults
-from cluster.node import Machine
+from cluster.node import Machine, begin_flush, end_flush
 from cluster.process import Process, ProcessTimers
 from cluster.world import SIZES as SIZES
 from cluster.world import SMALL, TAIL, Size
@@ -77,9 +77,8 @@ class TimedFlusher:
             self._asked.pop(each, None)
             if each.log.fault is not None:
                 continue
-            work = each.log.begin_flush()
+            work = begin_flush(each)
             if work is None:
-                each.flushed()
                 continue
             self._idle -= 1
             self._flushed_now.add(each)
@@ -89,16 +88,10 @@ class TimedFlusher:
     def _end(self, each: Flushable, work: FlushWork) -> None:
         self._idle += 1
         self._flushed_now.discard(each)
-        try:
-            self._machine.in_thread(work.sync)
-        except StorageFault as fault:
-            if each.log.fault is None:
-                self._machine.disk_failed(fault)
-                return
-        else:
-            if each.log.fault is None:
-                each.log.finish_flush(work)
-                each.flushed()
+        fault = end_flush(each, work, lambda: self._machine.in_thread(work.sync))
+        if fault is not None:
+            self._machine.disk_failed(fault)
+            return
         self._begin()
 
 

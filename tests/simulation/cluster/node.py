@@ -49,6 +49,36 @@ NEW_DISK_MS = 15_000
 """In this time a node has prepared a new disk for the case that it is full."""
 
 
+def begin_flush(log: Flushable) -> FlushWork | None:
+    """Do what the broker's flusher does: if space is lacking, the flush is postponed."""
+    try:
+        work = log.log.begin_flush()
+    except StorageFault as fault:
+        if not fault.is_shortage:
+            raise
+        log.flush_postponed(fault)
+        return None
+    if work is None:
+        log.flushed()
+    return work
+
+
+def end_flush(log: Flushable, work: FlushWork, sync: Callable[[], None]) -> StorageFault | None:
+    """Sync, and do what the broker's flusher does then. Return a fault because of which the node stops."""
+    with suppress(StorageFault):  # the work keeps it
+        sync()
+    if log.log.fault is not None:
+        return None
+    if work.fault is not None:
+        return work.fault
+    log.log.finish_flush(work)
+    if work.shortage is not None:
+        log.flush_postponed(work.shortage)
+    if work.shortage is None or log.log.recovery_point >= work.up_to:
+        log.flushed()
+    return None
+
+
 class SlowFlusher:
     """Flushes logs as the broker's own flusher does, after a random delay."""
 
@@ -71,11 +101,9 @@ class SlowFlusher:
         works = []
         for each in asked:
             if each.log.fault is None:
-                work = each.log.begin_flush()
+                work = begin_flush(each)
                 if work is not None:
                     works.append((each, work))
-                else:
-                    each.flushed()
         if works:
             self._is_running = True
             self._timers.after_ms(self._delay_ms(), lambda: self._end(works))
@@ -83,16 +111,10 @@ class SlowFlusher:
     def _end(self, works: list[tuple[Flushable, FlushWork]]) -> None:
         self._is_running = False
         for each, work in works:
-            try:
-                work.sync()
-            except StorageFault as fault:
-                if each.log.fault is None:
-                    self._on_fault(fault)
-                    return
-                continue
-            if each.log.fault is None:
-                each.log.finish_flush(work)
-                each.flushed()
+            fault = end_flush(each, work, work.sync)
+            if fault is not None:
+                self._on_fault(fault)
+                return
         if self._asked and not self._is_running:
             self._begin()
 

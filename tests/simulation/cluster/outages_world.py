@@ -70,7 +70,7 @@ class World(ClusterWorld):
             client.is_sticky = rng.random() < STICKY_SHARE
         bumping = [
             BumpingProducer(
-                self, f"b{number}", self.topics[0], Random(rng.random()), self.size.gap_ms, number == 0, self._bases
+                self, f"b{number}", self.topics[0], Random(rng.random()), 2 * self.size.gap_ms, number == 0, self._bases
             )
             for number in range(BUMPING)
         ]
