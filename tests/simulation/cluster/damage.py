@@ -1,5 +1,8 @@
-"""Damage to the logs of a node whose process is down: a tail that is cut off, at the end of a batch or within one, or
-overwritten, or whole partition directories that are gone, as after a repair of the file system.
+"""Damage to the logs of a node whose process is down: a tail that is cut off or overwritten, or whole partition
+directories that are gone, as after a repair of the file system.
+
+A node does not notice that whole batches are missing at the end of a log (decision 015), so logs are cut there only if
+another one of the node is damaged so that it is noticed.
 """
 
 from __future__ import annotations
@@ -12,17 +15,26 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import LENGTH_PREFIX
 
 DIRECTORY = "data"
+SHARE = 0.7
+ONE_SHARE = 0.4
 OVERWRITTEN_BYTES_MAX = 200
 
 
 def damage(files: MemoryFiles, partitions: Sequence[TopicPartition], rng: Random) -> list[str]:
-    """Damage the logs of some of these partitions; return what was done."""
+    """Damage the logs of some of these partitions, or of one; return what was done."""
     kinds = rng.choice([[_cut], [_overwrite], [_remove], [_cut, _overwrite, _remove]])
-    done = []
-    for partition in partitions:
-        directory = f"{DIRECTORY}/{partition.topic}-{partition.partition}"
-        if files.is_directory(directory) and rng.random() < 0.7:
-            done.append(f"{partition.topic}-{partition.partition} {rng.choice(kinds)(files, directory, rng)}")
+    directories = [f"{DIRECTORY}/{each.topic}-{each.partition}" for each in partitions]
+    directories = [each for each in directories if files.is_directory(each) and files.size(_last_segment(files, each))]
+    is_one = rng.random() < ONE_SHARE
+    chosen = [each for each in directories if not is_one and rng.random() < SHARE]
+    if not chosen and directories:
+        chosen = [rng.choice(directories)]
+    done = [f"{each} {rng.choice(kinds)(files, each, rng)}" for each in chosen]
+    done += [
+        f"{each} {_cut_between_batches(files, each, rng)}"
+        for each in directories
+        if not is_one and each not in chosen and rng.random() < SHARE
+    ]
     return done
 
 
@@ -31,8 +43,19 @@ def _last_segment(files: MemoryFiles, directory: str) -> str:
 
 
 def _cut(files: MemoryFiles, directory: str, rng: Random) -> str:
+    """Cut a log within a batch."""
     file = files.open(_last_segment(files, directory))
-    size = rng.choice(_ends(file.pread(file.size(), 0))) if rng.random() < 0.5 else rng.randint(0, file.size())
+    ends = _ends(file.pread(file.size(), 0))
+    return _cut_to(files, directory, rng.choice([size for size in range(file.size()) if size not in ends]))
+
+
+def _cut_between_batches(files: MemoryFiles, directory: str, rng: Random) -> str:
+    file = files.open(_last_segment(files, directory))
+    return _cut_to(files, directory, rng.choice(_ends(file.pread(file.size(), 0))))
+
+
+def _cut_to(files: MemoryFiles, directory: str, size: int) -> str:
+    file = files.open(_last_segment(files, directory))
     said = f"is cut from {file.size()} to {size} bytes"
     file.truncate(size)
     file.sync()
@@ -49,8 +72,8 @@ def _ends(data: bytes) -> list[int]:
 
 def _overwrite(files: MemoryFiles, directory: str, rng: Random) -> str:
     file = files.open(_last_segment(files, directory))
-    size = rng.randint(0, min(OVERWRITTEN_BYTES_MAX, file.size()))
-    file.pwrite(rng.randbytes(size), file.size() - size)
+    size = rng.randint(1, min(OVERWRITTEN_BYTES_MAX, file.size()))
+    file.pwrite(bytes(each ^ rng.randint(1, 255) for each in file.pread(size, file.size() - size)), file.size() - size)
     file.sync()
     return f"has {size} other bytes at the end"
 

@@ -196,6 +196,8 @@ class Machine:
         try:
             self.assembly = assembly = Assembly(self.settings, ports)
             self._listen(assembly, process)
+            if self._world.answers_early:
+                self._listen_for_clients(assembly, process)
             assembly.driver.add_listener(QuorumWatch(self._world, self.node_id))
             assembly.start(self.settings.advertised_listeners).then(lambda _: self._serves(process))
         except StorageFault as fault:
@@ -216,18 +218,22 @@ class Machine:
 
     def _listen(self, assembly: Assembly, process: Process) -> None:
         network = self._world.network
-        if assembly.broker_side is not None:
-            name = self.settings.listeners[0].name
-            router, gone = assembly.broker_side.router, assembly.broker_side.connection_gone
-            network.listen(self.host, CLIENT_PORT, Listening(process, router, name, gone))
         if assembly.controller_side is not None:
             name = self.settings.controller_listeners[0].name
             router, gone = assembly.controller_side.router, assembly.controller_side.connection_gone
             network.listen(self.host, CONTROLLER_PORT, Listening(process, router, name, gone))
 
+    def _listen_for_clients(self, assembly: Assembly, process: Process) -> None:
+        if assembly.broker_side is not None:
+            name = self.settings.listeners[0].name
+            router, gone = assembly.broker_side.router, assembly.broker_side.connection_gone
+            self._world.network.listen(self.host, CLIENT_PORT, Listening(process, router, name, gone))
+
     def _serves(self, process: Process) -> None:
-        if process is self.process:
+        if process is self.process and self.assembly is not None:
             self.is_serving = True
+            if not self._world.answers_early:
+                self._listen_for_clients(self.assembly, process)
             self._world.trace(f"{self.host} serves")
 
     def _flush_delay_ms(self) -> int:

@@ -45,6 +45,7 @@ MODES = (
 class World(ClusterWorld):
     kind = "outages"
     survives_full_disks = True
+    answers_early = False
 
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
         self.outages, self.only_outages, self.kills_successors = MODES[seed % len(MODES)]
