@@ -17,7 +17,8 @@ Where = tuple[str, int]
 """Topic and partition."""
 Logs = Mapping[Where, list[Read]]
 """All that can be read in the end."""
-LEGAL_ERRORS = {"_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
+NEVER = {"_AUTO_OFFSET_RESET", "_FATAL"}
+"""A position was lost, and a fatal error as a consumer's poll returns it."""
 
 
 @dataclass
@@ -303,11 +304,7 @@ def check_group(name: str, logs: Logs, events: Iterable[tuple[Member, Event]]) -
 def error_anomalies(name: str, events: Iterable[Event]) -> Iterator[str]:
     """Errors that no client may get, whatever happens to nodes."""
     for event in events:
-        if (
-            "error" in event
-            and event["error"] not in LEGAL_ERRORS
-            and (event["fatal"] or event["error"] == "_AUTO_OFFSET_RESET")
-        ):
+        if "error" in event and (event["fatal"] or event["error"] in NEVER):
             yield f"client error: {name} got {event['error']}: {event['text']}"
         if "crashed" in event:
             yield f"client error: {name} crashed: {event['crashed']}"

@@ -5,6 +5,7 @@ A clock that is set changes the time of day only. One that drifts has another sp
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,7 +44,9 @@ class Clock:
     def environment(self) -> dict[str, str]:
         """Return what the node's process needs in order to see this clock."""
         self.set(self.offset_s)
+        modules = (str(Path(__file__).with_name("faked_clock")), os.environ.get("PYTHONPATH"))
         return {
+            "PYTHONPATH": os.pathsep.join(filter(None, modules)),
             "LD_PRELOAD": str(library()),
             "FAKETIME_TIMESTAMP_FILE": str(self.file),
             "FAKETIME_CACHE_DURATION": "1",

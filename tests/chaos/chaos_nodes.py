@@ -175,7 +175,7 @@ class Node(FaultyProcess):
         self.is_stopping = True
 
     def await_stop(self) -> None:
-        """It has to end by itself, with status 0."""
+        """It has to end by itself, with status 0, or by the signal if it had just been started."""
         assert self.process is not None
         try:
             status = self.process.wait(PATIENCE_S)
@@ -183,7 +183,7 @@ class Node(FaultyProcess):
             self.complaints.append(f"node {self.id} does not stop: {self.output_tail()}")
             self.kill()
             return
-        if status:
+        if status not in (0, -signal.SIGTERM):
             self.complaints.append(f"node {self.id} ended with {status} when it was stopped: {self.output_tail()}")
         self.process, self.is_stopping = None, False
 

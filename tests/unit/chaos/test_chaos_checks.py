@@ -265,10 +265,12 @@ def test_fatal_errors_lost_positions_and_crashes_of_clients_are_found() -> None:
         {"error": "COORDINATOR_NOT_AVAILABLE", "fatal": False, "text": "…"},
         {"error": "OUT_OF_ORDER_SEQUENCE_NUMBER", "fatal": True, "text": "…"},
         {"error": "_AUTO_OFFSET_RESET", "fatal": False, "text": "…"},
+        {"error": "_FATAL", "fatal": False, "text": "…"},
         {"crashed": "ValueError()"},
     ]
     assert [text.split()[4] for text in error_anomalies("c", events)] == [
         "OUT_OF_ORDER_SEQUENCE_NUMBER:",
         "_AUTO_OFFSET_RESET:",
+        "_FATAL:",
         "ValueError()",
     ]
