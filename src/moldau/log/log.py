@@ -632,6 +632,13 @@ class Log:
         self._after_truncation()
         self._accept_again()
 
+    def accept_gap(self) -> None:
+        """Called when this node begins to lead the partition: what its log lacks is lost, and others copy it as it is.
+        A truncation to the gap would remove records that are acknowledged later."""
+        if self.whole_below is not None:
+            self.whole_below = None
+            self.epochs.truncate_from_start(self.start_offset)
+
     def _after_truncation(self) -> None:
         self.start_offset = min(self.start_offset, self.end_offset)
         self.cleaned_up_to = min(self.cleaned_up_to, self.end_offset)

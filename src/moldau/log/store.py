@@ -367,12 +367,12 @@ class LogStore:
         broker_epoch: int = -1,
         run_all: RunAll = run_one_by_one,
     ) -> None:
-        """Sync everything, then write the clean-shutdown marker. If a log cannot be closed, or there was no room to
-        recover one, there is no marker."""
+        """Sync everything, then write the clean-shutdown marker. There is none if a log cannot be closed, if there was
+        no room to recover one, or if one still lacks records: only after an unclean stop are they missed again."""
         try:
             run_all(log.close for log in self)
             self.write_checkpoints(high_watermarks)
-            if self._are_all_recovered:
+            if self._are_all_recovered and all(log.whole_below is None for log in self):
                 marker = checkpoints.encode_clean_shutdown(broker_epoch)
                 checkpoints.replace_file(self._files, self.directory, layout.CLEAN_SHUTDOWN, marker)
         finally:

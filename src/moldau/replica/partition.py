@@ -132,6 +132,7 @@ class Partition:
     def _begin_epoch(self, state: PartitionState) -> None:
         log, earlier = self.log, self._leadership
         self.epoch_start_offset = log.end_offset
+        log.accept_gap()
         if log.epochs.latest_epoch < state.leader_epoch:
             log.epochs.assign(state.leader_epoch, log.end_offset)
         self._leadership = leadership = self._new_leadership(state)

@@ -199,6 +199,17 @@ def test_a_missing_segment_below_the_recovery_point_is_damage(place: int) -> Non
     assert (log.whole_below, log.end_offset) == (start, BATCHES)
 
 
+def test_a_clean_stop_does_not_hide_a_gap_that_was_found() -> None:
+    store, log = store_on_disk()
+    files = killed(store)
+    files.unlink(log.segments.at(1).log_path)
+    store, report = load_store(files, CONFIG)
+    assert report.damage
+    store.close()
+    _, report = load_store(killed(store), CONFIG)
+    assert report.damage, "nobody has fetched the missing records yet"
+
+
 @pytest.mark.parametrize("has_index", [True, False])
 @pytest.mark.parametrize("cut", [1, 100, 10_000])
 def test_an_older_segment_that_is_too_short_is_damage(cut: int, has_index: bool) -> None:

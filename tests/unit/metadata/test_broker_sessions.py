@@ -83,3 +83,14 @@ def test_a_new_controller_unfences_a_broker_that_has_all_metadata_of_the_previou
     cluster.take_over()
     assert cluster.beat(1, offset=before).is_fenced
     assert not cluster.beat(1, offset=cluster.image.offset).is_fenced
+
+
+def test_a_session_that_expires_before_its_broker_is_unfenced_does_not_keep_it_fenced() -> None:
+    cluster = ControlledCluster((1, 2))
+    cluster.register(3)
+    assert cluster.beat(3, offset=0).is_fenced, "it has not read its registration"
+    cluster.now_ms += 10 * TIMEOUT_MS
+    cluster.sessions.touch(1, cluster.image.brokers[1].epoch, cluster.now_ms)
+    cluster.sessions.touch(2, cluster.image.brokers[2].epoch, cluster.now_ms)
+    assert cluster.fence_stale() == []
+    assert not cluster.beat(3).is_fenced, "nothing was written that it would have to read"

@@ -3,12 +3,15 @@ another node may lead by now; it goes on where nobody else can."""
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from in_memory_node import batch, error_of
-from replica_world import TOPIC_ID, Node, World
+from replica_world import TOPIC_ID, Call, Node, World
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partition import ACKS_ALL
+from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import CHECK_INTERVAL_MS, LeaderLease
 from moldau.testing.clock import START_MS
 
@@ -159,3 +162,35 @@ def test_a_leader_that_may_just_have_been_replaced_does_not_say_that_an_offset_i
     assert leader.append() is ErrorCode.NONE, "its lease is not over"
     leader.beat()
     leader.partition.check_certain()
+
+
+def test_a_check_of_many_partitions_ends_before_the_next_begins() -> None:
+    world = World(partitions=6, fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000)
+    node = world.nodes[1]
+    timers = SlowTurns(node)
+    with patch.object(leader_lease, "PARTITIONS_A_TURN", 1):
+        lease = LeaderLease(node.partitions, node.replication, SESSION_MS, WAIT_MS, timers, lambda: None)
+        lease.renew(world.clock.monotonic_ms())
+        world.run(100)
+        world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
+        world.run(LEASE_MS + 8 * CHECK_INTERVAL_MS)
+    assert len(node.partitions.withheld) == 2, "those that it leads"
+
+
+class SlowTurns:
+    """Timers whose turns are as long as the interval between two checks."""
+
+    def __init__(self, node: Node) -> None:
+        self.after_ms = node.after_ms
+
+    def soon(self, call: Call) -> None:
+        self.after_ms(CHECK_INTERVAL_MS, call)
+
+
+def test_coordinators_look_again_when_a_lease_was_over_for_less_than_a_check(leader: LeaseSetup) -> None:
+    leader.cut_off()
+    leader.world.run(LEASE_MS - 99)
+    assert leader.partition.is_withheld
+    leader.beat()
+    assert not leader.partition.is_withheld
+    assert leader.changes == 1, "an image may have closed a shard meanwhile"

@@ -450,3 +450,11 @@ def test_a_waiting_deletion_fails_when_the_leader_changes() -> None:
     still_waiting(promise)
     leader.partition.become_follower(replace(STATE, leader=ONE, leader_epoch=7, partition_epoch=12))
     assert promise.value() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_leader_does_not_drop_what_follows_a_gap_when_it_follows_later() -> None:
+    """Its disk had lost older records; since it leads, records are acknowledged that a truncation would remove."""
+    leader = LeaderSetup()
+    leader.partition.log.whole_below = 0
+    leader.partition.lead(replace(STATE, leader_epoch=6, partition_epoch=11))
+    assert leader.partition.log.whole_below is None

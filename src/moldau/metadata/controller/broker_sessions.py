@@ -66,9 +66,8 @@ class BrokerSessions:
         """End the broker's session, so that another process may register with its id at once."""
         self._sessions.pop(broker_id, None)
 
-    def fence(self, broker_id: int, offset: int) -> None:
-        """End the broker's session because it has expired. `offset` is that of the first record that says so."""
-        self.end(broker_id)
+    def fenced(self, broker_id: int, offset: int) -> None:
+        """Note that a broker is fenced. `offset` is that of the first record that says so."""
         self._fenced_at[broker_id] = offset
 
     def knows_its_state(self, broker_id: int, broker_epoch: int, metadata_offset: int) -> bool:

@@ -23,10 +23,11 @@ def decide_fence_stale(
     """Fence every broker whose session has expired, and end the sessions. The response lists the fenced brokers."""
     fenced: list[int] = []
     for broker_id, broker_epoch in sessions.stale(now_ms):
-        sessions.fence(broker_id, image.offset + 1)
+        sessions.end(broker_id)
         registered = image.brokers.get(broker_id)
         if registered is not None and registered.epoch == broker_epoch and not registered.fenced:
             fenced.append(broker_id)
+            sessions.fenced(broker_id, image.offset + 1)
     return Decision(fenced, fence(image, fenced, broker_configs))
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from moldau.base.clock import Timer, Timers
+from moldau.base.ids import Uuid
 from moldau.base.steps import split
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
@@ -57,15 +58,18 @@ class LeaderLease:
         """None before the first heartbeat was answered: this broker leads nothing yet."""
         self._checks = 0
         """How often partitions were checked since the lease was over."""
+        self._walks = 0
+        """How often a walk over all partitions has begun: a later one replaces an earlier one."""
         self._timer: Timer | None = None
         self._is_closed = False
 
     def renew(self, contact_ms: int) -> None:
         """The controller knew this broker as unfenced at `contact_ms`."""
         self._replication.contact_ms = max(self._replication.contact_ms, contact_ms)
+        is_first = self._ends_ms is None
         self._ends_ms = max(self._ends_ms or 0, contact_ms + self._duration_ms)
-        if self._timer is None and not self._is_closed:
-            self._check_after_ms(self._ends_ms - self._clock.monotonic_ms())
+        if is_first:
+            self._check_later()
         elif self._checks and not self._is_over:
             self._check()
 
@@ -78,35 +82,36 @@ class LeaderLease:
     def _is_over(self) -> bool:
         return self._ends_ms is not None and self._clock.monotonic_ms() >= self._ends_ms
 
-    def _check_after_ms(self, delay_ms: int) -> None:
+    def _check_later(self) -> None:
+        """Check when the lease ends; if it is over, soon again."""
+        assert self._ends_ms is not None, "the lease has begun"
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._timers.after_ms(max(delay_ms, 1), self._check)
+        delay_ms = CHECK_INTERVAL_MS if self._is_over else max(self._ends_ms - self._clock.monotonic_ms(), 1)
+        self._timer = self._timers.after_ms(delay_ms, self._check)
 
     def _check(self) -> None:
-        assert self._ends_ms is not None, "the timer is set when the lease begins"
         self._partitions.is_cut_off = self._is_over
-        if self._partitions.is_cut_off:
-            self._checks += 1
-            self._check_after_ms(CHECK_INTERVAL_MS)
-        else:
-            self._check_after_ms(self._ends_ms - self._clock.monotonic_ms())
-            if not self._checks:
-                return
-            self._checks = 0
-        self._check_some(split(self._partitions.all(), PARTITIONS_A_TURN), self._checks)
+        if not self._checks and not self._partitions.is_cut_off:
+            self._check_later()
+            return
+        self._checks = self._checks + 1 if self._partitions.is_cut_off else 0
+        self._walks += 1
+        self._check_some(split(self._partitions.all(), PARTITIONS_A_TURN), set(), self._walks)
 
-    def _check_some(self, rest: Iterator[Sequence[Partition]], check: int) -> None:
-        if self._is_closed or check != self._checks:
-            return  # a later check has begun
+    def _check_some(self, rest: Iterator[Sequence[Partition]], withheld: set[tuple[Uuid, int]], walk: int) -> None:
+        if self._is_closed or walk != self._walks:
+            return
         some = next(rest, None)
         if some is None:
-            self._end_check()
+            self._end_check(frozenset(withheld))
             return
         for partition in some:
             if partition.leads:
                 self._check_partition(partition)
-        self._timers.soon(lambda: self._check_some(rest, check))
+                if partition.is_withheld:
+                    withheld.add((partition.topic_id, partition.name.partition))
+        self._timers.soon(lambda: self._check_some(rest, withheld, walk))
 
     def _check_partition(self, partition: Partition) -> None:
         since_ms = self._clock.monotonic_ms() - self._fetched_within_ms
@@ -117,13 +122,10 @@ class LeaderLease:
         else:  # not at once: after a pause of this node, the next heartbeat is answered soon
             partition.fail_waiting()
 
-    def _end_check(self) -> None:
+    def _end_check(self, withheld: frozenset[tuple[Uuid, int]]) -> None:
         before = self._partitions.withheld
-        withheld = frozenset(
-            (each.topic_id, each.name.partition) for each in self._partitions.all() if each.is_withheld
-        )
         self._partitions.withheld = withheld
-        if len(withheld) > len(before):
+        if withheld and not before:
             log.warning(
                 "no heartbeat was answered for %d ms: %d partitions may have other leaders by now, and are not served",
                 self._duration_ms,
@@ -131,8 +133,10 @@ class LeaderLease:
             )
         elif before and not withheld:
             log.info("%d partitions are served again", len(before))
-        if self._checks != 1 and (before or withheld):
+        # Also if nothing is withheld any more: an image that came meanwhile may have closed a coordinator.
+        if self._checks != 1:
             self._on_changed()
+        self._check_later()
 
 
 def may_be_replaced(partition: Partition, since_ms: int) -> bool:
