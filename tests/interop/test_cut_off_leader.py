@@ -6,7 +6,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-import kafka as kafka_python
 import pytest
 from clients import confluent_consumer
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -42,7 +41,7 @@ def cut_off(nodes: TestCluster, topic: str, leader: int) -> int:
     return nodes.wait_for_leader(topic, 0, other_than=leader)
 
 
-def librdkafka_acknowledgements(bootstrap: str, topic: str) -> Iterator[int]:
+def acknowledgements(bootstrap: str, topic: str) -> Iterator[int]:
     """Send records one after the other; yield how many are acknowledged, again and again."""
     acknowledged: list[int] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "request.timeout.ms": 5_000})
@@ -52,24 +51,11 @@ def librdkafka_acknowledgements(bootstrap: str, topic: str) -> Iterator[int]:
         yield len(acknowledged)
 
 
-def kafka_python_acknowledgements(bootstrap: str, topic: str) -> Iterator[int]:
-    producer = kafka_python.KafkaProducer(bootstrap_servers=bootstrap, acks="all", request_timeout_ms=5_000)
-    sent = [producer.send(topic, str(number).encode()) for number in range(COUNT)]
-    try:
-        while True:
-            yield sum(each.succeeded() for each in sent)
-    finally:
-        producer.close(timeout=0)
-
-
-@pytest.mark.parametrize("send", [librdkafka_acknowledgements, kafka_python_acknowledgements])
-def test_a_producer_that_knows_only_the_old_leader_finds_the_new_one(nodes: TestCluster, send: object) -> None:
+def test_a_producer_that_knows_only_the_old_leader_finds_the_new_one(nodes: TestCluster) -> None:
     topic, stale = create(nodes)
     cut_off(nodes, topic, stale)
-    assert callable(send)
-    sending = send(nodes.nodes[stale].address, topic)
+    sending = acknowledgements(nodes.nodes[stale].address, topic)
     wait_until(lambda: next(sending) == COUNT, "all records are acknowledged", lambda: next(sending), every_s=0.1)
-    sending.close()
     assert nodes.leader_of(topic, 0) != stale, "it is still cut off"
 
 

@@ -7,7 +7,7 @@ owner.
 from __future__ import annotations
 
 from moldau.base.counters import TRANSACTIONAL_IDS_REFUSED, Counters
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise, when_ready
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
@@ -40,7 +40,7 @@ class InitProducerId:
         if transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
             return _error_response(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
-            return self._producer_ids.next().map(_response)
+            return self._next_id().map(_response)
         client = caller.group_client
         reply = reply_or_error(
             lambda: self._coordinator.with_producer_id(
@@ -51,6 +51,16 @@ class InitProducerId:
             lambda error: _error_response(error.code),
         )
         return when_ready(reply, self._count)
+
+    def _next_id(self) -> Promise[int | KafkaError]:
+        """Return a promise of an id. A broker that is cut off, and has none left, closes the connection instead: the
+        client asks another."""
+        producer_id = self._producer_ids.next()
+        if not producer_id.done and self._coordinator.shards.is_cut_off:
+            raise MalformedData(
+                "the controller, which grants producer ids, cannot be reached: the client should ask others"
+            )
+        return producer_id
 
     def _count(self, response: InitProducerIdResponse) -> InitProducerIdResponse:
         if response.error_code == ErrorCode.POLICY_VIOLATION:
