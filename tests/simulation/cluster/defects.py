@@ -23,7 +23,7 @@ from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.server.handlers import list_offsets
-from moldau.server.handlers.metadata import Metadata
+from moldau.server.handlers.current_leaders import ToldNoLeader
 
 Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
@@ -93,8 +93,8 @@ def a_leader_answers_although_its_session_is_over(patch: Patch) -> None:
     patch.setattr(Partition, "check_certain", lambda self: None)
 
 
-def a_broker_names_itself_as_leader_although_its_session_is_over(patch: Patch) -> None:
-    patch.setattr(Metadata, "_check_leaders", lambda *_: None)
+def a_broker_without_leaders_keeps_its_clients(patch: Patch) -> None:
+    patch.setattr(ToldNoLeader, "check", lambda *_: None)
 
 
 # --- the controller -----------------------------------------------------------------------------------------------
@@ -170,7 +170,11 @@ DEFECTS: dict[Defect, int] = {
 }
 """Each defect with a seed that is known to show it soon."""
 OUTAGE_DEFECTS: dict[Defect, int] = {
+    batches_behind_a_refused_one_are_out_of_order: 5,
+    a_broker_that_cannot_write_keeps_its_leaderships: 11,
+    a_node_with_damaged_logs_counts_as_complete: 4,
+    a_full_disk_has_no_reserve: 17,
     a_leader_answers_although_its_session_is_over: 8,
-    a_broker_names_itself_as_leader_although_its_session_is_over: 0,
+    a_broker_without_leaders_keeps_its_clients: 0,
 }
 """The same for runs with outages. The seeds after it with the same outages show it too."""

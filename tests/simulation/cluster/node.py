@@ -294,7 +294,7 @@ class Machine:
         """A disk that fails may stop a node, a full one may not."""
         files = self.files
         is_only_full = files.bytes_left is not None and not files.sync_fails and not files.truncate_fails
-        if is_only_full and self._may_be_full and self._world.survives_full_disks:
+        if is_only_full and self._may_be_full:
             self._world.violated(f"{self.host} {what}, although its disk is only full")
 
     def _failed(self, failure: Exception) -> None:

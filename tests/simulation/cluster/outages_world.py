@@ -44,7 +44,6 @@ MODES = (
 
 class World(ClusterWorld):
     kind = "outages"
-    survives_full_disks = True
     answers_early = False
 
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:

@@ -90,8 +90,6 @@ class Report:
 
 class World:
     kind = "cluster"
-    survives_full_disks = False
-    """Whether a node may not stop because its disk is full."""
     answers_early = True
     """Whether clients and followers reach a node while it starts. A real one listens only when it serves."""
 
