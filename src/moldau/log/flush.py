@@ -86,7 +86,7 @@ class Flushing:
 
     __slots__ = (
         "_directory", "_epochs", "_files", "_flushed_ms", "_is_new", "_segments", "_under_way", "_unsynced",
-        "_write_order", "directory_changed", "recovery_point",
+        "_write_order", "directory_changed", "lacked_room", "recovery_point",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +115,8 @@ class Flushing:
         """The name of the directory itself may not be on disk yet."""
         self._write_order = WriteOrder()
         self._under_way: FlushWork | None = None
+        self.lacked_room = False
+        """Whether the last flush failed for lack of space or descriptors."""
         self._flushed_ms = now_ms
 
     @property
@@ -125,6 +127,11 @@ class Flushing:
     @property
     def has_unsynced_files(self) -> bool:
         return bool(self._unsynced)
+
+    @property
+    def has_unwritten_epochs(self) -> bool:
+        work = self._under_way
+        return self._epochs.is_dirty or (work is not None and not work.is_done and bool(work.checkpoints))
 
     def add(self, paths: Iterable[str]) -> None:
         """Add new files that the next flush has to sync."""
@@ -176,6 +183,7 @@ class Flushing:
         if self._under_way is work and (work.is_done or work.shortage is not None):
             self._take_over(work)
             self._under_way = None
+            self.lacked_room = work.shortage is not None
         if work.is_done and work.generation == generation:
             self.recovery_point = max(self.recovery_point, work.up_to)
 

@@ -108,6 +108,8 @@ class Log:
         self._unfinished_truncation: tuple[StorageFault, Callable[[], None]] | None = None
         """The `fault` of a truncation that lacked space or descriptors, and what completes it."""
         self._deletions = Deletions(files)
+        self._has_unwritten_start = False
+        """Whether segments were deleted, and the leader epochs on disk may still begin with theirs."""
         self._has_aborted: bool | None = None
         """Whether this log may have aborted transactions; None until a reader asks. Most logs have none, and then no
         transaction index is read."""
@@ -482,6 +484,7 @@ class Log:
             self.mark_for_deletion(segment, due_ms, (layout.LOG,))
             dropped += self.segments.drop_first(1)
             self._move_start(self.segments.first.base_offset)
+            self._has_unwritten_start = True
             self.mark_for_deletion(segment, due_ms)
         return dropped
 
@@ -512,7 +515,14 @@ class Log:
         self.flushing.directory_changed = True
 
     def take_deletable(self, now_ms: int) -> list[str]:
-        """Return the files whose delay is over, for the caller to unlink."""
+        """Return the files whose delay is over, for the caller to unlink. None before the leader epochs are written:
+        those of deleted records would tell the next start that these are missing. If the disk is too full to write them,
+        the old ones are removed."""
+        if self._has_unwritten_start and self.flushing.has_unwritten_epochs:
+            if not self.flushing.lacked_room:
+                return []
+            self.files.unlink(f"{self.directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
+        self._has_unwritten_start = False
         return self._deletions.take(now_ms, self.config.file_delete_delay_ms)
 
     def purge(self, now_ms: int) -> int:

@@ -15,6 +15,7 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import PRODUCER_BATCHES_KEPT
 from moldau.base.steps import Steps
 from moldau.log import layout
+from moldau.log.checkpoints import replace_file
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files, write_all
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
@@ -250,6 +251,17 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
         return LeaderEpochs.decode(content)
     except MalformedData:
         return None
+
+
+def replace_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
+    """Write the epochs to the checkpoint. Without room on the disk the old ones are removed: they are rebuilt."""
+    try:
+        replace_file(files, directory, layout.LEADER_EPOCH_CHECKPOINT, epochs.encode())
+        epochs.is_dirty = False
+    except StorageFault as fault:
+        if not fault.is_shortage:
+            raise
+        files.unlink(f"{directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
 
 
 def epochs_from_batches(segments: Iterable[Segment]) -> LeaderEpochs:

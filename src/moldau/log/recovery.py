@@ -37,6 +37,7 @@ from moldau.log.rebuild import (
     epochs_from_batches,
     read_epochs,
     reload_producers,
+    replace_epochs,
     replay_batch,
     replay_data_batch,
     snapshot_offsets,
@@ -48,6 +49,8 @@ from moldau.log.segments import Segments
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.verified_batches import PIECE_BYTES, VerifiedBatches
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, BatchHeader
+
+DELETED_LOG = layout.LOG + layout.DELETED
 
 
 def open_log(
@@ -111,6 +114,7 @@ def open_log(
     epochs.truncate_from_end(end_offset)
     if start_gap is None:  # else the epochs alone tell where the log should begin
         epochs.truncate_from_start(start_offset)
+    _remove_deleted_logs(files, directory, found_names, epochs)
     report.end_offset = end_offset
     report.lost_durable = end_offset < recovery_point
     log = Log(
@@ -126,7 +130,8 @@ def open_log(
 
 
 def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[str]:
-    """Remove deleted and temporary files, indexes without a log, and old snapshots; return the names of the rest."""
+    """Remove deleted and temporary files, indexes without a log, and old snapshots; return the names of the rest. The
+    segments that were deleted are removed last, see `_remove_deleted_logs`."""
     bases = {name[:20] for name in names if name.endswith(layout.LOG)}
     snapshots = snapshot_offsets(names)
     names_left = []
@@ -138,10 +143,21 @@ def _remove_leftovers(files: Files, directory: str, names: list[str]) -> list[st
         offset = layout.offset_of(name, layout.SNAPSHOT)
         is_old_snapshot = offset is not None and not has_segment and offset != snapshots[0]
         if is_orphan or is_old_snapshot or name.endswith((layout.DELETED, layout.TEMPORARY)):
-            files.unlink(f"{directory}/{name}")
+            if not name.endswith(DELETED_LOG):
+                files.unlink(f"{directory}/{name}")
         else:
             names_left.append(name)
     return names_left
+
+
+def _remove_deleted_logs(files: Files, directory: str, names: list[str], epochs: LeaderEpochs) -> None:
+    """Remove the segments that were deleted before the last stop, once the epochs on disk no longer begin with theirs:
+    else a start after the next kill would miss them."""
+    deleted = [name for name in names if name.endswith(DELETED_LOG)]
+    if deleted and epochs.is_dirty:
+        replace_epochs(files, directory, epochs)
+    for name in deleted:
+        files.unlink(f"{directory}/{name}")
 
 
 def _find_segments(files: Files, directory: str, names: list[str], start_offset: int | None, now_ms: int) -> Segments:
@@ -157,7 +173,7 @@ def _find_segments(files: Files, directory: str, names: list[str], start_offset:
 def _missing_start(names: list[str], epochs: LeaderEpochs | None, start_offset: int | None) -> Gap | None:
     """Return which records are missing at the beginning of the log, as far as its leader epochs tell. Segments that
     retention has deleted count as found until they are removed: the epochs on disk may be older than the deletion."""
-    suffixes = (layout.LOG, layout.LOG + layout.DELETED)
+    suffixes = (layout.LOG, DELETED_LOG)
     bases = [base for name in names for suffix in suffixes if (base := layout.offset_of(name, suffix)) is not None]
     if not bases or epochs is None or not epochs.entries:
         return None

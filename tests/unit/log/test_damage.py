@@ -8,6 +8,7 @@ import pytest
 from cleaning_histories import History
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
 
+from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log import layout
@@ -299,6 +300,43 @@ def test_segments_that_retention_deleted_are_not_missing() -> None:
     log.flush()
     log.purge(NOW_MS)
     assert damage_of(killed(store)) == []
+
+
+def test_deleted_segments_are_not_missing_if_the_epochs_were_not_written_since() -> None:
+    store, log = store_on_disk()
+    log.delete_records(log.end_offset)
+    assert log.delete_expired(NOW_MS, log.end_offset)
+    assert log.purge(NOW_MS) > 0, "their files wait for the epochs"
+    files = killed(store)
+    assert damage_of(files) == []
+    assert damage_of(files.restart()) == [], "the start has removed the files"
+    log.flush()
+    assert log.purge(NOW_MS) == 0
+    assert damage_of(killed(store)) == []
+
+
+def test_deleted_segments_are_not_missing_if_there_is_no_room_for_the_epochs() -> None:
+    store, log = store_on_disk()
+    files = store._files
+    assert isinstance(files, MemoryFiles)
+    assert log.delete_expired(NOW_MS, log.end_offset)
+    files.bytes_left = 0
+    with pytest.raises(StorageFault):
+        log.flush()
+    assert log.purge(NOW_MS) == 0, "their room is needed"
+    files.bytes_left = None
+    assert damage_of(killed(store)) == []
+
+
+def test_a_start_on_a_full_disk_removes_deleted_segments_and_does_not_miss_them_later() -> None:
+    store, log = store_on_disk()
+    assert log.delete_expired(NOW_MS, log.end_offset)
+    files = killed(store)
+    files.bytes_left = 0
+    assert damage_of(files) == []
+    assert not [name for name in files.names(DIRECTORY) if name.endswith(".deleted")]
+    files.bytes_left = None
+    assert damage_of(files.restart()) == []
 
 
 def test_records_that_were_deleted_are_not_missing() -> None:

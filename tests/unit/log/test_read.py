@@ -120,6 +120,7 @@ def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
     piece = log.read(0, 1000, 2)
     assert piece is not None
     assert len(log.delete_expired(NOW_MS + 1000, 2)) == 2
+    log.flush()
     log.purge(NOW_MS + 1000)
     assert not any(name.endswith(".deleted") for name in os.listdir(log.directory))
     content[12:16] = bytes(4)

@@ -214,6 +214,10 @@ class TransactionMachine(RuleBasedStateMachine):
         self.log.purge(NOW_MS)
 
     @rule()
+    def flush(self) -> None:
+        self.log.flush()
+
+    @rule()
     def roll(self) -> None:
         self.log.roll(NOW_MS)
 

@@ -291,6 +291,7 @@ def test_deleted_files_are_removed_after_their_delay() -> None:
     log = new_log(LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1, file_delete_delay_ms=500), files)
     fill(log, 2)
     log.delete_expired(NOW_MS + 100, 1)
+    log.flush()
     gone = {name for name in files.names(log.directory) if name.endswith(".deleted")}
     assert {name[:20] for name in gone} == {"0" * 20}
     assert log.purge(NOW_MS + 599) == len(gone)
@@ -302,6 +303,7 @@ def test_a_clock_set_back_delays_the_removal_of_files_by_at_most_their_delay() -
     log = new_log(LogConfig(segment_bytes=BATCH_BYTES, retention_ms=1, file_delete_delay_ms=500))
     fill(log, 2)
     log.delete_expired(NOW_MS + 100, 1)
+    log.flush()
     set_back_ms = NOW_MS - 86_400_000
     assert log.purge(set_back_ms) > 0
     assert log.purge(set_back_ms + 499) > 0
