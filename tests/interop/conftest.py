@@ -5,10 +5,12 @@ Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -31,6 +33,25 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if EXTERNAL_BOOTSTRAP and item.get_closest_marker("moldau_only"):
         pytest.skip("about this broker only, and MOLDAU_TEST_BOOTSTRAP names another")
+
+
+def collect_sockets() -> None:
+    """Collect the sockets that kafka-python forgets to close, without the warning that would fail a later test."""
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sockets_are_collected() -> Iterator[None]:
+    yield
+    collect_sockets()
+
+
+@pytest.fixture
+def sockets_are_collected_at_once() -> Iterator[None]:
+    """For tests that leave so many that the next test of the file would meet them."""
+    yield
+    collect_sockets()
 
 
 @pytest.fixture(scope="module")

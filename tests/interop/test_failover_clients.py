@@ -7,12 +7,10 @@ report would be one that Kafka does not cause.
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import shutil
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -26,7 +24,7 @@ from patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 
-pytestmark = pytest.mark.moldau_only
+pytestmark = [pytest.mark.moldau_only, pytest.mark.usefixtures("sockets_are_collected_at_once")]
 PARTITIONS = 3
 
 
@@ -87,14 +85,6 @@ def topic(three_nodes: TestCluster, admin: AdminClient) -> str:
 def capture_client_log(caplog: pytest.LogCaptureFixture) -> None:
     """Capture the log of the one client that logs in this process, to explain timeouts."""
     caplog.set_level(logging.DEBUG, "kafka.coordinator")
-
-
-@pytest.fixture(autouse=True)
-def ignore_unclosed_sockets() -> Iterator[None]:
-    """Collect sockets that kafka-python forgets to close after refused connections, without a warning."""
-    yield
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 ROLES: dict[str, Callable[[str, str, str], int]] = {

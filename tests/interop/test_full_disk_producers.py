@@ -6,10 +6,8 @@ for all partitions, and sent again what other leaders held up, because they wait
 
 from __future__ import annotations
 
-import gc
 import shutil
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +22,7 @@ from patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 
-pytestmark = pytest.mark.moldau_only
+pytestmark = [pytest.mark.moldau_only, pytest.mark.usefixtures("sockets_are_collected_at_once")]
 PARTITIONS = 3
 SENT_MEANWHILE = 600
 """Records that a producer sends while the disk is full: for several seconds, longer than the short timeout."""
@@ -45,14 +43,6 @@ def three_nodes() -> Iterator[TestCluster]:
 @pytest.fixture(scope="module")
 def bootstrap(three_nodes: TestCluster) -> str:
     return three_nodes.bootstrap_servers
-
-
-@pytest.fixture(autouse=True)
-def ignore_unclosed_sockets() -> Iterator[None]:
-    """Collect sockets that kafka-python forgets to close, without a warning."""
-    yield
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 def new_topic(three_nodes: TestCluster, admin: AdminClient) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import uuid
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import transactional_libraries
@@ -28,14 +26,6 @@ def library(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def transactional_id() -> str:
     return f"tx-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(autouse=True)
-def unclosed_sockets_are_collected() -> Iterator[None]:
-    """Collect sockets that kafka-python forgets to close, without a warning."""
-    yield
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 @pytest.fixture(autouse=True)
