@@ -8,6 +8,7 @@ does goes into the journal. SIGTERM is the orderly end: a writer waits for what 
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import random
 import signal
@@ -316,6 +317,7 @@ ROLES: dict[str, Callable[[Options, Journal, StopFlag], None]] = {
 
 def main() -> None:
     role, path, options = sys.argv[1:]
+    faulthandler.register(signal.SIGUSR1)  # whoever finds it stuck asks for its stack
     stop = StopFlag()
     with Journal(Path(path)) as journal:
         try:

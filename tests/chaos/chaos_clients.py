@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,8 @@ DEBUG = os.environ.get("MOLDAU_CHAOS_DEBUG")
 """Contexts of which librdkafka logs everything, such as eos or cgrp; the lines go to clients.output."""
 WRITERS = ("writer", "transactor")
 READERS = ("reader", "member")
+STACKS_S = 5.0
+"""How long a stuck client has to write where it is."""
 IDS = 10_000
 """More than there are clients: the producers of a transactor have its number, plus multiples of this."""
 Where = tuple[str, int]
@@ -120,6 +124,21 @@ class Clients:
             path_of_modules = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
             client.process = subprocess.Popen(command, stdout=output, stderr=output, env=path_of_modules)
 
+    def note_stacks(self, client: Client) -> None:
+        """Write into `clients.output` where each thread of a stuck client is."""
+        output = self._folder / "clients.output"
+        with output.open("a") as file:
+            file.write(f"where {client.name} is stuck:\n")
+        size, until_s = output.stat().st_size, time.monotonic() + STACKS_S
+        assert client.process is not None
+        client.process.send_signal(signal.SIGUSR1)
+        while output.stat().st_size == size and time.monotonic() < until_s:
+            time.sleep(0.05)
+
+    def restart_stuck(self, name: str) -> None:
+        self.note_stacks(self.all[name])
+        self.kill_and_start(name)
+
     def kill_and_start(self, name: str) -> None:
         process = self.all[name].process
         assert process is not None
@@ -136,15 +155,17 @@ class Clients:
         return [fault for client in clients if (fault := self._await_end(client))]
 
     def _await_end(self, client: Client) -> str | None:
-        process, client.process = client.process, None
+        process = client.process
         assert process is not None
         try:
             status = process.wait(2 * PATIENCE_S)
         except subprocess.TimeoutExpired:
+            self.note_stacks(client)
             process.kill()
             process.wait()
-            return f"stuck client: {client.name} does not end"
+            return f"stuck client: {client.name} does not end, see clients.output"
         finally:
+            client.process = None
             self._read(client)
         return f"crashed client: {client.name} ended with {status}" if status else None
 

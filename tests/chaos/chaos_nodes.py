@@ -24,8 +24,8 @@ from pathlib import Path
 from chaos_clocks import Clock
 from chaos_disks import Disk
 from chaos_proxy import Network
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, PartitionMetadata
 from patience import PATIENCE_S
 
 KAFKA_LIBS = os.environ.get("MOLDAU_CHAOS_KAFKA_LIBS")
@@ -259,6 +259,27 @@ class Cluster:
         except KafkaException:
             return []
         return [each for topic in topics for each in topic.partitions.values()]
+
+    def ends(self) -> dict[str, dict[str, int | str]]:
+        """Return the end of each partition for all readers, and for those of committed records."""
+        places = [TopicPartition(topic, each) for topic, parts in self._partition_ids().items() for each in parts]
+        found: dict[str, dict[str, int | str]] = {}
+        for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+            asked = self.admin.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=level)
+            ends = found.setdefault(level.name, {})
+            for place, future in asked.items():
+                try:
+                    ends[f"{place.topic}-{place.partition}"] = future.result(10).offset
+                except (KafkaException, TimeoutError) as error:
+                    ends[f"{place.topic}-{place.partition}"] = str(error)
+        return found
+
+    def _partition_ids(self) -> dict[str, list[int]]:
+        try:
+            topics = self.admin.list_topics(timeout=5).topics
+        except KafkaException:
+            return {}
+        return {name: list(topic.partitions) for name, topic in topics.items()}
 
     def _brokers_known(self) -> int:
         self.assert_alive()

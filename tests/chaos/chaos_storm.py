@@ -187,6 +187,7 @@ class Storm:
                 last_change_s = time.monotonic()
             if time.monotonic() - last_change_s > PATIENCE_S:
                 self._chronicle.anomaly(f"stuck: no progress for {PATIENCE_S:g} s {when}: {lacks}")
+                self._chronicle.note(f"where the logs end: {self._cluster.ends()}")
                 self._restart(lacks)
                 return
         self._chronicle.note(f"all make progress {when}, {time.monotonic() - since_s:.1f} s after it began")
@@ -195,7 +196,7 @@ class Storm:
         """Start stuck clients again, so that the run can continue."""
         for name in self._clients.all:
             if self._clients.unit(name) in names:
-                self._clients.kill_and_start(name)
+                self._clients.restart_stuck(name)
 
     def await_in_sync(self) -> None:
         """Wait until all replicas of all partitions are in sync."""
