@@ -23,7 +23,7 @@ from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.quorum.state_file import QuorumStateFile
 from moldau.server.handlers import list_offsets
-from moldau.server.handlers.current_leaders import ToldNoLeader
+from moldau.server.handlers.current_leaders import AskedLately
 
 Patch = pytest.MonkeyPatch
 Defect = Callable[[Patch], None]
@@ -94,7 +94,7 @@ def a_leader_answers_although_its_session_is_over(patch: Patch) -> None:
 
 
 def a_broker_without_leaders_keeps_its_clients(patch: Patch) -> None:
-    patch.setattr(ToldNoLeader, "check", lambda *_: None)
+    patch.setattr(AskedLately, "check", lambda *_: None)
 
 
 # --- the controller -----------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 response for a client that asked the wrong broker (KIP-951), so that the client can retry without a Metadata request.
 In earlier versions these fields are not encoded.
 
-A broker does not name itself where another may lead by now (runtime/broker/leader_lease.py). Many clients ask the
-broker that they are connected to again and again, whatever it answers: the second time it closes the connection.
+A broker does not name itself where another may lead by now (runtime/broker/leader_lease.py), and whoever else it names
+may be replaced too. Many clients ask the broker that they are connected to again and again, whatever it answers: the
+second time it closes the connection.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import Uuid
 from moldau.metadata.image import Endpoint, MetadataImage, PartitionState, TopicImage
@@ -19,8 +21,10 @@ from moldau.metadata.records import NO_LEADER
 from moldau.replica.partitions import Withheld
 from moldau.wire.messages import fetch, produce
 
-TOLD_MAX: Final = 10_000
-"""Connections that are remembered; who is forgotten is answered once more."""
+ASKED_MAX: Final = 10_000
+"""Connections that are remembered; others are answered again."""
+LATELY_MS: Final = 10_000
+"""A client that gets on asks every few minutes, one that does not several times a second."""
 ERRORS_WITH_CURRENT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -34,20 +38,23 @@ def known_states(topic: TopicImage, withheld: Withheld) -> Sequence[PartitionSta
     ]
 
 
-class ToldNoLeader:
-    """The connections of clients that asked for a leader or coordinator which this node does not know."""
+class AskedLately:
+    """The connections of clients that asked this node for leaders or coordinators while it was cut off."""
 
-    def __init__(self) -> None:
-        self._addresses: dict[str, None] = {}
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._addresses: set[str] = set()
 
     def check(self, address: str) -> None:
-        """Raise MalformedData, which closes the connection, if this client has asked before."""
+        """Raise MalformedData, which closes the connection, if this client has asked a moment ago: the answer did not
+        help."""
         if address in self._addresses:
-            del self._addresses[address]
-            raise MalformedData("another broker may lead by now what the client asks for: it should ask the others")
-        if len(self._addresses) >= TOLD_MAX:
-            del self._addresses[next(iter(self._addresses))]
-        self._addresses[address] = None
+            self._addresses.discard(address)
+            raise MalformedData("others may lead by now what the client asks for: it should ask another broker")
+        if not self._addresses:
+            self._timers.after_ms(LATELY_MS, self._addresses.clear)
+        if len(self._addresses) < ASKED_MAX:
+            self._addresses.add(address)
 
 
 def add_leaders_to_fetch(

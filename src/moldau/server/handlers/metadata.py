@@ -26,7 +26,7 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
-from moldau.server.handlers.current_leaders import ToldNoLeader, known_states
+from moldau.server.handlers.current_leaders import AskedLately, known_states
 from moldau.server.handlers.reachable_brokers import NO_LEADER, ReachableBrokers
 from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
@@ -76,10 +76,12 @@ class Metadata:
         self._creator = creator
         self._cluster_id = cluster_id
         self._auto_create = auto_create
-        self._told = ToldNoLeader()
+        self._asked = AskedLately(timers)
 
     def answer(self, request: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
+        if self._partitions.is_cut_off and request.topics != []:
+            self._asked.check(caller.address)
         if request.topics is None or (caller.version == 0 and not request.topics):
             sees_all = caller.access.is_known_to_allow(TOPIC_DESCRIBE, image.topics)
             described = (
@@ -136,22 +138,11 @@ class Metadata:
     ) -> MetadataResponse | Promise[MetadataResponse]:
         image = self._current.image
         requested = {(topic.topic_id, topic.name): topic for topic in request.topics or ()}
-        if self._partitions.is_cut_off and not all(self._is_known(image, topic) for topic in requested.values()):
-            self._told.check(caller.address)
         described = (
             self._requested_topic_entry(image, topic, request, creation_errors, caller.access)
             for topic in requested.values()
         )
         return run_steps(self._timers, self._steps(request, caller, described, image))
-
-    def _is_known(self, image: MetadataImage, requested: MetadataRequestTopic) -> bool:
-        """Whether this node, which is cut off, knows the topic and the leaders of its partitions."""
-        name = image.topic_names.get(requested.topic_id) or requested.name
-        topic = None if name is None else image.topics.get(name)
-        withheld = self._partitions.withheld
-        return topic is not None and not any(
-            (topic.stored_id, each) in withheld for each in range(len(topic.partitions))
-        )
 
     def _requested_topic_entry(
         self,

@@ -18,7 +18,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Needs
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_DESCRIBE, TRANSACTION_DESCRIBE
-from moldau.server.handlers.current_leaders import ToldNoLeader
+from moldau.server.handlers.current_leaders import AskedLately
 from moldau.server.handlers.replies import in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
@@ -55,7 +55,7 @@ class FindCoordinator:
     ) -> None:
         self._current = current
         self._timers = timers
-        self._told = ToldNoLeader()
+        self._asked = AskedLately(timers)
         self._key_types = {
             GROUP: _KeyType(
                 groups, GROUP_DESCRIBE, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
@@ -112,6 +112,7 @@ class FindCoordinator:
             )
 
         if coordinator.shards.is_cut_off:
+            self._asked.check(caller.address)
             return find_all(ErrorCode.NONE)
         created = coordinator.topic.create_if_missing()
         return find_all(created.value()) if created.done else created.and_then(find_all)
@@ -124,8 +125,6 @@ class FindCoordinator:
         try:
             node_id = coordinator.find(key)
         except KafkaError:
-            if coordinator.shards.is_cut_off:
-                self._told.check(caller.address)
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         broker = self._current.image.brokers.get(node_id)
         endpoint = broker.endpoint(caller.listener) if broker is not None else None
