@@ -515,9 +515,9 @@ class Log:
         self.flushing.directory_changed = True
 
     def take_deletable(self, now_ms: int) -> list[str]:
-        """Return the files whose delay is over, for the caller to unlink. None before the leader epochs are written:
-        those of deleted records would tell the next start that these are missing. If the disk is too full to write them,
-        the old ones are removed."""
+        """Return the files whose delay is over, for the caller to unlink: none before the leader epochs are written.
+        Those of deleted records would tell the next start that these are missing. If the disk is too full to write
+        them, the old ones are removed."""
         if self._has_unwritten_start and self.flushing.has_unwritten_epochs:
             if not self.flushing.lacked_room:
                 return []
