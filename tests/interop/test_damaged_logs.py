@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from clients import CLIENTS, confluent_consumer, write_values
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 
@@ -131,8 +131,19 @@ def values_of(kafka: TestCluster, topic: str) -> list[bytes | None]:
     """Return all records. A missing one fails at once, not after a long wait for it."""
     consumer = confluent_consumer(kafka.bootstrap_servers)
     try:
-        bounds = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
+        bounds = wait_until(lambda: offsets_of(consumer, topic), "the leader knows where the log ends")
     finally:
         consumer.close()
     assert bounds == (0, RECORDS)
     return [each.value for each in CLIENTS["confluent"].consume(kafka.bootstrap_servers, topic, RECORDS)]
+
+
+def offsets_of(consumer: Consumer, topic: str) -> tuple[int, int] | None:
+    """Return the first offset and the end. None while a new leader does not know the end yet."""
+    try:
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+            raise
+        return None
+    return first, end
