@@ -60,7 +60,16 @@ PYTHON_TYPES = {
     "uuid": "bytes",
     "records": "Records",
 }
-ZEROS = {"bool": "False", "float64": "0.0", "string": '""', "bytes": 'b""', "uuid": "ZERO_UUID", "records": "None"}
+ZEROS = {
+    "bool": "False",
+    "int32": "0",
+    "int64": "0",
+    "float64": "0.0",
+    "string": '""',
+    "bytes": 'b""',
+    "uuid": "ZERO_UUID",
+    "records": "None",
+}
 KEYWORDS = {"lambda", "from", "class", "is"}
 NULL_BY_DEFAULT = {
     "ListPartitionReassignmentsRequest": {"topics"},
@@ -79,7 +88,10 @@ NULL_BY_DEFAULT = {
 """Arrays of structs whose default in Kafka is null; kio drops that default. Null is not empty in these:
 null means "unchanged" in a heartbeat and "all" in a list."""
 
-OWN_FIELDS = {"BrokerHeartbeatRequest": {"cannot_write": ("bool", 10_000)}}
+OWN_FIELDS = {
+    "BrokerHeartbeatRequest": {"cannot_write": ("bool", 10_000)},
+    "BrokerHeartbeatResponse": {"metadata_offset": ("int64", 10_000), "session_timeout_ms": ("int32", 10_001)},
+}
 """Tagged fields that only our nodes exchange: their types and tags, from `OWN_TAGS_FROM` on (wire/schema.py)."""
 
 

@@ -106,7 +106,7 @@ class BrokerSide:
             world.timers,
             new_uuid(world.rng),
             on_registered,
-            lambda contact_ms: self._lease.renew(contact_ms),
+            lambda *contact: self._lease.renew(*contact),
         )
         self._isr_changes = self._isr_proposals(channel)
         self.replication = self._replication()
@@ -170,11 +170,8 @@ class BrokerSide:
         )
 
     def _leader_lease(self) -> LeaderLease:
-        settings, wait_ms = self._settings, self._settings.replication.fetch_wait_max_ms
-        session_timeout_ms = settings.sessions.session_timeout_ms
-        return LeaderLease(
-            self.partitions, self.replication, session_timeout_ms, wait_ms, self._world.timers, self._on_lease_changed
-        )
+        wait_ms = self._settings.replication.fetch_wait_max_ms
+        return LeaderLease(self.partitions, self.replication, wait_ms, self._world.timers, self._on_lease_changed)
 
     def _disk_faults(self) -> DiskRoom:
         world, directory = self._world, self._settings.log_dirs[0]

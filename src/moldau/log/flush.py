@@ -154,8 +154,12 @@ class Flushing:
         if self.recovery_point == end_offset and not pending:
             return None
         active = self._segments.active
-        active_file = active.file  # first: it may have to be opened, and that may fail
-        active.txn_index.write()
+        try:
+            active_file = active.file  # first: it may have to be opened, and that may fail
+            active.txn_index.write()
+        except StorageFault as fault:
+            self.lacked_room = fault.is_shortage
+            raise
         order = self._write_order
         work = FlushWork(order, order.take(), self._files, self._directory, end_offset, generation)
         if self._epochs.is_dirty:

@@ -516,10 +516,10 @@ class Log:
 
     def take_deletable(self, now_ms: int) -> list[str]:
         """Return the files whose delay is over, for the caller to unlink: none before the leader epochs are written.
-        Those of deleted records would tell the next start that these are missing. If the disk is too full to write
-        them, the old ones are removed."""
+        Those of deleted records would tell the next start that these are missing. If they cannot be written, the old
+        ones are removed: a start then reads the batches instead."""
         if self._has_unwritten_start and self.flushing.has_unwritten_epochs:
-            if not self.flushing.lacked_room:
+            if not self.flushing.lacked_room and self.fault is None:
                 return []
             self.files.unlink(f"{self.directory}/{layout.LEADER_EPOCH_CHECKPOINT}")
         self._has_unwritten_start = False

@@ -22,7 +22,12 @@ from moldau.wire.batch import (
 from moldau.wire.records import EndTxnMarker
 
 SENT_AGAIN: Final = frozenset(
-    {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    {
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 )
 """Errors that have nothing to do with the batch: the client sends it again, and the next one may be accepted."""
 

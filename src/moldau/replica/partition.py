@@ -320,7 +320,8 @@ class Partition:
         """Raise KafkaError if another node may lead the partition since a moment ago. To be called before a client is
         told that this log lacks an offset or an epoch: it may have read them from the new leader, and would begin
         again."""
-        if self._leadership is not None and self._replication is not None and not self._replication.is_certain:
+        leadership, replication = self._leadership, self._replication
+        if leadership is not None and leadership.rivals and replication is not None and not replication.is_certain:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _check_role(self, current_leader_epoch: int, leader_only: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from errno import EIO
 
 import pytest
 from cleaning_histories import History
@@ -17,6 +18,7 @@ from moldau.log.files import Files
 from moldau.log.log import Log
 from moldau.log.segment import RELATIVE_OFFSET_MAX
 from moldau.log.store import LogStore
+from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import Origin
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import stamp
@@ -325,6 +327,30 @@ def test_deleted_segments_are_not_missing_if_there_is_no_room_for_the_epochs() -
         log.flush()
     assert log.purge(NOW_MS) == 0, "their room is needed"
     files.bytes_left = None
+    assert damage_of(killed(store)) == []
+
+
+def test_deleted_segments_give_their_room_back_if_no_flush_can_begin() -> None:
+    """There is no room for the index of aborted transactions, so that flushes fail before the epochs are written."""
+    store, log = store_on_disk()
+    files = store._files
+    assert isinstance(files, MemoryFiles)
+    files.bytes_left = 0
+    with pytest.raises(StorageFault):
+        log.segments.active.txn_index.append(AbortedTxn(7, 1, 9, 10))
+    assert log.delete_expired(NOW_MS, log.end_offset)
+    with pytest.raises(StorageFault):
+        log.begin_flush()
+    assert log.purge(NOW_MS) == 0
+    files.bytes_left = None
+    assert damage_of(killed(store)) == []
+
+
+def test_deleted_segments_of_a_log_that_is_not_flushed_any_more_are_removed() -> None:
+    store, log = store_on_disk()
+    log.fault = StorageFault(DIRECTORY, OSError(EIO, "the disk failed"))
+    assert log.delete_expired(NOW_MS, log.end_offset)
+    assert log.purge(NOW_MS) == 0
     assert damage_of(killed(store)) == []
 
 

@@ -55,6 +55,16 @@ def test_a_broker_is_unfenced_once_it_has_read_its_registration() -> None:
     assert cluster.records == ()
 
 
+def test_the_response_names_the_end_of_the_metadata_with_its_own_changes() -> None:
+    cluster = ControlledCluster()
+    epoch = cluster.register(1).broker_epoch
+    unfenced = cluster.beat(1, offset=epoch)
+    assert cluster.records
+    assert unfenced.metadata_offset == cluster.image.offset == epoch + len(cluster.records)
+    assert unfenced.session_timeout_ms == SESSION_TIMEOUT_MS
+    assert cluster.beat(1).metadata_offset == cluster.image.offset
+
+
 def test_the_same_process_keeps_its_epoch_and_its_state() -> None:
     cluster = three_brokers()
     before = cluster.image.brokers[1]

@@ -27,10 +27,8 @@ class LeaseSetup:
         self.world = World(fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000, **configs)
         self.node: Node = self.world.nodes[1]
         self.changes = 0
-        self.lease = LeaderLease(
-            self.node.partitions, self.node.replication, SESSION_MS, WAIT_MS, self.node, self._on_changed
-        )
-        self.lease.renew(self.world.clock.monotonic_ms())
+        self.lease = LeaderLease(self.node.partitions, self.node.replication, WAIT_MS, self.node, self._on_changed)
+        self.lease.renew(self.world.clock.monotonic_ms(), SESSION_MS)
         self.world.run(100)
         self.partition = self.node.partition()
 
@@ -39,7 +37,7 @@ class LeaseSetup:
 
     def beat(self) -> None:
         """A heartbeat is sent and answered now."""
-        self.lease.renew(self.world.clock.monotonic_ms())
+        self.lease.renew(self.world.clock.monotonic_ms(), SESSION_MS)
         self.world.run(1)
 
     def cut_off(self) -> None:
@@ -73,7 +71,7 @@ def test_an_answered_heartbeat_ends_it_and_the_lease_counts_from_when_it_was_sen
     leader.cut_off()
     leader.world.run(SESSION_MS)
     assert leader.append() is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    leader.lease.renew(leader.world.clock.monotonic_ms() - LEASE_MS)
+    leader.lease.renew(leader.world.clock.monotonic_ms() - LEASE_MS, SESSION_MS)
     leader.world.run(CHECK_INTERVAL_MS)
     assert leader.append() is ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was sent too long ago"
     leader.beat()
@@ -164,13 +162,22 @@ def test_a_leader_that_may_just_have_been_replaced_does_not_say_that_an_offset_i
     leader.partition.check_certain()
 
 
+def test_the_only_in_sync_replica_is_certain_for_ever(leader: LeaseSetup) -> None:
+    leader.node.replication.certain_ms = 4_000
+    for broker_id in (2, 3):
+        leader.world.kill(broker_id)
+        leader.world.controller.fence(broker_id)
+    leader.world.run(10 * SESSION_MS)
+    leader.partition.check_certain()
+
+
 def test_a_check_of_many_partitions_ends_before_the_next_begins() -> None:
     world = World(partitions=6, fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000)
     node = world.nodes[1]
     timers = SlowTurns(node)
     with patch.object(leader_lease, "PARTITIONS_A_TURN", 1):
-        lease = LeaderLease(node.partitions, node.replication, SESSION_MS, WAIT_MS, timers, lambda: None)
-        lease.renew(world.clock.monotonic_ms())
+        lease = LeaderLease(node.partitions, node.replication, WAIT_MS, timers, lambda: None)
+        lease.renew(world.clock.monotonic_ms(), SESSION_MS)
         world.run(100)
         world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
         world.run(LEASE_MS + 8 * CHECK_INTERVAL_MS)

@@ -9,6 +9,7 @@ from replica_world import LISTENER, TOPIC, World
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
+from moldau.server.handlers.early_batches import EARLY_MAX, EarlyBatches
 from moldau.server.router import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -79,6 +80,40 @@ def test_a_broker_has_learnt_that_it_leads_when_the_next_batch_arrives(world: Wo
     assert produce(world, first + 1, node_id=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert produce(world, first, node_id=2) is ErrorCode.NONE
     assert produce(world, first + 1, node_id=2) is ErrorCode.NONE
+
+
+def test_the_partition_is_there_when_the_next_batch_arrives() -> None:
+    """The client knew the new topic sooner than this broker."""
+    world = World(3, min_insync_replicas="2")
+    assert produce(world, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    world.run(1_000)
+    assert produce(world, 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produce(world, 0) is ErrorCode.NONE
+    assert produce(world, 1) is ErrorCode.NONE
+
+
+def test_there_is_room_for_the_log_of_a_new_partition_when_the_next_batch_arrives() -> None:
+    world = World(3, min_insync_replicas="2")
+    world.nodes[LEADER].files.bytes_left = 0
+    world.run(100)
+    assert produce(world, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    world.nodes[LEADER].files.bytes_left = None
+    world.controller.publish()
+    world.run(1_000)
+    assert produce(world, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert produce(world, 0) is ErrorCode.NONE
+    assert produce(world, 1) is ErrorCode.NONE
+
+
+def test_only_so_many_early_batches_are_remembered(world: World) -> None:
+    early = EarlyBatches()
+    for index in range(EARLY_MAX + 10):
+        data = batch(1, producer_id=index, producer_epoch=0, base_sequence=0)
+        early.add(TOPIC, index, data, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    assert len(early.batches) == EARLY_MAX
+    for index in range(EARLY_MAX + 10):
+        early.pass_on(TOPIC, world.nodes[LEADER].partition(), index, 0)
+    assert not early.batches
 
 
 def test_a_refused_batch_that_another_leader_has_written_holds_nothing_up(world: World) -> None:

@@ -34,6 +34,7 @@ class LifecycleHarness:
         self.requests: list[tuple[ApiKey, Any, Promise[Any]]] = []
         self.current = CurrentImage()
         self.contacts: list[int] = []
+        self.session_timeout_ms = 0
         self.silent_ms = 0
         settings = BrokerSessionSettings(BEAT_MS, 9_000, controlled_shutdown_enabled)
         self.lifecycle = BrokerLifecycle(
@@ -44,7 +45,7 @@ class LifecycleHarness:
             self.timers.clock,
             self.timers,
             b"i" * 16,
-            on_contact=self.contacts.append,
+            on_contact=self._on_contact,
         )
         self.current.add_listener(self.lifecycle.on_image)
         self.serving = self.lifecycle.start(BrokerRegistrationRequest(broker_id=NODE_ID))
@@ -52,6 +53,10 @@ class LifecycleHarness:
     def ask(self, api: ApiKey, request: Message, purpose: str = "", timeout_ms: int = 0) -> Promise[Any]:
         self.requests.append((api, request, Promise()))
         return self.requests[-1][2]
+
+    def _on_contact(self, contact_ms: int, session_timeout_ms: int) -> None:
+        self.contacts.append(contact_ms)
+        self.session_timeout_ms = session_timeout_ms
 
     def controller_silent_ms(self) -> int:
         return self.silent_ms
@@ -251,6 +256,37 @@ def test_the_controller_of_this_node_counts_from_when_it_heard_from_a_majority()
     harness.silent_ms = BEAT_MS - 10
     harness.answer(BrokerHeartbeatResponse(is_fenced=False))
     assert harness.contacts == [0, 10], "the heartbeat was sent after 100 ms"
+
+
+def test_an_answered_heartbeat_is_a_contact_once_the_metadata_of_then_is_here() -> None:
+    harness = LifecycleHarness().unfenced()
+    for offset in (8, 9):
+        harness.timers.advance(BEAT_MS)
+        harness.answer(BrokerHeartbeatResponse(is_fenced=False, metadata_offset=offset))
+    assert harness.contacts == [0], "a broker that cannot follow the metadata does not know who leads"
+    harness.publish(8, fenced=False)
+    assert harness.contacts == [0, 100], "of the first of the two"
+    harness.publish(9, fenced=False)
+    assert harness.contacts == [0, 100, 100 + BEAT_MS]
+
+
+def test_what_an_earlier_controller_had_appended_may_never_come() -> None:
+    harness = LifecycleHarness().unfenced()
+    for offset in (8, 50, 7):
+        harness.timers.advance(BEAT_MS)
+        harness.answer(BrokerHeartbeatResponse(is_fenced=False, metadata_offset=offset))
+    harness.publish(7, fenced=False)
+    assert harness.contacts == [0, 100 + 2 * BEAT_MS]
+    harness.publish(60, fenced=False)
+    assert len(harness.contacts) == 2
+
+
+def test_the_controller_says_how_long_a_session_is() -> None:
+    harness = LifecycleHarness().unfenced()
+    assert harness.session_timeout_ms == 9_000, "a controller of an earlier release does not say it"
+    harness.timers.advance(BEAT_MS)
+    harness.answer(BrokerHeartbeatResponse(is_fenced=False, session_timeout_ms=3_000))
+    assert harness.session_timeout_ms == 3_000
 
 
 def test_a_full_disk_is_reported_at_once_and_in_every_heartbeat() -> None:

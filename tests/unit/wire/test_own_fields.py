@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from moldau.wire.codec import decode, encode
-from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from moldau.wire.schema import OWN_TAGS_FROM, Message, fields_of
 
 DIRECTORY = bytes(range(16))
@@ -65,6 +65,8 @@ def test_a_heartbeat_of_a_release_without_the_field_is_read() -> None:
     assert not decode(BrokerHeartbeatRequest, bytes(out), 2).cannot_write
 
 
-def test_own_tags_are_far_from_those_of_apache() -> None:
-    own = [field.tag for field in fields_of(BrokerHeartbeatRequest) if field.is_own]
-    assert own == [OWN_TAGS_FROM]
+@pytest.mark.parametrize("message", [BrokerHeartbeatRequest, BrokerHeartbeatResponse])
+def test_own_tags_are_far_from_those_of_apache(message: type[Message]) -> None:
+    own = [field.tag for field in fields_of(message) if field.is_own]
+    assert own == [*range(OWN_TAGS_FROM, OWN_TAGS_FROM + len(own))]
+    assert own

@@ -28,7 +28,7 @@ class _Session:
 
 class BrokerSessions:
     def __init__(self, session_timeout_ms: int, heartbeat_interval_ms: int) -> None:
-        self._session_timeout_ms = session_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._sessions: dict[int, _Session] = {}
         self._taken_over_at = -1
@@ -41,9 +41,9 @@ class BrokerSessions:
         node of that controller, and has less time."""
         self._taken_over_at = image.offset
         self._fenced_at.clear()
-        grace_ms = min(self._session_timeout_ms, HEARTBEATS_OF_GRACE * self._heartbeat_interval_ms)
+        grace_ms = min(self.session_timeout_ms, HEARTBEATS_OF_GRACE * self._heartbeat_interval_ms)
         self._sessions = {
-            broker.id: _Session(broker.epoch, now_ms + (grace_ms if broker.id == suspect else self._session_timeout_ms))
+            broker.id: _Session(broker.epoch, now_ms + (grace_ms if broker.id == suspect else self.session_timeout_ms))
             for broker in image.live_brokers()
         }
 
@@ -52,7 +52,7 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = _Session(broker_epoch, 0)
-        session.deadline_ms = now_ms + self._session_timeout_ms
+        session.deadline_ms = now_ms + self.session_timeout_ms
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
     def connection_lost(self, broker_id: int, now_ms: int) -> None:

@@ -9,6 +9,9 @@
 In a controlled shutdown a broker first loses its leaderships, then waits until all other brokers have applied that, and
 is fenced together with the response that lets it stop: no client is sent to a broker that is gone.
 
+The response names the end of the metadata log, with what this heartbeat changes: the broker may answer as a leader only
+when it knows all of that (decision 034).
+
 Each heartbeat also says whether the broker's disk refuses writes. If so, it stays unfenced and serves readers, but
 leaves its leaderships and ISRs to brokers that can write (decision 032).
 """
@@ -80,6 +83,8 @@ def decide_heartbeat(
         is_caught_up=request.current_metadata_offset >= registered.epoch,
         is_fenced=next_state.is_fenced,
         should_shut_down=next_state.may_stop,
+        metadata_offset=next_offset + len(records) - 1,
+        session_timeout_ms=sessions.session_timeout_ms,
     )
     return Decision(response, records)
 

@@ -6,6 +6,9 @@ It goes on with those that nobody else can lead: the in-sync set has no other me
 only the leader adds one), or all others have fetched from this leader just now. So partitions are served although all
 controllers are gone. Decision 034 says what this costs.
 
+A heartbeat counts only when this broker has the metadata that the controller had when it answered: without it, it does
+not know who leads.
+
 The lease goes by a clock that does not stand still while this node does not run, and begins when the answered heartbeat
 was sent: the controller counts from a later time. Its clock may be a little faster.
 """
@@ -42,13 +45,12 @@ class LeaderLease:
         self,
         partitions: Partitions,
         replication: Replication,
-        session_timeout_ms: int,
         follower_wait_ms: int,
         timers: Timers,
         on_changed: Callable[[], None],
     ) -> None:
         self._partitions = partitions
-        self._duration_ms = session_timeout_ms - session_timeout_ms // CLOCK_ERROR_SHARE
+        self._duration_ms = 0
         self._fetched_within_ms = follower_wait_ms + FETCH_GRACE_MS
         self._replication = replication
         self._clock = replication.lease_clock
@@ -63,8 +65,9 @@ class LeaderLease:
         self._timer: Timer | None = None
         self._is_closed = False
 
-    def renew(self, contact_ms: int) -> None:
-        """The controller knew this broker as unfenced at `contact_ms`."""
+    def renew(self, contact_ms: int, session_timeout_ms: int) -> None:
+        """The controller knew this broker as unfenced at `contact_ms`, and replaces it after that timeout."""
+        self._duration_ms = session_timeout_ms - session_timeout_ms // CLOCK_ERROR_SHARE
         self._replication.contact_ms = max(self._replication.contact_ms, contact_ms)
         is_first = self._ends_ms is None
         self._ends_ms = max(self._ends_ms or 0, contact_ms + self._duration_ms)
@@ -127,7 +130,8 @@ class LeaderLease:
         self._partitions.withheld = withheld
         if withheld and not before:
             log.warning(
-                "no heartbeat was answered for %d ms: %d partitions may have other leaders by now, and are not served",
+                "no heartbeat was answered for %d ms, or what the controller decided did not arrive: %d partitions may "
+                "have other leaders by now, and are not served",
                 self._duration_ms,
                 len(withheld),
             )

@@ -7,9 +7,10 @@ controlled shutdown it asks the controller to move its leaderships, and stops wh
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.cluster_settings import BrokerSessionSettings
@@ -28,6 +29,16 @@ log = logging.getLogger("moldau.lifecycle")
 NO_EPOCH: Final = -1
 REGISTER_RETRY_DELAY_MS: Final = 100
 LEAVE_TIMEOUT_MS: Final = 10_000
+CONTACTS_MAX: Final = 64
+"""Answered heartbeats that wait for metadata; those before are long past any lease."""
+
+
+class _Contact(NamedTuple):
+    """A heartbeat was answered: this broker was unfenced, and the metadata log ended at that offset."""
+
+    metadata_offset: int
+    sent_ms: int
+    session_timeout_ms: int
 
 
 class BrokerLifecycle:
@@ -41,9 +52,10 @@ class BrokerLifecycle:
         timers: Timers,
         incarnation_id: Uuid,
         on_registered: Callable[[int], None] = lambda _: None,
-        on_contact: Callable[[int], None] = lambda _: None,
+        on_contact: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """`on_contact` is called with a time by `lease_clock`: the controller knew this broker as unfenced then."""
+        """`on_contact` is called with a time by `lease_clock` and the session timeout: the controller knew this broker
+        as unfenced then, and this broker knows what the controller had decided until then."""
         self._node_id = node_id
         self._settings = settings
         self._channel = channel
@@ -53,6 +65,8 @@ class BrokerLifecycle:
         self.incarnation_id = incarnation_id
         self._on_registered = on_registered
         self._on_contact = on_contact
+        self._contacts: deque[_Contact] = deque(maxlen=CONTACTS_MAX)
+        """Those whose metadata this broker does not have yet, in the order of their offsets."""
         self._registration = BrokerRegistrationRequest()
         self.epoch = NO_EPOCH
         """The epoch of the current registration; fetches and ISR proposals carry it."""
@@ -114,6 +128,8 @@ class BrokerLifecycle:
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         """Begin to serve when the image shows this broker as unfenced; the controller's response is not enough."""
+        if self._contacts:
+            self._timers.soon(self._count_contacts)
         broker = image.brokers.get(self._node_id)
         if broker is None or broker.fenced or broker.epoch != self.epoch or self._serving.done:
             return
@@ -181,7 +197,7 @@ class BrokerLifecycle:
             return
         now_ms = self._lease_clock.monotonic_ms()
         if not isinstance(response, KafkaError) and code is ErrorCode.NONE and not response.is_fenced:
-            self._on_contact(min(sent_ms, now_ms - self._channel.controller_silent_ms()))
+            self._add_contact(response, min(sent_ms, now_ms - self._channel.controller_silent_ms()))
         self._log_heartbeat_error(code, isinstance(response, KafkaError))
         # An error means that no controller responded for a whole session: nobody is left to take over.
         if self._is_leaving and (isinstance(response, KafkaError) or response.should_shut_down):
@@ -193,6 +209,21 @@ class BrokerLifecycle:
         # A heartbeat that took longer than the interval, because the controller changed, is followed by the next one.
         delay_ms = min(interval_ms, REGISTER_RETRY_DELAY_MS) if is_waiting else max(interval_ms - (now_ms - sent_ms), 0)
         self._timer = self._timers.after_ms(delay_ms, self._beat)
+
+    def _add_contact(self, response: BrokerHeartbeatResponse, sent_ms: int) -> None:
+        # What an earlier controller had appended behind that may never be committed.
+        while self._contacts and self._contacts[-1].metadata_offset >= response.metadata_offset:
+            self._contacts.pop()
+        timeout_ms = response.session_timeout_ms or self._settings.session_timeout_ms
+        self._contacts.append(_Contact(response.metadata_offset, sent_ms, timeout_ms))
+        self._count_contacts()
+
+    def _count_contacts(self) -> None:
+        """Report the contacts whose metadata is here by now. A broker that cannot get it, because its disk is full or
+        the quorum does not answer it, is in contact with nobody: others may lead its partitions."""
+        while self._contacts and self._contacts[0].metadata_offset <= self._current.image.offset:
+            contact = self._contacts.popleft()
+            self._on_contact(contact.sent_ms, contact.session_timeout_ms)
 
     def _log_heartbeat_error(self, code: ErrorCode, is_unanswered: bool) -> None:
         """Log each change of the error once: a broker whose heartbeats are refused is fenced soon."""

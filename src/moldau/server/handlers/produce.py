@@ -31,6 +31,7 @@ from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, Tra
 from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.conversation import LongReply
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
+from moldau.server.handlers.early_batches import EarlyBatches
 from moldau.server.handlers.produce_parts import (
     NO_FAILURES,
     NOT_OPENED,
@@ -105,6 +106,7 @@ class Produce:
         self._unverified_bytes = 0
         self._counters = counters
         self._run_codec = run_codec
+        self._early = EarlyBatches()
 
     def answer(self, request: ProduceRequest, caller: Caller) -> ProduceResponse | Promise[ProduceResponse] | None:
         if request.transactional_id is None:
@@ -297,8 +299,12 @@ class Produce:
             return refused.add(index, produce_error(self._current.image, name))
         if partition is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else self._partitions.absence(name, index)
+            if name is not None:
+                self._early.add(name, index, records, code, now_ms)
             refused.append(PartitionProduceResponse(index, code, -1))
             return refused[-1]
+        if self._early.batches and name is not None:
+            self._early.pass_on(name, partition, index, now_ms)
         try:
             if acks not in VALID_ACKS or not isinstance(records, memoryview) or len(records) < BATCH_HEADER_BYTES:
                 raise unusable(acks, records)

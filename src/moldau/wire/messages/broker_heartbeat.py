@@ -44,7 +44,7 @@ class BrokerHeartbeatRequest(Message):
 
 
 class BrokerHeartbeatResponse(Message):
-    __slots__ = ("throttle_time_ms", "error_code", "is_caught_up", "is_fenced", "should_shut_down")
+    __slots__ = ("throttle_time_ms", "error_code", "is_caught_up", "is_fenced", "should_shut_down", "metadata_offset", "session_timeout_ms")
     VERSIONS = (0, 2)
     FLEXIBLE = 0
     SCHEMA = """
@@ -53,6 +53,8 @@ class BrokerHeartbeatResponse(Message):
         is_caught_up bool 0+
         is_fenced bool 0+
         should_shut_down bool 0+
+        metadata_offset int64 0+ tag=10000
+        session_timeout_ms int32 0+ tag=10001
     """
 
     def __init__(
@@ -62,9 +64,13 @@ class BrokerHeartbeatResponse(Message):
         is_caught_up: bool = False,
         is_fenced: bool = True,
         should_shut_down: bool = False,
+        metadata_offset: int = 0,
+        session_timeout_ms: int = 0,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.is_caught_up = is_caught_up
         self.is_fenced = is_fenced
         self.should_shut_down = should_shut_down
+        self.metadata_offset = metadata_offset
+        self.session_timeout_ms = session_timeout_ms
