@@ -265,6 +265,14 @@ class Producers:
         entry = self._entries.get(producer_id)
         return None if entry is None else entry.epoch
 
+    def first_missing(self, producer_id: int, epoch: int, sequence: int) -> int:
+        """Return the sequence, or a later one if the log has it already: a batch that begins there repeats another."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return sequence
+        expected = _expected_sequence(entry, epoch)
+        return expected if _is_after(expected, sequence) else sequence
+
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has written to this log with that epoch, and no marker has followed."""
         entry = self._entries.get(producer_id)

@@ -44,7 +44,10 @@ class Verifications:
         self, partition: Partition, producer_id: int, epoch: int, sequence: int, now_ms: int, transactional_id: str = ""
     ) -> Guard | None:
         """Return None if the producer's transaction is already open in this log. Raises KafkaError if the producer is
-        fenced, or this node is not the leader."""
+        fenced, or this node is not the leader.
+
+        A request may arrive late, after its client has sent it again elsewhere and has begun another transaction: what
+        the log has already need not be written first."""
         if not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         producers = partition.log.producers
@@ -56,6 +59,7 @@ class Verifications:
             )
         if producers.has_open_transaction(producer_id, epoch):
             return None
+        sequence = producers.first_missing(producer_id, epoch, sequence)
         guards = self._guards.setdefault((partition, producer_id), {})
         guard = guards.get(transactional_id)
         self._failed.pop((partition, producer_id, transactional_id), None)

@@ -14,6 +14,7 @@ from moldau.log.producers import Producers
 from moldau.log.reports import StoreReport
 from moldau.log.reserve import Reserve
 from moldau.metadata.controller import broker_registration, heartbeats, partition_change
+from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.raft.roles import Role
 from moldau.replica import reading
 from moldau.replica.leadership import Leadership
@@ -71,6 +72,10 @@ def batches_behind_a_refused_one_are_out_of_order(patch: Patch) -> None:
 
 def a_broker_that_cannot_write_keeps_its_leaderships(patch: Patch) -> None:
     patch.setattr(heartbeats, "_writability_records", lambda *_: ())
+
+
+def a_new_controller_believes_that_all_are_alive(patch: Patch) -> None:
+    patch.setattr(BrokerSessions, "is_confirmed", lambda *_: True)
 
 
 def a_node_with_damaged_logs_counts_as_complete(patch: Patch) -> None:
@@ -173,6 +178,7 @@ OUTAGE_DEFECTS: dict[Defect, int] = {
     batches_behind_a_refused_one_are_out_of_order: 5,
     a_broker_that_cannot_write_keeps_its_leaderships: 11,
     a_node_with_damaged_logs_counts_as_complete: 4,
+    a_new_controller_believes_that_all_are_alive: 700_437,
     a_full_disk_has_no_reserve: 17,
     a_leader_answers_although_its_session_is_over: 8,
     a_broker_without_leaders_keeps_its_clients: 0,

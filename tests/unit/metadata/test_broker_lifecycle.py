@@ -132,6 +132,36 @@ def test_two_of_three_killed_brokers_continue_without_the_third() -> None:
     assert set(leaders(cluster)) <= {1, 2}
 
 
+def test_a_controller_that_has_heard_from_nobody_leaves_the_in_sync_sets_as_they_are() -> None:
+    """All were killed. The session of the previous controller's node ends first; the others may be the damaged ones."""
+    cluster = three_brokers()
+    cluster.take_over(suspect=3)
+    cluster.now_ms += SESSION_TIMEOUT_MS - 1
+    assert cluster.fence_stale() == [3]
+    assert [set(state.isr) for state in cluster.image.topics["a"].partitions] == [{1, 2, 3}] * 3
+    assert leaders(cluster) == [1, 2, 1]
+    cluster.now_ms += 1
+    cluster.register(1, incarnation=2)  # without the epoch of the previous incarnation: its logs are not complete
+    cluster.fence_stale()
+    assert [set(state.isr) for state in cluster.image.topics["a"].partitions] == [{2, 3}] * 3
+    cluster.register(3, incarnation=2, previous_broker_epoch=cluster.image.brokers[3].epoch)
+    cluster.beat(3)
+    assert leaders(cluster) == [3, 3, 3]
+
+
+def test_a_leader_of_which_a_new_controller_hears_does_not_wait_for_those_that_are_fenced() -> None:
+    cluster = three_brokers()
+    cluster.take_over(suspect=3)
+    cluster.now_ms += SESSION_TIMEOUT_MS - 1
+    cluster.fence_stale()
+    cluster.beat(1)
+    assert [set(state.isr) for state in cluster.image.topics["a"].partitions] == [{1, 2}, {1, 2, 3}, {1, 2}]
+    cluster.beat(1)
+    assert cluster.records == ()
+    cluster.beat(2)
+    assert [set(state.isr) for state in cluster.image.topics["a"].partitions] == [{1, 2}] * 3
+
+
 def test_an_epoch_older_than_the_previous_one_does_not_keep_a_broker_in_sync() -> None:
     cluster = three_brokers()
     earlier = cluster.image.brokers[1].epoch

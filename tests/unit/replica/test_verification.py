@@ -90,6 +90,19 @@ def test_writes_are_accepted_in_the_order_of_their_sequences(partition: Partitio
     verifications.check(partition, PRODUCER, EPOCH, 2, first)
 
 
+def test_a_late_request_need_not_be_written_first(partition: Partition) -> None:
+    """Its records are in the log since the client has sent them again, and their transaction has ended."""
+    verifications = Verifications()
+    for sequence in range(7):
+        append(partition, sequence)
+    mark(partition, verifications)
+    late = verifications.begin(partition, PRODUCER, EPOCH, 0, 0)
+    following = verifications.begin(partition, PRODUCER, EPOCH, 7, 0)
+    assert late is following
+    verifications.check(partition, PRODUCER, EPOCH, 7, following)
+    verifications.check(partition, PRODUCER, EPOCH, 0, late)
+
+
 def test_a_new_epoch_restarts_sequences_and_an_old_one_is_fenced(partition: Partition) -> None:
     verifications = Verifications()
     verifications.begin(partition, PRODUCER, EPOCH, 0, 0)

@@ -175,6 +175,18 @@ def test_transaction_version_2_begins_with_a_write_and_ends_with_a_new_epoch(nod
     assert node.last_stable_offset == 5
 
 
+def test_a_request_that_comes_a_transaction_too_late_does_not_hold_up_the_next(node: TransactionalNode) -> None:
+    """The client gave up waiting for it and sent it again on another connection. librdkafka takes the error for fatal."""
+    producer = node.init()
+    node.add(producer)
+    for sequence in range(7):
+        assert write(node, producer, "a", sequence=sequence, version=11) == ErrorCode.NONE
+    node.end(producer, committed=True, version=4)
+    node.add(producer)
+    assert write(node, producer, "a", version=11) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert write(node, producer, "b", sequence=7, version=11) == ErrorCode.NONE
+
+
 def test_transaction_version_1_must_add_the_partition_before_it_writes(node: TransactionalNode) -> None:
     producer = node.init()
     assert write(node, producer, "a", version=11) == ErrorCode.TRANSACTION_ABORTABLE

@@ -22,6 +22,8 @@ class _Session:
     deadline_ms: int
     metadata_offset: int = -1
     """The metadata offset in the broker's last heartbeat."""
+    is_confirmed: bool = False
+    """Whether the broker is known to be alive: this controller has heard from it."""
     shutdown_offset: int | None = None
     """During a controlled shutdown: the offset at which the other brokers know that this one leads nothing any more."""
 
@@ -54,6 +56,14 @@ class BrokerSessions:
             session = self._sessions[broker_id] = _Session(broker_epoch, 0)
         session.deadline_ms = now_ms + self.session_timeout_ms
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
+
+    def confirm(self, broker_id: int) -> None:
+        """Note that this controller has heard from the broker, and has removed fenced members from its ISRs."""
+        self._sessions[broker_id].is_confirmed = True
+
+    def is_confirmed(self, broker_id: int) -> bool:
+        session = self._sessions.get(broker_id)
+        return session is not None and session.is_confirmed
 
     def connection_lost(self, broker_id: int, now_ms: int) -> None:
         """Shorten the broker's session: the connection of its heartbeats broke."""

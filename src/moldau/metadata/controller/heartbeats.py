@@ -27,6 +27,7 @@ from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.fencing import fence
 from moldau.metadata.controller.leaderships import (
+    confirm_changes,
     leads_any,
     leave_changes,
     lost_directory_changes,
@@ -75,6 +76,10 @@ def decide_heartbeat(
         or _lost_directory_records(image, registered, request, broker_configs)
         or _writability_records(image, registered, request, broker_configs)
     )
+    # A fenced broker leads nothing, and what it leads now has an ISR without fenced members.
+    if not sessions.is_confirmed(registered.id) and (registered.fenced or not records):
+        records = records or tuple(confirm_changes(image, registered.id, broker_configs))
+        sessions.confirm(registered.id)
     if next_state.may_stop:
         sessions.end(registered.id)
     elif next_state.waits_for_others:

@@ -29,19 +29,33 @@ TopicPartitions = tuple[TopicImage, list[int]]
 
 
 def leave_changes(
-    image: MetadataImage, gone: Collection[int], broker_configs: BrokerLayers
+    image: MetadataImage,
+    gone: Collection[int],
+    broker_configs: BrokerLayers,
+    is_alive: Callable[[int], bool] = lambda _: True,
 ) -> list[PartitionChangeRecord]:
-    """Remove these brokers from every ISR that has other members, and from all leaderships."""
+    """Remove these brokers from every ISR that has other members of which one is alive, and from all leaderships."""
     gone = frozenset(gone)
     is_active = active_in(image)
     affected = _find_partitions(image, lambda state: not gone.isdisjoint(state.isr))
     return _change_records(
         image,
         affected,
-        lambda _, state: _remaining_isr(state, gone),
+        lambda _, state: _remaining_isr(state, gone, is_alive),
         lambda id: id not in gone and is_active(id),
         broker_configs,
     )
+
+
+def confirm_changes(image: MetadataImage, broker_id: int, broker_configs: BrokerLayers) -> list[PartitionChangeRecord]:
+    """Remove fenced brokers from the ISRs of which this one, which is alive, is the leader."""
+    is_active = active_in(image)
+
+    def live_isr(_: TopicImage, state: PartitionState) -> tuple[int, ...]:
+        return tuple(replica for replica in state.isr if is_active(replica))
+
+    affected = _find_partitions(image, lambda state: state.leader == broker_id and not all(map(is_active, state.isr)))
+    return _change_records(image, affected, live_isr, is_active, broker_configs)
 
 
 def step_down_changes(
@@ -109,11 +123,14 @@ def leads_any(image: MetadataImage, broker_id: int) -> bool:
     return any(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)
 
 
-def _remaining_isr(state: PartitionState, gone: frozenset[int]) -> tuple[int, ...]:
-    """Return the ISR without the brokers that are gone. If all are, all stay: each has every acknowledged record, and
-    nobody is there to acknowledge more. The one that is elected when it returns may be any whose log is complete."""
+def _remaining_isr(
+    state: PartitionState, gone: frozenset[int], is_alive: Callable[[int], bool] = lambda _: True
+) -> tuple[int, ...]:
+    """Return the ISR without the brokers that are gone. If nobody else is alive, all stay: each has every acknowledged
+    record, and nobody is there to acknowledge more. The one that is elected when it returns may be any whose log is
+    complete."""
     remaining = tuple(replica for replica in state.isr if replica not in gone)
-    return remaining or state.isr
+    return remaining if any(map(is_alive, remaining)) else state.isr
 
 
 def _find_partitions(image: MetadataImage, matches: Callable[[PartitionState], bool]) -> list[TopicPartitions]:

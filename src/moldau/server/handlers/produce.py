@@ -401,5 +401,6 @@ class Produce:
         appended = partition.append(
             records, request.acks, now_ms, origin, transaction_version=version, sent_bytes=sent_bytes
         )
-        self._gate.appended(write, partition)
+        if not appended.duplicate:
+            self._gate.appended(write, partition)
         return appended
