@@ -159,10 +159,10 @@ def _groups(state: ClusterState) -> Iterator[Problem]:
     late = [
         group
         for group in state.groups.values()
-        if (group.lag_seconds or 0) > LAG_SECONDS_HIGH and group.state != "Empty"
+        if group.age is not None and group.age.seconds > LAG_SECONDS_HIGH and group.state != "Empty"
     ]
     if late:
-        late.sort(key=lambda group: -(group.lag_seconds or 0))
+        late.sort(key=lambda group: -group.age.seconds if group.age else 0)
         yield Problem(
             "warning",
             f"{_count(late, 'group')} {'are' if len(late) > 1 else 'is'} more than"

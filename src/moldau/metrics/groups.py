@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from moldau.base.clock import MonotonicMs
 from moldau.coordinator.group.state import GroupState
 from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
 from moldau.prometheus.text import GAUGE, PIECE_SERIES, Family, labels, pieces, single
@@ -53,7 +54,7 @@ def collect(
     rows: list[Committed],
     ends: Mapping[Place, int],
     history: LagHistory,
-    now_ms: int,
+    now_ms: MonotonicMs,
     per_partition: bool,
 ) -> Iterator[str]:
     """`ends` are the high watermarks of the partitions, -1 if one is unknown."""

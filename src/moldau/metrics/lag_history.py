@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from moldau.base.clock import MonotonicMs
 from moldau.base.steps import Steps, finish
 
 UNKNOWN_OFFSET: Final = -1
@@ -30,12 +31,12 @@ class LagHistory:
         self.notes_max = NOTES_MAX
         """Who has very many partitions sets it lower."""
 
-    def note(self, ends: Mapping[Place, int], now_ms: int) -> None:
+    def note(self, ends: Mapping[Place, int], now_ms: MonotonicMs) -> None:
         """Note the end offsets of all partitions that groups read, -1 if one is unknown now; others are forgotten.
         `now_ms` is when they began to be read."""
         finish(self.note_in_steps(ends, now_ms))
 
-    def note_in_steps(self, ends: Mapping[Place, int], now_ms: int) -> Steps[None]:
+    def note_in_steps(self, ends: Mapping[Place, int], now_ms: MonotonicMs) -> Steps[None]:
         """Like `note`, some hundred partitions in each step. `ends` must not change meanwhile."""
         notes = {}
         for number, (place, end) in enumerate(ends.items(), 1):
@@ -48,7 +49,7 @@ class LagHistory:
                 yield
         self._notes = notes
 
-    def _with_note(self, noted: _Notes | None, end: int, now_ms: int) -> _Notes:
+    def _with_note(self, noted: _Notes | None, end: int, now_ms: MonotonicMs) -> _Notes:
         offsets, times = noted or (array("q"), array("q"))
         if times and now_ms < times[-1]:
             return offsets, times  # another scrape began later and was done sooner
@@ -63,7 +64,12 @@ class LagHistory:
             offsets.append(end)
         return offsets, times
 
-    def lag_ms(self, place: Place, committed: int, now_ms: int) -> int:
+    def began_before(self, place: Place, committed: int) -> bool:
+        """Whether a lag at offset `committed` began before the first note: `lag_ms` is then its least possible age."""
+        noted = self._notes.get(place)
+        return noted is None or committed < noted[0][0]
+
+    def lag_ms(self, place: Place, committed: int, now_ms: MonotonicMs) -> int:
         """Return the age of the record at offset `committed`; 0 if there is none yet."""
         offsets, times = self._notes.get(place) or (array("q"), array("q"))
         if not offsets or committed >= offsets[-1]:

@@ -50,7 +50,7 @@ export async function overviewPage({ root, signal, crumbs, live }) {
 }
 
 function lagNote(data) {
-  return data.lag === null ? "lag unknown yet" : h("span", "lag ", lag(data.lag, data.lag_seconds));
+  return data.lag === null ? "lag unknown yet" : h("span", "lag ", lag(data));
 }
 
 function healthOf(data) {

@@ -65,7 +65,7 @@ function queries(rows) {
       { label: "Rows", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.rates, "Rows per second"), h("span.fixed", format.rate(row.rows_per_second))) },
       { label: "Batch", num: true, render: (row) => format.count(row.batch) },
       { label: "Took", num: true, render: (row) => format.milliseconds(row.batch_seconds === null ? null : row.batch_seconds * 1000) },
-      { label: "Lag", num: true, render: (row) => lag(row.lag, row.lag_seconds) },
+      { label: "Lag", num: true, render: (row) => lag(row) },
       { label: "Rows in state", num: true, render: (row) => format.count(row.state_rows) },
       { label: "Bad records", num: true, render: (row) => h("span", { class: row.bad_records ? "warn-text" : "" }, format.count(row.bad_records)) },
       { label: "Restarts", num: true, render: (row) => format.count(row.restarts) },

@@ -38,7 +38,7 @@ const COLUMNS = [
   { label: "Size", sort: "size_bytes", num: true, render: (row) => format.bytes(row.size_bytes) },
   { label: "Rate", sort: "records_per_second", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.trend, "Records per second"), h("span.fixed", format.rate(row.records_per_second))) },
   { label: "Readers", sort: "groups", wide: true, render: readers },
-  { label: "Lag", sort: "lag", num: true, render: (row) => (row.groups === 0 ? h("span.muted", "no group") : lag(row.lag, row.lag_seconds)) },
+  { label: "Lag", sort: "lag", num: true, render: (row) => (row.groups === 0 ? h("span.muted", "no group") : lag(row)) },
 ];
 
 export function troubles(row) {
