@@ -173,7 +173,7 @@ def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, addres
 
 
 def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
-    letters = {"topic": "bookstore-dead", "records": None}
+    letters = {"topic": "bookstore-dead", "records_at_most": None}
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
     page.goto(f"{address}/pipelines")
     figure = page.locator(".figure").filter(has_text="Dead letters")
@@ -182,11 +182,11 @@ def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, a
 
 
 def test_the_dead_letters_of_several_sources_are_shown(page: Page, address: str, shop: Shop) -> None:
-    letters = [{"topic": "orders.dead", "records": 5}, {"topic": "clicks.dead", "records": 7}]
+    letters = [{"topic": "orders.dead", "records_at_most": 5}, {"topic": "clicks.dead", "records_at_most": 7}]
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
     page.goto(f"{address}/pipelines")
     for each in letters:
         figure = page.locator(".figure").filter(has_text=f"Dead letters in {each['topic']}")
-        expect(figure).to_contain_text(str(each["records"]))
+        expect(figure).to_contain_text(f"at most {each['records_at_most']}")
     page.get_by_role("button", name="Send dead letters in clicks.dead again …").click()
     expect(page.get_by_role("dialog")).to_contain_text("Copies records of clicks.dead to a topic.")
