@@ -256,8 +256,8 @@ def test_groups_equal_moldau_group_list_and_describe(
     assert data["lag"] == described["lag"] == 10
     assert abs(data["lag_seconds"] - described["lag_seconds"]) < 3600
     assert data["partitions"][0] | {"lag_seconds": None} == {
-        "topic": orders, "partition": 0, "committed": 4, "end": 14, "lag": 10, "lag_seconds": None, "lag_seconds_at_least": False,
-        "member": None,
+        "topic": orders, "partition": 0, "committed": 4, "end": 14, "lag": 10, "lag_seconds": None,
+        "lag_seconds_at_least": False, "member": None,
     }  # fmt: skip
     unknown = page.get("/api/groups/nobody")
     assert (unknown.status, unknown.code) == (404, "NOT_FOUND")

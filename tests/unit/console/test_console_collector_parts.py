@@ -24,7 +24,7 @@ from moldau.console.collector.state import (
 )
 from moldau.console.endpoints.groups import direction
 from moldau.console.endpoints.topics import topic_row
-from moldau.console.problems import STEP_NAMES, problems_of
+from moldau.console.problems import AFFECTED_MAX, STEP_NAMES, problems_of
 
 
 def topic(name: str = "orders", ends: tuple[int, ...] = (10, 20), starts: tuple[int, ...] = (0, 5)) -> TopicState:
@@ -254,7 +254,7 @@ def test_problems_say_what_to_do() -> None:
     titles = [problem.title for problem in problems_of(state)]
     assert titles == [
         "Broker 2 is down",
-        "1 partition has no leader: clients can neither read nor write there",
+        "1 partition is offline: clients can neither read nor write there",
         "Broker 1: the directory /broken is offline (KAFKA_STORAGE_ERROR)",
         "1 partition is under-replicated",
         "Broker 1: only 5 % of the disk of /data is free",
@@ -262,6 +262,16 @@ def test_problems_say_what_to_do() -> None:
     ]
     assert all(problem.what_to_do for problem in problems_of(state))
     assert problems_of(state)[1].what_to_do == "Start broker 2."
+
+
+def test_a_problem_names_the_first_of_all_that_it_counts() -> None:
+    state = cluster_state()
+    for number in range(AFFECTED_MAX + 28):
+        state.groups[f"group-{number:02}"] = waiting = group({}, f"group-{number:02}")
+        waiting.state, waiting.lag = "Empty", 1
+    (data,) = [each.data() for each in problems_of(state)]
+    assert data["title"] == "48 groups without members have unread records"
+    assert (len(data["affected"]), data["affected_total"]) == (AFFECTED_MAX, 48)
 
 
 def test_unreadable_parts_are_reported_by_the_names_that_users_know() -> None:

@@ -71,7 +71,7 @@ export function lag({ lag: records, ...time }) {
 
 /** Whether the cluster counts a broker as up, and whether it answers this console. */
 export function brokerState(broker) {
-  if (!broker.alive) return badge("gone", "bad");
+  if (!broker.alive) return badge("down", "bad");
   return broker.answers ? badge("up", "ok") : badge("no answer", "warn");
 }
 

@@ -43,7 +43,7 @@ const COLUMNS = [
 
 export function troubles(row) {
   return [
-    row.without_leader > 0 && badge(`${row.without_leader} without a leader`, "bad"),
+    row.without_leader > 0 && badge(`${row.without_leader} offline`, "bad"),
     row.under_replicated > 0 && badge(`${row.under_replicated} under-replicated`, "warn"),
   ];
 }
