@@ -172,6 +172,23 @@ def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, addres
     expect(page.get_by_text("The groups are not read yet")).to_be_visible()
 
 
+def test_least_ages_and_names_that_are_left_out_are_shown_as_such(page: Page, address: str, shop: Shop) -> None:
+    age = {"lag": 5, "lag_seconds": 81.0, "lag_seconds_at_least": True}
+    names = [f"orders-{number}" for number in range(20)]
+    problem = {"severity": "warning", "title": "60 troubles", "what_to_do": "", "link": None, "affected": names}
+    page.route("**/api/live/**", lambda route: route.abort())
+    change(page, "/api/overview", lambda data: data.update(age, problems=[{**problem, "affected_total": 60}]))
+    change(page, "/api/groups?*", lambda data: [row.update(age) for row in data["rows"]])
+    change(page, "/api/topics?*", lambda data: [row.update(age) for row in data["rows"]])
+    page.goto(address)
+    expect(page.locator(".figure").filter(has_text="Groups")).to_contain_text("5 · at least 1 min 21 s")
+    expect(page.locator(".notice").filter(has_text="60 troubles")).to_contain_text("and 48 more")
+    page.goto(f"{address}/groups")
+    expect(page.get_by_role("cell", name="at least 1 min 21 s").first).to_be_visible()
+    page.goto(f"{address}/topics")
+    expect(page.get_by_role("cell", name="5 · at least 1 min 21 s").first).to_be_visible()
+
+
 def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
     letters = {"topic": "bookstore-dead", "records_at_most": None}
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
@@ -179,6 +196,15 @@ def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, a
     figure = page.locator(".figure").filter(has_text="Dead letters")
     expect(figure).to_contain_text("–")
     expect(figure).to_contain_text("not there, or not read yet")
+
+
+def test_a_pipeline_of_another_cluster_is_shown_as_such(page: Page, address: str, shop: Shop) -> None:
+    change(page, "/api/pipelines", lambda data: [row.update(other_cluster="there:9092") for row in data["rows"]])
+    page.goto(f"{address}/pipelines")
+    expect(page.get_by_text("It runs with there:9092.")).to_be_visible()
+    figure = page.locator(".figure").filter(has_text="Dead letters")
+    expect(figure).to_contain_text("of another cluster")
+    expect(figure).not_to_contain_text("not there")
 
 
 def test_the_dead_letters_of_several_sources_are_shown(page: Page, address: str, shop: Shop) -> None:
