@@ -81,7 +81,7 @@ def collect(
     if per_partition:
         yield from pieces(_OFFSET, ((_of_partition(row), row.offset) for row in rows))
         yield from pieces(_LAG, ((_of_partition(row), _lag(row, ends)) for row in known))
-        seconds = ((_of_partition(row), history.lag_ms(row.place, row.offset, now_ms) / 1000) for row in known)
+        seconds = ((_of_partition(row), history.age_ms(row.place, row.offset, now_ms)[0] / 1000) for row in known)
         yield from pieces(_LAG_SECONDS, seconds)
 
 

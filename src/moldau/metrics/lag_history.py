@@ -64,19 +64,18 @@ class LagHistory:
             offsets.append(end)
         return offsets, times
 
-    def began_before(self, place: Place, committed: int) -> bool:
-        """Whether a lag at offset `committed` began before the first note: `lag_ms` is then its least possible age."""
+    def age_ms(self, place: Place, committed: int, now_ms: MonotonicMs) -> tuple[int, bool]:
+        """Return the age of the record at offset `committed`, 0 if there is none yet; and whether it is only the least
+        possible age, because the lag began before the first note."""
         noted = self._notes.get(place)
-        return noted is None or committed < noted[0][0]
-
-    def lag_ms(self, place: Place, committed: int, now_ms: MonotonicMs) -> int:
-        """Return the age of the record at offset `committed`; 0 if there is none yet."""
-        offsets, times = self._notes.get(place) or (array("q"), array("q"))
-        if not offsets or committed >= offsets[-1]:
-            return 0
+        if noted is None:
+            return 0, True
+        offsets, times = noted
+        if committed >= offsets[-1]:
+            return 0, False
         after = bisect_right(offsets, committed)
         if not after:
-            return now_ms - times[0]
+            return now_ms - times[0], True
         first, last = offsets[after - 1], offsets[after]
         share = (committed - first) / (last - first)
-        return now_ms - times[after - 1] - int(share * (times[after] - times[after - 1]))
+        return now_ms - times[after - 1] - int(share * (times[after] - times[after - 1])), False

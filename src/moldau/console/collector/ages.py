@@ -76,9 +76,14 @@ class Ages:
 
     def age(self, place: Place, committed: int, now: MonotonicMs) -> Age:
         """Return the age of the first record at or after the offset; there is one."""
-        if not self._history.began_before(place, committed):
-            return Age(self._history.lag_ms(place, committed, now) / 1000, False)
-        written = self._written.get((place, committed))
-        if written is not None:
-            return Age(max(0, now - written) / 1000, False)
-        return Age(self._history.lag_ms(place, committed, now) / 1000, True)
+        age_ms, is_least = self.age_ms(place, committed, now)
+        return Age(age_ms / 1000, is_least)
+
+    def age_ms(self, place: Place, committed: int, now: MonotonicMs) -> tuple[int, bool]:
+        """Like `age`, without a value for each of many partitions."""
+        age_ms, is_least = self._history.age_ms(place, committed, now)
+        if is_least and self._written:
+            written = self._written.get((place, committed))
+            if written is not None:
+                return max(0, now - written), False
+        return age_ms, is_least

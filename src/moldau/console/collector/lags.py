@@ -59,16 +59,17 @@ def _topic_lag(
     """Return the lag in records and in time, None if no end is known. Partitions whose end is unknown do not count."""
     if topic is None or topic.ends is None:
         return None
-    total, greatest, is_any_least, is_known = 0, 0.0, False, False
+    total, greatest_ms, is_any_least, is_known = 0, 0, False, False
     ends = topic.ends
     for index, offset in zip(indexes, offsets, strict=True):
         end = ends[index] if index < len(ends) else -1
         is_known |= end >= 0
         if end > offset:
             total += end - offset
-            seconds, is_least = ages.age((topic.name, index), offset, now_ms)
-            greatest, is_any_least = max(greatest, seconds), is_any_least or is_least
-    return (total, Age(greatest, is_any_least)) if is_known else None
+            age_ms, is_least = ages.age_ms((topic.name, index), offset, now_ms)
+            greatest_ms = max(greatest_ms, age_ms)
+            is_any_least |= is_least
+    return (total, Age(greatest_ms / 1000, is_any_least)) if is_known else None
 
 
 def rebalance(
