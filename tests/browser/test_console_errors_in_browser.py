@@ -131,7 +131,7 @@ def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, 
 def test_a_replay_that_did_not_look_at_all_says_so(page: Page, address: str, shop: Shop, path: str) -> None:
     answer = {"ok": True, "matching": 17, "copied": 17, "scanned": {"records": 17, "bytes": 1}, "stopped": "work"}
     page.route("**/api/topics/*/replay", lambda route: route.fulfill(json=answer))
-    letters = {"topic": "orders", "records": 5}
+    letters = {"topic": "orders", "records_at_most": 5}
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
     page.goto(f"{address}{path}")
     page.get_by_role("button", name=re.compile("Replay …|Send dead letters again …")).click()
