@@ -86,7 +86,7 @@ def killer(kafka: TestCluster, victim: int) -> Callable[[Page], None]:
     def act(page: Page) -> None:
         expect(page.locator(".live")).to_have_text("live")
         kafka.kill(victim)
-        expect(page.get_by_role("region", name=f"Broker {victim}")).to_contain_text("gone")
+        expect(page.get_by_role("region", name=f"Broker {victim}")).to_contain_text("down")
         expect(page.locator(".matrix .cell.leader.gone")).to_have_count(0)
 
     return act

@@ -131,7 +131,7 @@ def test_a_record_is_sent_again_with_the_same_headers(page: Page, address: str, 
 def test_a_replay_that_did_not_look_at_all_says_so(page: Page, address: str, shop: Shop, path: str) -> None:
     answer = {"ok": True, "matching": 17, "copied": 17, "scanned": {"records": 17, "bytes": 1}, "stopped": "work"}
     page.route("**/api/topics/*/replay", lambda route: route.fulfill(json=answer))
-    letters = {"topic": "orders", "records": 5}
+    letters = {"topic": "orders", "records_at_most": 5}
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
     page.goto(f"{address}{path}")
     page.get_by_role("button", name=re.compile("Replay …|Send dead letters again …")).click()
@@ -172,8 +172,25 @@ def test_groups_that_are_not_read_yet_are_not_said_to_be_none(page: Page, addres
     expect(page.get_by_text("The groups are not read yet")).to_be_visible()
 
 
+def test_least_ages_and_names_that_are_left_out_are_shown_as_such(page: Page, address: str, shop: Shop) -> None:
+    age = {"lag": 5, "lag_seconds": 81.0, "lag_seconds_at_least": True}
+    names = [f"orders-{number}" for number in range(20)]
+    problem = {"severity": "warning", "title": "60 troubles", "what_to_do": "", "link": None, "affected": names}
+    page.route("**/api/live/**", lambda route: route.abort())
+    change(page, "/api/overview", lambda data: data.update(age, problems=[{**problem, "affected_total": 60}]))
+    change(page, "/api/groups?*", lambda data: [row.update(age) for row in data["rows"]])
+    change(page, "/api/topics?*", lambda data: [row.update(age) for row in data["rows"]])
+    page.goto(address)
+    expect(page.locator(".figure").filter(has_text="Groups")).to_contain_text("5 · at least 1 min 21 s")
+    expect(page.locator(".notice").filter(has_text="60 troubles")).to_contain_text("and 48 more")
+    page.goto(f"{address}/groups")
+    expect(page.get_by_role("cell", name="at least 1 min 21 s").first).to_be_visible()
+    page.goto(f"{address}/topics")
+    expect(page.get_by_role("cell", name="5 · at least 1 min 21 s").first).to_be_visible()
+
+
 def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, address: str, shop: Shop) -> None:
-    letters = {"topic": "bookstore-dead", "records": None}
+    letters = {"topic": "bookstore-dead", "records_at_most": None}
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=[letters]) for row in data["rows"]])
     page.goto(f"{address}/pipelines")
     figure = page.locator(".figure").filter(has_text="Dead letters")
@@ -181,12 +198,21 @@ def test_dead_letters_that_are_not_counted_are_not_said_to_be_none(page: Page, a
     expect(figure).to_contain_text("not there, or not read yet")
 
 
+def test_a_pipeline_of_another_cluster_is_shown_as_such(page: Page, address: str, shop: Shop) -> None:
+    change(page, "/api/pipelines", lambda data: [row.update(other_cluster="there:9092") for row in data["rows"]])
+    page.goto(f"{address}/pipelines")
+    expect(page.get_by_text("It runs with there:9092.")).to_be_visible()
+    figure = page.locator(".figure").filter(has_text="Dead letters")
+    expect(figure).to_contain_text("of another cluster")
+    expect(figure).not_to_contain_text("not there")
+
+
 def test_the_dead_letters_of_several_sources_are_shown(page: Page, address: str, shop: Shop) -> None:
-    letters = [{"topic": "orders.dead", "records": 5}, {"topic": "clicks.dead", "records": 7}]
+    letters = [{"topic": "orders.dead", "records_at_most": 5}, {"topic": "clicks.dead", "records_at_most": 7}]
     change(page, "/api/pipelines", lambda data: [row.update(dead_letters=letters) for row in data["rows"]])
     page.goto(f"{address}/pipelines")
     for each in letters:
         figure = page.locator(".figure").filter(has_text=f"Dead letters in {each['topic']}")
-        expect(figure).to_contain_text(str(each["records"]))
+        expect(figure).to_contain_text(f"at most {each['records_at_most']}")
     page.get_by_role("button", name="Send dead letters in clicks.dead again …").click()
     expect(page.get_by_role("dialog")).to_contain_text("Copies records of clicks.dead to a topic.")

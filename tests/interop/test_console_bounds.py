@@ -60,7 +60,7 @@ def test_a_replay_that_fails_midway_reports_the_number_of_copied_records(
     monkeypatch.setattr(records, "write", write_only_to_partition_0)
     body = {"to": target, "keep_partition": True, "dry_run": False}
     failed = page.post(f"/api/topics/{ten_records}/replay", body)
-    assert (failed.status, failed.code) == (400, "NOT_ENOUGH_REPLICAS")
+    assert (failed.status, failed.code) == (503, "NOT_ENOUGH_REPLICAS")
     assert failed.message.endswith("; 5 records were copied before")
     assert failed.data["error"]["copied"] == 5
     nothing = page.post(f"/api/topics/{ten_records}/replay", {**body, "partition": 1})

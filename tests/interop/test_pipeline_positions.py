@@ -184,6 +184,7 @@ def test_log_end_offsets_are_current(bootstrap: str, create_topic: CreateTopic, 
         producer.produce(topic, "last")
         producer.flush()
         last = watch.last_exchange({"out": {where: 3}})
+    assert watch.cluster_id
     assert last is not None
     assert last.offsets == {where: 6}
     assert committed(bootstrap, f"{spec.name}.out") == {where: 3}

@@ -14,6 +14,7 @@ from moldau import __version__
 from moldau.assembly.assembly import Assembly
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.world import World
+from moldau.base.clock import MonotonicMs
 from moldau.base.errors import StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.client.peer_connections import PeerConnections
@@ -128,7 +129,7 @@ class NodeMetrics:
             rows += found
             ends.update(dict.fromkeys((row.place for row in found), UNKNOWN_OFFSET))
             yield ""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = MonotonicMs(self._clock.monotonic_ms())
         for turn in self._latest_offsets(side).look_up(ends):
             yield "" if turn is None else turn
         yield from ("" for _ in self._lag_history.note_in_steps(ends, now_ms))

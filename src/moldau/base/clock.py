@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NewType, Protocol
+
+WallMs = NewType("WallMs", int)
+"""A time by the wall clock. The type checker refuses one where a `MonotonicMs` is wanted, and the other way round."""
+MonotonicMs = NewType("MonotonicMs", int)
+"""A time by the monotonic clock. A difference of two is a plain number."""
 
 
 class Clock(Protocol):

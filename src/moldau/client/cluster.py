@@ -95,6 +95,8 @@ class Cluster:
         oauth_cb: OauthCallback | None = None,
     ) -> None:
         self.bootstrap = bootstrap
+        self.cluster_id: str | None = None
+        """None until metadata was read."""
         self._security = security(properties, oauth_cb)
         self._timeout_seconds = timeout_seconds
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -195,6 +197,7 @@ class Cluster:
         requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
         response = self.ask_any(ApiKey.METADATA, request, MetadataResponse)
+        self.cluster_id = response.cluster_id
         self._addresses = {node.node_id: (node.host, node.port) for node in response.brokers}
         for topic in response.topics:
             name = topic.name or ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
+from moldau.base.clock import WallMs
 from moldau.console.access import Access
 from moldau.console.collector.state import ClusterState
 from moldau.console.failures import bad_request
@@ -102,5 +103,5 @@ class Endpoint:
     """Of those with a method other than GET: False if read-only consoles may do it too."""
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def now_ms() -> WallMs:
+    return WallMs(time.time_ns() // 1_000_000)

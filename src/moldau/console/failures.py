@@ -10,10 +10,25 @@ from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.connect import CommandFailed, NotFound
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.offsets import BadOffset
+from moldau.client.cluster import RETRIABLE
 
 log = logging.getLogger(__name__)
 
 STATUSES: Final = {
+    **dict.fromkeys(RETRIABLE, 503),
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: 503,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: 503,
+    ErrorCode.LISTENER_NOT_FOUND: 503,
+    ErrorCode.REBALANCE_IN_PROGRESS: 503,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: 503,
+    ErrorCode.CONCURRENT_TRANSACTIONS: 503,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: 503,
+    ErrorCode.STALE_CONTROLLER_EPOCH: 503,
+    ErrorCode.UNKNOWN_CONTROLLER_ID: 503,
+    ErrorCode.NEW_LEADER_ELECTED: 503,
+    ErrorCode.REBOOTSTRAP_REQUIRED: 503,
+    ErrorCode.UNKNOWN_SERVER_ERROR: 502,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 429,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: 404,
@@ -23,7 +38,10 @@ STATUSES: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID: 409,
     ErrorCode.REQUEST_TIMED_OUT: 504,
 }
+"""Of all others the user's request is the cause: 400."""
+TRY_AGAIN: Final = "try again in a moment"
 NOT_ALLOWED: Final = "NOT_ALLOWED"
+UNREACHABLE: Final = "CLUSTER_UNREACHABLE"
 
 
 class ApiError(Exception):
@@ -63,17 +81,20 @@ def api_error(error: Exception) -> ApiError | None:
         return from_kafka(error)
     if isinstance(error, NotFound):
         return not_found(error.message)
-    if isinstance(error, CommandFailed):
-        cause = error.__cause__
+    cause = error.__cause__
+    if isinstance(error, CommandFailed | ToolFailed):
         if isinstance(cause, KafkaError):
-            return from_kafka(cause, error.message)
+            return from_kafka(cause, str(error))
+        if isinstance(cause, OSError | MalformedData):
+            return ApiError(502, UNREACHABLE, str(error))
+    if isinstance(error, CommandFailed):
         return ApiError(409, "CONFLICT", error.message)
     if isinstance(error, ToolFailed | BadOffset | UnusableProperty):
         return bad_request(str(error))
     if isinstance(error, UnicodeEncodeError):  # JSON has such texts, and Kafka's requests do not
         return bad_request("a text has half of a surrogate pair, which is no character")
     if isinstance(error, OSError | MalformedData):
-        return ApiError(502, "CLUSTER_UNREACHABLE", f"the cluster does not answer: {error}")
+        return ApiError(502, UNREACHABLE, f"the cluster does not answer: {error}")
     return None
 
 
@@ -83,4 +104,7 @@ def from_kafka(error: KafkaError, message: str | None = None) -> ApiError:
         return ApiError(403, NOT_ALLOWED, text)
     if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
         return ApiError(401, "LOGIN_FAILED", text)
-    return ApiError(STATUSES.get(error.code, 400), error.code.name, text)
+    status = STATUSES.get(error.code, 400)
+    if status == 503 and TRY_AGAIN not in text:
+        text = f"{text.rstrip('.')}; {TRY_AGAIN}"
+    return ApiError(status, error.code.name, text)

@@ -100,7 +100,6 @@ class Streams:
     async def _events(self, feed: Feed, may_go_on: Callable[[], bool]) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         waker = asyncio.Event()
-        waker.set()
         self._wakers.add(waker)
 
         def wake() -> None:
@@ -114,6 +113,7 @@ class Streams:
         try:
             yield b"retry: 2000\n\n"
             while not self._stopping and time.monotonic() < end and may_go_on():
+                waker.clear()  # before the feed is asked: what is published from now on wakes it again
                 try:
                     frames = await self._poll(feed, last_sent)
                 except Exception as error:
@@ -152,7 +152,6 @@ class Streams:
     async def _wait(self, waker: asyncio.Event) -> None:
         if not self._stopping:
             await asyncio.sleep(EVENTS_EVERY_SECONDS)
-        waker.clear()
         if self._stopping:
             return
         try:

@@ -10,6 +10,7 @@ from moldau.base.listeners import host_and_port
 from moldau.console.collector.state import ClusterState
 
 AFFECTED_MAX: Final = 20
+"""Names in an answer."""
 DISK_FREE_LOW: Final = 0.10
 LAG_SECONDS_HIGH: Final = 300.0
 STEP_NAMES: Final = {
@@ -36,6 +37,7 @@ class Problem:
     what_to_do: str
     link: str | None = None
     affected: list[str] = field(default_factory=list)
+    """All of them; an answer names the first."""
 
     def data(self) -> dict[str, Any]:
         return {
@@ -43,7 +45,8 @@ class Problem:
             "title": self.title,
             "what_to_do": self.what_to_do,
             "link": self.link,
-            "affected": self.affected,
+            "affected": self.affected[:AFFECTED_MAX],
+            "affected_total": len(self.affected),
         }
 
 
@@ -106,11 +109,11 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
     if leaderless:
         yield Problem(
             "error",
-            f"{_count(leaderless, 'partition')} {'have' if len(leaderless) > 1 else 'has'} no leader:"
+            f"{_count(leaderless, 'partition')} {'are' if len(leaderless) > 1 else 'is'} offline:"
             " clients can neither read nor write there",
             advice,
             "/cluster",
-            leaderless[:AFFECTED_MAX],
+            leaderless,
         )
     if under_replicated:
         catch_up_advice = (
@@ -121,7 +124,7 @@ def _partitions(state: ClusterState) -> Iterator[Problem]:
             f"{_count(under_replicated, 'partition')} {'are' if len(under_replicated) > 1 else 'is'} under-replicated",
             catch_up_advice,
             "/cluster",
-            under_replicated[:AFFECTED_MAX],
+            under_replicated,
         )
     if not_preferred:
         yield Problem(
@@ -159,17 +162,17 @@ def _groups(state: ClusterState) -> Iterator[Problem]:
     late = [
         group
         for group in state.groups.values()
-        if (group.lag_seconds or 0) > LAG_SECONDS_HIGH and group.state != "Empty"
+        if group.age is not None and group.age.seconds > LAG_SECONDS_HIGH and group.state != "Empty"
     ]
     if late:
-        late.sort(key=lambda group: -(group.lag_seconds or 0))
+        late.sort(key=lambda group: -group.age.seconds if group.age else 0)
         yield Problem(
             "warning",
             f"{_count(late, 'group')} {'are' if len(late) > 1 else 'is'} more than"
             f" {LAG_SECONDS_HIGH / 60:.0f} minutes behind",
             "Check whether their members still consume; more members help up to the number of partitions.",
             "/groups",
-            [group.group_id for group in late[:AFFECTED_MAX]],
+            [group.group_id for group in late],
         )
     waiting = [group.group_id for group in state.groups.values() if group.state == "Empty" and group.lag]
     if waiting:
@@ -178,7 +181,7 @@ def _groups(state: ClusterState) -> Iterator[Problem]:
             f"{_count(waiting, 'group')} without members {'have' if len(waiting) > 1 else 'has'} unread records",
             "Start the consumers, or delete the group if nobody needs it any more.",
             "/groups",
-            sorted(waiting)[:AFFECTED_MAX],
+            sorted(waiting),
         )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from moldau.base.clock import MonotonicMs
 from moldau.coordinator.group.state import GroupState
 from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
 from moldau.prometheus.text import GAUGE, PIECE_SERIES, Family, labels, pieces, single
@@ -53,7 +54,7 @@ def collect(
     rows: list[Committed],
     ends: Mapping[Place, int],
     history: LagHistory,
-    now_ms: int,
+    now_ms: MonotonicMs,
     per_partition: bool,
 ) -> Iterator[str]:
     """`ends` are the high watermarks of the partitions, -1 if one is unknown."""
@@ -80,7 +81,7 @@ def collect(
     if per_partition:
         yield from pieces(_OFFSET, ((_of_partition(row), row.offset) for row in rows))
         yield from pieces(_LAG, ((_of_partition(row), _lag(row, ends)) for row in known))
-        seconds = ((_of_partition(row), history.lag_ms(row.place, row.offset, now_ms) / 1000) for row in known)
+        seconds = ((_of_partition(row), history.age_ms(row.place, row.offset, now_ms)[0] / 1000) for row in known)
         yield from pieces(_LAG_SECONDS, seconds)
 
 

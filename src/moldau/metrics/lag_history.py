@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
+from moldau.base.clock import MonotonicMs
 from moldau.base.steps import Steps, finish
 
 UNKNOWN_OFFSET: Final = -1
@@ -30,12 +31,12 @@ class LagHistory:
         self.notes_max = NOTES_MAX
         """Who has very many partitions sets it lower."""
 
-    def note(self, ends: Mapping[Place, int], now_ms: int) -> None:
+    def note(self, ends: Mapping[Place, int], now_ms: MonotonicMs) -> None:
         """Note the end offsets of all partitions that groups read, -1 if one is unknown now; others are forgotten.
         `now_ms` is when they began to be read."""
         finish(self.note_in_steps(ends, now_ms))
 
-    def note_in_steps(self, ends: Mapping[Place, int], now_ms: int) -> Steps[None]:
+    def note_in_steps(self, ends: Mapping[Place, int], now_ms: MonotonicMs) -> Steps[None]:
         """Like `note`, some hundred partitions in each step. `ends` must not change meanwhile."""
         notes = {}
         for number, (place, end) in enumerate(ends.items(), 1):
@@ -48,7 +49,7 @@ class LagHistory:
                 yield
         self._notes = notes
 
-    def _with_note(self, noted: _Notes | None, end: int, now_ms: int) -> _Notes:
+    def _with_note(self, noted: _Notes | None, end: int, now_ms: MonotonicMs) -> _Notes:
         offsets, times = noted or (array("q"), array("q"))
         if times and now_ms < times[-1]:
             return offsets, times  # another scrape began later and was done sooner
@@ -63,14 +64,18 @@ class LagHistory:
             offsets.append(end)
         return offsets, times
 
-    def lag_ms(self, place: Place, committed: int, now_ms: int) -> int:
-        """Return the age of the record at offset `committed`; 0 if there is none yet."""
-        offsets, times = self._notes.get(place) or (array("q"), array("q"))
-        if not offsets or committed >= offsets[-1]:
-            return 0
+    def age_ms(self, place: Place, committed: int, now_ms: MonotonicMs) -> tuple[int, bool]:
+        """Return the age of the record at offset `committed`, 0 if there is none yet; and whether it is only the least
+        possible age, because the lag began before the first note."""
+        noted = self._notes.get(place)
+        if noted is None:
+            return 0, True
+        offsets, times = noted
+        if committed >= offsets[-1]:
+            return 0, False
         after = bisect_right(offsets, committed)
         if not after:
-            return now_ms - times[0]
+            return now_ms - times[0], True
         first, last = offsets[after - 1], offsets[after]
         share = (committed - first) / (last - first)
-        return now_ms - times[after - 1] - int(share * (times[after] - times[after - 1]))
+        return now_ms - times[after - 1] - int(share * (times[after] - times[after - 1])), False

@@ -80,7 +80,7 @@ def drawn(shown: ClusterOverview) -> list[str]:
 
 def test_the_whole_drawing_in_letters() -> None:
     assert drawn(overview(GROUP)) == [
-        "cluster abc: 2 of 4 brokers up, 1 topic, 3 partitions; 1 without a leader, 2 under-replicated",
+        "cluster abc: 2 of 4 brokers up, 1 topic, 3 partitions; 1 offline, 2 under-replicated",
         "BROKER  ADDRESS         RACK  STATE         CONTROLLER  LEADS  REPLICAS",
         "     1  localhost:9092  -     up            -               2         3",
         "     2  localhost:9093  -     up            active          1         2",
@@ -98,7 +98,7 @@ def test_the_whole_drawing_in_letters() -> None:
         "TOPIC   PARTITION  1  2  3  9  ISR  READ BY   NOTE",
         "orders          0  L  f  f  .  3/3  reader-1",
         "orders          1  f  L  x  .  2/3  reader-2  not in sync: 3",
-        "orders          2  .  .  x  f  1/2  -         no leader; not in sync: 3",
+        "orders          2  .  .  x  f  1/2  -         offline; not in sync: 3",
         "",
     ]
 
@@ -127,7 +127,7 @@ def test_the_summary_counts_troubles_in_topics_that_are_not_shown() -> None:
         (PartitionReplicas(2, (1, 2), (1, 2)), None, "preferred leader: 1"),
         (PartitionReplicas(2, (1, 2), (2,)), None, "not in sync: 1; preferred leader: 1"),
         (PartitionReplicas(2, (3, 2), (2,)), Reassignment((3, 2), (3,), (2,)), "not in sync: 3; moving: +3 -2"),
-        (PartitionReplicas(-1, (1,), ()), None, "no leader; not in sync: 1"),
+        (PartitionReplicas(-1, (1,), ()), None, "offline; not in sync: 1"),
     ],
 )
 def test_notes_of_partitions(partition: PartitionReplicas, move: Reassignment | None, note: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 
 from moldau.base.ids import TopicPartition
+from moldau.cli.group.lag import PartitionLag
 from moldau.client.cluster_values import BrokerNode
 from moldau.client.group_values import Member
+from moldau.console.collector.ages import WRITTEN_MAX, Age, Ages
 from moldau.console.collector.collector import PERIODS
 from moldau.console.collector.history import EVERY_MS, GONE_MAX, POINTS_MAX, History
 from moldau.console.collector.lags import ends_of_read_partitions, rebalance, set_lags
@@ -22,8 +24,7 @@ from moldau.console.collector.state import (
 )
 from moldau.console.endpoints.groups import direction
 from moldau.console.endpoints.topics import topic_row
-from moldau.console.problems import STEP_NAMES, problems_of
-from moldau.metrics.lag_history import LagHistory
+from moldau.console.problems import AFFECTED_MAX, STEP_NAMES, problems_of
 
 
 def topic(name: str = "orders", ends: tuple[int, ...] = (10, 20), starts: tuple[int, ...] = (0, 5)) -> TopicState:
@@ -140,31 +141,40 @@ def test_known_sum_ignores_unknown_values() -> None:
 def test_lag_in_records_and_seconds() -> None:
     topics = {"orders": topic()}
     reading = group({"orders": ([0, 1], [7, 20])})
-    history = LagHistory()
-    history.note({("orders", 0): 0, ("orders", 1): 20}, 0)
-    history.note(ends_of_read_partitions([reading], topics), 10_000)
-    readers = set_lags([reading], topics, history, 12_000)
-    assert (reading.lag, reading.lag_seconds) == (3, 5.0)
-    assert [(each.group_id, each.lag, each.lag_seconds) for each in readers["orders"]] == [("billing", 3, 5.0)]
+    ages = Ages()
+    ages.note_ends({("orders", 0): 0, ("orders", 1): 20}, 0)
+    ages.note_ends(ends_of_read_partitions([reading], topics), 10_000)
+    readers = set_lags([reading], topics, ages, 12_000)
+    assert (reading.lag, reading.age) == (3, Age(5.0, False))
+    assert [(each.group_id, each.lag, each.age) for each in readers["orders"]] == [("billing", 3, Age(5.0, False))]
 
 
 def test_a_partition_that_could_not_be_read_keeps_its_history() -> None:
     topics = {"orders": topic()}
     reading = group({"orders": ([0, 1], [5, 20])})
-    history = LagHistory()
-    history.note({("orders", 0): 0, ("orders", 1): 20}, 0)
+    ages = Ages()
+    ages.note_ends({("orders", 0): 0, ("orders", 1): 20}, 0)
     for now_ms, end in ((10_000, 10), (20_000, -1), (30_000, 10)):
         topics["orders"].note_ends(array("q", (end, 20)), now_ms / 1000)
-        history.note(ends_of_read_partitions([reading], topics), now_ms)
-    set_lags([reading], topics, history, 30_000)
-    assert (reading.lag, reading.lag_seconds) == (5, 25.0)
+        ages.note_ends(ends_of_read_partitions([reading], topics), now_ms)
+    set_lags([reading], topics, ages, 30_000)
+    assert (reading.lag, reading.age) == (5, Age(25.0, False))
+
+
+def test_a_bounded_number_of_looked_up_records_is_remembered() -> None:
+    ages = Ages()
+    ages.note_ends({("orders", 0): WRITTEN_MAX * 2}, 0)
+    for offset in range(WRITTEN_MAX + 7):
+        ages.note_looked_up([PartitionLag(TopicPartition("orders", 0), offset, WRITTEN_MAX * 2, 60.0)], 0)
+    assert ages.age(("orders", 0), 6, 1000) == Age(1.0, True)
+    assert ages.age(("orders", 0), 7, 1000) == Age(61.0, False)
 
 
 def test_the_lag_of_a_deleted_topic_or_of_micro_batch_ids_is_unknown() -> None:
     gone = group({"deleted": ([0], [7])})
     spark = group({"orders": ([0], [7])}, "spark")
     spark.holds_micro_batch_ids = True
-    readers = set_lags([gone, spark], {"orders": topic()}, LagHistory(), 0)
+    readers = set_lags([gone, spark], {"orders": topic()}, Ages(), 0)
     assert gone.lag is None
     assert spark.lag is None
     assert "orders" not in readers
@@ -239,12 +249,12 @@ def test_problems_say_what_to_do() -> None:
     state.layout = layout_of(state.topics.values())
     state.log_dirs = {1: [LogDir("/data", 5, 100, 5, None), LogDir("/broken", 0, None, None, "KAFKA_STORAGE_ERROR")]}
     late = group({})
-    late.lag, late.lag_seconds = 7, 1000.0
+    late.lag, late.age = 7, Age(1000.0, True)
     state.groups = {"billing": late}
     titles = [problem.title for problem in problems_of(state)]
     assert titles == [
         "Broker 2 is down",
-        "1 partition has no leader: clients can neither read nor write there",
+        "1 partition is offline: clients can neither read nor write there",
         "Broker 1: the directory /broken is offline (KAFKA_STORAGE_ERROR)",
         "1 partition is under-replicated",
         "Broker 1: only 5 % of the disk of /data is free",
@@ -252,6 +262,16 @@ def test_problems_say_what_to_do() -> None:
     ]
     assert all(problem.what_to_do for problem in problems_of(state))
     assert problems_of(state)[1].what_to_do == "Start broker 2."
+
+
+def test_a_problem_names_the_first_of_all_that_it_counts() -> None:
+    state = cluster_state()
+    for number in range(AFFECTED_MAX + 28):
+        state.groups[f"group-{number:02}"] = waiting = group({}, f"group-{number:02}")
+        waiting.state, waiting.lag = "Empty", 1
+    (data,) = [each.data() for each in problems_of(state)]
+    assert data["title"] == "48 groups without members have unread records"
+    assert (len(data["affected"]), data["affected_total"]) == (AFFECTED_MAX, 48)
 
 
 def test_unreadable_parts_are_reported_by_the_names_that_users_know() -> None:

@@ -12,19 +12,26 @@ from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.cli.group.lag import PartitionLag
 from moldau.client.cluster_values import BrokerNode, DescribedCluster
 from moldau.client.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
 from moldau.console.collector import collector as module
 from moldau.console.collector.collector import PERIODS, Collector, known_of
 from moldau.console.collector.readings import read_offsets
 from moldau.console.collector.state import TopicState
+from moldau.console.endpoints.groups import group_row, known_group
 from moldau.console.endpoints.overview import overview_data
+from moldau.console.endpoints.topics import topic_row
 from moldau.console.live import EVENTS_EVERY_SECONDS
+from moldau.testing.clock import FakeClock
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+NOW_MS = 1_800_000_000_000
+ORDERS = TopicPartition("orders", 0)
 
 
 class ScriptedGroups:
@@ -50,16 +57,15 @@ class ScriptedGroups:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    now = [1_000_000]
-    monkeypatch.setattr(module, "_now_ms", lambda: now[0])
-    return now
+def clock() -> FakeClock:
+    """Of a machine that was started long after 1970, as all are."""
+    return FakeClock(NOW_MS)
 
 
 @pytest.fixture
-def collector(clock: list[int], monkeypatch: pytest.MonkeyPatch) -> Collector:
+def collector(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Collector:
     """A collector without a cluster: its topic has ten records."""
-    collector = Collector("localhost:1", {})
+    collector = Collector("localhost:1", {}, clock=clock)
     for step in PERIODS.keys() - {"groups", "offsets", "members"}:
         monkeypatch.setattr(collector, f"_read_{step}", lambda: None)
     topic = TopicState("orders", False, bytes(16), array("i", [1]), [(1,)], [(1,)])
@@ -85,28 +91,72 @@ def refuse() -> None:
 
 
 def test_an_outage_is_reported_and_adds_nothing_to_the_history(
-    collector: Collector, clock: list[int], monkeypatch: pytest.MonkeyPatch
+    collector: Collector, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = round_of(collector)
-    assert (before["read_ms"], before["read_error"], before["complete"]) == (1_000_000, None, True)
+    assert (before["read_ms"], before["read_error"], before["complete"]) == (NOW_MS, None, True)
     assert len(before["history"]["times_ms"]) == 1
     assert before["lag"] == 3
     working = collector._read_brokers
     monkeypatch.setattr(collector, "_read_brokers", refuse)
     version = collector.state.version
     for _ in range(3):
-        clock[0] += 60_000
+        clock.move(60_000)
         during = round_of(collector)
         assert during["read_error"] == "the cluster does not answer: no broker answers"
-        assert during["read_ms"] == 1_000_000, "the time of the last successful read"
+        assert during["read_ms"] == NOW_MS, "the time of the last successful read"
         assert during["history"] == before["history"], "old values are not added"
         assert during["lag_seconds"] == before["lag_seconds"]
     assert collector.state.version == version + 3, "pages are updated"
     monkeypatch.setattr(collector, "_read_brokers", working)
-    clock[0] += 60_000
+    clock.move(60_000)
     after = round_of(collector)
-    assert (after["read_ms"], after["read_error"]) == (clock[0], None)
+    assert (after["read_ms"], after["read_error"]) == (clock.now_ms(), None)
     assert len(after["history"]["times_ms"]) == 2
+
+
+def ages_of(collector: Collector) -> list[tuple[float, bool]]:
+    """The lag in time of `billing` as all pages show it, and whether it is said to be the least possible one."""
+    group, state = collector.state.groups["billing"], collector.state
+    page = known_group(collector, group)
+    row = topic_row(state.topics["orders"], state)
+    (partition,) = page["partitions"]
+    answers = [group_row(group), overview_data(collector), row, page, partition]
+    return [(each["lag_seconds"], each["lag_seconds_at_least"]) for each in answers]
+
+
+def test_all_pages_show_the_same_lag_in_time_by_the_clock_that_nobody_sets(
+    collector: Collector, clock: FakeClock
+) -> None:
+    round_of(collector)
+    clock.move(3_000)
+    clock.jump(-86_400_000)
+    collector.state.topics["orders"].note_ends(array("q", [20]), 3.0)
+    use_groups(collector, {"billing": {ORDERS: Committed(15)}})
+    clock.move(2_000)
+    round_of(collector)
+    clock.move(1_500)
+    round_of(collector)
+    assert ages_of(collector) == [(4.0, False)] * 5, "half of 5 s after the first round, and 1.5 s later"
+
+
+def test_of_a_lag_from_before_the_start_pages_say_that_it_is_at_least_so_long(
+    collector: Collector, clock: FakeClock
+) -> None:
+    round_of(collector)
+    clock.move(81_000)
+    round_of(collector)
+    assert ages_of(collector) == [(81.0, True)] * 5
+    collector.ages.note_looked_up([PartitionLag(ORDERS, 7, 10, 345.0)], collector.monotonic_ms())
+    clock.move(5_000)
+    round_of(collector)
+    assert ages_of(collector) == [(350.0, False)] * 5, "somebody has opened the group's page"
+    use_groups(collector, {"billing": {ORDERS: Committed(8)}})
+    round_of(collector)
+    assert ages_of(collector) == [(86.0, True)] * 5, "of the next record nothing is known yet"
+    use_groups(collector, {"billing": {ORDERS: Committed(10)}})
+    round_of(collector)
+    assert ages_of(collector) == [(0.0, False)] * 5
 
 
 def test_a_part_that_fails_in_three_rounds_is_reported_as_a_problem(

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from moldau.client.cluster_values import BrokerNode
 from moldau.console.access import Access
 from moldau.console.call import Call
 from moldau.console.collector.state import ClusterState, TopicState
@@ -30,17 +31,19 @@ sinks:
 """
 
 
-def shown(folder: Path, state: ClusterState) -> dict[str, Any]:
-    """The row of the pipeline in the folder, which has run once."""
+def shown(
+    folder: Path, state: ClusterState, bootstrap: str | None = None, cluster_id: str | None = None
+) -> dict[str, Any]:
+    """The row of the pipeline in the folder, which has run once, on the console of b:9092."""
     file = folder / "shop.yaml"
     file.write_text(FILE, encoding="utf-8")
     status = RunStatus(
         pipeline="shop", mode="run", state="stopped", pid=1, host="localhost", started=STARTED, updated=STARTED,
-        file=str(file), queries=(),
+        file=str(file), bootstrap=bootstrap, cluster_id=cluster_id, queries=(),
     )  # fmt: skip
     StateDirectory(folder / "state").write_status(status.to_json())
     access = SimpleNamespace(collector=SimpleNamespace(look=lambda: state))
-    answer = list_pipelines(Call(ConsoleOptions("b", pipelines=(str(folder),)), cast(Access, access)))
+    answer = list_pipelines(Call(ConsoleOptions("b:9092", pipelines=(str(folder),)), cast(Access, access)))
     (row,) = answer["rows"]
     return cast(dict[str, Any], json.loads(json.dumps(row)))
 
@@ -50,6 +53,39 @@ def test_the_dead_letters_of_every_source_are_listed(tmp_path: Path) -> None:
     counted = TopicState("clicks-dead", False, bytes(16), array("i"), [], [], records=3)
     row = shown(tmp_path, ClusterState(topics={"clicks-dead": counted}))
     assert row["dead_letters"] == [
-        {"topic": "orders-dead", "records": None},
-        {"topic": "clicks-dead", "records": 3},
+        {"topic": "orders-dead", "records_at_most": None},
+        {"topic": "clicks-dead", "records_at_most": 3},
     ]
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "cluster_id", "other_cluster"),
+    [
+        ("b:9092", "this", None),
+        ("an-alias:1234", "this", None),
+        ("b:9092", "that", "b:9092"),
+        ("elsewhere:9092", "that", "elsewhere:9092"),
+        # As earlier versions wrote it, and at a start:
+        ("b:9092", None, None),
+        ("127.0.0.1:9093", None, None),
+        ("elsewhere:9092,PLAINTEXT://Node-2:9092", None, None),
+        ("elsewhere:9092", None, "elsewhere:9092"),
+        (None, None, None),
+    ],
+)
+def test_a_pipeline_of_another_cluster_is_shown_as_such(
+    tmp_path: Path, bootstrap: str | None, cluster_id: str | None, other_cluster: str | None
+) -> None:
+    pytest.importorskip("yaml", reason="the extra `spark` is not installed")
+    counted = TopicState("orders-dead", False, bytes(16), array("i"), [], [], records=3)
+    nodes = {1: BrokerNode(1, "localhost", 9093, None, False), 2: BrokerNode(2, "node-2", 9092, None, False)}
+    state = ClusterState("this", nodes=nodes, topics={"orders-dead": counted}, read={"brokers"})
+    row = shown(tmp_path, state, bootstrap, cluster_id)
+    assert row["other_cluster"] == other_cluster
+    letters = row["dead_letters"][0]
+    assert letters == {"topic": "orders-dead", "records_at_most": None if other_cluster else 3}, "of this cluster only"
+
+
+def test_before_the_brokers_are_read_no_pipeline_is_said_to_be_of_another_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="the extra `spark` is not installed")
+    assert shown(tmp_path, ClusterState(), "node-2:9092", "this")["other_cluster"] is None

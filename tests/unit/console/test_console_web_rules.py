@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from moldau import console
 from moldau.base.errors import UnusableProperty
 from moldau.cli.console import access_warnings, split_listen
+from moldau.console import problems
 from moldau.console.failures import ApiError
 from moldau.console.listing import list_query, page_of
 from moldau.console.options import ConsoleOptions, allowed_hosts, is_allowed_host, properties_of
@@ -144,6 +148,15 @@ ROWS = [{"name": name, "lag": lag} for name, lag in (("b", 5), ("a", None), ("Ca
 def names(sort: str, **parameters: str) -> list[str]:
     query = list_query({"sort": sort, **parameters}, ("name", "lag"), "name")
     return [row["name"] for row in page_of(ROWS, query, "name")["rows"]]
+
+
+def test_pages_have_one_word_for_each_state() -> None:
+    """A broker is down, a partition is offline or under-replicated, a replica is not in sync."""
+    other_words = re.compile(r"\b(is gone|out of sync|(without a|has no|have no) leader)\b|badge\(\"gone\"")
+    scripts = [*(Path(console.__file__).parent / "static/js").rglob("*.js"), Path(problems.__file__)]
+    assert len(scripts) > 20
+    found = [each.name for each in scripts if other_words.search(each.read_text(encoding="utf-8"))]
+    assert found == []
 
 
 def test_a_list_is_sorted_with_unknown_values_last_filtered_and_paged() -> None:

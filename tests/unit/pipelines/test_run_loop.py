@@ -148,6 +148,8 @@ def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(
     directory: StateDirectory, display: RecordingDisplay
 ) -> None:
     class Ends(running.NoBroker):
+        cluster_id = "the-cluster"
+
         def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
             assert positions["two"] == {TopicPartition("t", 0): 3}
             return LogEnds(0.0, {TopicPartition("t", 0): 10})
@@ -158,6 +160,7 @@ def test_queries_that_a_run_leaves_out_are_shown_with_their_lag(
     run.broker = Ends()
     run.left_out = [Gauge(QueryStatus(name="two", state="not running"), {TopicPartition("t", 0): 3})]
     status = run.to_the_end()
+    assert status.cluster_id == "the-cluster"
     assert status.state == "finished", "a query that is left out does not keep the run from finishing"
     assert [(query.name, query.state, query.lag_records) for query in status.queries] == [
         ("one", "finished", 1),

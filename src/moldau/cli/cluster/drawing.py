@@ -56,7 +56,7 @@ def summary(overview: ClusterOverview) -> str:
     )
     troubles = []
     if overview.health.leaderless:
-        troubles.append(f"{overview.health.leaderless} without a leader")
+        troubles.append(f"{overview.health.leaderless} offline")
     if overview.health.under_replicated:
         troubles.append(f"{overview.health.under_replicated} under-replicated")
     line = f"cluster {overview.cluster_id}: {counts}"

@@ -155,7 +155,7 @@ def note_of(partition: PartitionReplicas, move: Reassignment | None) -> str:
     """Return in a few words what is wrong with a partition. Return an empty text if nothing is wrong."""
     notes = []
     if partition.leader < 0:
-        notes.append("no leader")
+        notes.append("offline")
     if behind := [str(broker) for broker in partition.replicas if broker not in partition.isr]:
         notes.append(f"not in sync: {','.join(behind)}")
     if move is not None:

@@ -33,6 +33,8 @@ class PartitionLag(NamedTuple):
     committed: int | None
     log_end: int | None
     seconds: float | None
+    is_least: bool = False
+    """Whether the record may be older than `seconds`."""
 
     @property
     def records(self) -> int | None:

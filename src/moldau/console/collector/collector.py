@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from moldau.base.clock import Clock, MonotonicMs, SystemClock, WallMs
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.overview import member_names
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import DescribedGroup
 from moldau.client.groups import Groups
 from moldau.console.collector import lags, readings
+from moldau.console.collector.ages import Ages
 from moldau.console.collector.history import History
 from moldau.console.collector.measured import measured
 from moldau.console.collector.pace import Pace
 from moldau.console.collector.state import ClusterState, GroupState, layout_of
-from moldau.metrics.lag_history import LagHistory
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +55,19 @@ RESTING_AFTER_SECONDS: Final = 60.0
 HURRY_SECONDS: Final = 1.0
 LOOK_AGAIN_SECONDS: Final = 0.05
 GROUPS_AT_ONCE: Final = 200
-LAG_NOTES: Final = 150_000
-"""Numbers that the lag history may keep in all."""
 T = TypeVar("T")
 MetricsReader = Callable[[], Mapping[str, object]]
 
 
 class Collector:
     def __init__(
-        self, bootstrap: str, properties: Mapping[str, str], read_metrics: MetricsReader | None = None
+        self,
+        bootstrap: str,
+        properties: Mapping[str, str],
+        read_metrics: MetricsReader | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._cluster = Cluster(bootstrap, properties, ANSWER_SECONDS)
         self._admin = ClusterAdmin(self._cluster, RETRY_MS)
         self._groups = Groups(self._cluster, RETRY_MS)
@@ -75,8 +78,7 @@ class Collector:
         self._stopped = False
         self._last_look = time.monotonic()
         self._last_hurry = -HURRY_SECONDS
-        self._lag_history = LagHistory()
-        self._noted_ends_ms = 0
+        self.ages = Ages()
         self._rounds_begun = 0
         self._rounds_done = 0
         self.state = ClusterState()
@@ -153,9 +155,9 @@ class Collector:
         state = self.state
         return {"read_ms": state.read_ms, "complete": self.is_complete, "read_error": state.read_error}
 
-    def lag_seconds(self, partition: TopicPartition, committed: int, now_ms: int) -> float:
-        """Return about how old the record at an offset is; 0 if there is none yet."""
-        return self._lag_history.lag_ms((partition.topic, partition.partition), committed, now_ms) / 1000
+    def monotonic_ms(self) -> MonotonicMs:
+        """Return the time by which `ages` counts: the wall clock may be set back."""
+        return MonotonicMs(self._clock.monotonic_ms())
 
     def _is_resting(self) -> bool:
         return time.monotonic() - self._last_look > RESTING_AFTER_SECONDS
@@ -216,7 +218,7 @@ class Collector:
         else:
             self.state.failures.forget(step)
             self.state.read.add(step)
-            self.state.read_ms = _now_ms()
+            self.state.read_ms = self._wall()
             self._pace.done(step, time.monotonic(), time.thread_time() - begin, self._is_resting())
             if step == "brokers":
                 self.state.read_error = None
@@ -238,27 +240,27 @@ class Collector:
 
     def _publish(self) -> None:
         if self.state.read_error is None:  # else the numbers are old, and no news at this time
-            self._note(_now_ms())
+            self._note(self._wall())
         with self._changed:
             self.state.version += 1
             self._changed.notify_all()
         for listener in list(self.listeners):
             listener()
 
-    def _note(self, now_ms: int) -> None:
+    def _note(self, now_ms: WallMs) -> None:
         if self.state.read >= {"offsets", "ends"}:
-            self._note_lags(time.monotonic_ns() // 1_000_000)  # a clock may be set back
+            self._note_lags(self.monotonic_ms())
         if self.is_complete and self.history.is_due(now_ms):
             self.history.note(measured(self.state), now_ms)
 
-    def _note_lags(self, now_ms: int) -> None:
+    def _note_lags(self, now_ms: MonotonicMs) -> None:
         state = self.state
-        if now_ms - self._noted_ends_ms >= 1000:
-            ends = lags.ends_of_read_partitions(state.groups.values(), state.topics)
-            self._lag_history.notes_max = max(4, min(64, LAG_NOTES // max(1, len(ends))))
-            self._lag_history.note(ends, now_ms)
-            self._noted_ends_ms = now_ms
-        state.readers = lags.set_lags(state.groups.values(), state.topics, self._lag_history, now_ms)
+        if self.ages.is_due(now_ms):
+            self.ages.note_ends(lags.ends_of_read_partitions(state.groups.values(), state.topics), now_ms)
+        state.readers = lags.set_lags(state.groups.values(), state.topics, self.ages, now_ms)
+
+    def _wall(self) -> WallMs:
+        return WallMs(self._clock.now_ms())
 
     # --- the steps --------------------------------------------------------------------------------------------------
 
@@ -341,12 +343,12 @@ class Collector:
 
     def _read_members(self) -> None:
         groups = self.state.groups
-        now_ms = _now_ms()
+        now_ms = self._wall()
         wanted = [each.group_id for each in groups.values() if each.type in ("Classic", "Consumer", "")]
         for group_id, described in known_of(self._groups.each_described, wanted):
             self._note_members(groups[group_id], described, now_ms)
 
-    def _note_members(self, group: GroupState, described: DescribedGroup, now_ms: int) -> None:
+    def _note_members(self, group: GroupState, described: DescribedGroup, now_ms: WallMs) -> None:
         if described.state in ("PreparingRebalance", "CompletingRebalance") and group.members is not None:
             return  # Members have no assignment now; the result of the rebalance is compared.
         if group.members is not None and group.members != described.members:
@@ -393,7 +395,3 @@ def known_of(read: Callable[[list[str]], Mapping[str, T | KafkaError]], groups: 
                 yield group_id, result
     if first_error is not None and not is_any_known:
         raise first_error
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

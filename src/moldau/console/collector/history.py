@@ -13,6 +13,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
+from moldau.base.clock import WallMs
+
 EVERY_MS: Final = 5_000
 LONG_EVERY_MS: Final = 60_000
 POINTS_MAX: Final = 120
@@ -31,7 +33,7 @@ class _Table:
     """Rows of values, one for each time. A series is a column: 33,000 series cost four bytes each in a row."""
 
     def __init__(self) -> None:
-        self.times: list[int] = []
+        self.times: list[WallMs] = []
         self._rows: list[array[float]] = []
         self._unknown: list[frozenset[str]] = []
         """The kinds of which nothing was known, for each row."""
@@ -42,7 +44,7 @@ class _Table:
     def width(self) -> int:
         return sum(map(len, self._columns.values()))
 
-    def note(self, values: Values, now_ms: int) -> None:
+    def note(self, values: Values, now_ms: WallMs) -> None:
         known = {kind for kind, of_kind in values.items() if any(value is not None for value in of_kind.values())}
         width = self.width
         for kind, of_kind in values.items():
@@ -67,7 +69,7 @@ class _Table:
         del self._rows[:count]
         del self._unknown[:count]
 
-    def drop_from(self, now_ms: int) -> None:
+    def drop_from(self, now_ms: WallMs) -> None:
         """Drop the rows from this time on, which are there if the clock was set back: times only grow."""
         keep = bisect_left(self.times, now_ms)
         del self.times[keep:]
@@ -116,16 +118,16 @@ class History:
         self._recent, self._long = _Table(), _Table()
         self._long_every_ms = LONG_EVERY_MS
 
-    def is_due(self, now_ms: int) -> bool:
+    def is_due(self, now_ms: WallMs) -> bool:
         """Whether the last note is old enough; also if the clock was set back since."""
         return not self._recent.times or not 0 <= now_ms - self._recent.times[-1] < EVERY_MS
 
-    def note(self, values: Values, now_ms: int) -> None:
+    def note(self, values: Values, now_ms: WallMs) -> None:
         """Note all series at once; one that is missing here is unknown at this time."""
         with self._lock:
             self._note(values, now_ms)
 
-    def _note(self, values: Values, now_ms: int) -> None:
+    def _note(self, values: Values, now_ms: WallMs) -> None:
         points_max = POINTS_MAX if self._recent.width < MANY_SERIES else POINTS_MANY_SERIES
         self._recent.drop_from(now_ms)
         self._long.drop_from(now_ms)
@@ -141,7 +143,7 @@ class History:
                 self._long_every_ms *= 2
             self._long.drop_gone(values)
 
-    def times_ms(self) -> list[int]:
+    def times_ms(self) -> list[WallMs]:
         with self._lock:
             return [*self._long.times[: self._older()], *self._recent.times]
 

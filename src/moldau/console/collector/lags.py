@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from moldau.base.clock import MonotonicMs, WallMs
 from moldau.client.group_values import Member
+from moldau.console.collector.ages import Age, Ages, oldest
 from moldau.console.collector.state import GroupState, Reader, Rebalance, TopicState
-from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
+from moldau.metrics.lag_history import UNKNOWN_OFFSET, Place
 
 NAMES_MAX: Final = 20
 
@@ -29,46 +31,49 @@ def ends_of_read_partitions(groups: Iterable[GroupState], topics: Mapping[str, T
 
 
 def set_lags(
-    groups: Iterable[GroupState], topics: Mapping[str, TopicState], history: LagHistory, now_ms: int
+    groups: Iterable[GroupState], topics: Mapping[str, TopicState], ages: Ages, now_ms: MonotonicMs
 ) -> dict[str, list[Reader]]:
     """Set the lag of each group; return the readers of each topic, the greatest lag first."""
     readers: dict[str, list[Reader]] = {}
     for group in groups:
         total: int | None = None
-        seconds: float | None = None
+        known_ages: list[Age] = []
         for name, (indexes, offsets) in group.offsets.items() if not group.holds_micro_batch_ids else ():
-            known = _topic_lag(topics.get(name), indexes, offsets, history, now_ms)
+            known = _topic_lag(topics.get(name), indexes, offsets, ages, now_ms)
             if known is None:
                 readers.setdefault(name, []).append(Reader(group.group_id, None, None))
                 continue
-            lag, lag_seconds = known
-            total, seconds = (total or 0) + lag, max(seconds or 0.0, lag_seconds)
-            readers.setdefault(name, []).append(Reader(group.group_id, lag, lag_seconds))
-        group.lag, group.lag_seconds = total, seconds
+            lag, age = known
+            total = (total or 0) + lag
+            known_ages.append(age)
+            readers.setdefault(name, []).append(Reader(group.group_id, lag, age))
+        group.lag, group.age = total, oldest(known_ages)
     for each in readers.values():
         each.sort(key=lambda reader: (-(reader.lag or 0), reader.group_id))
     return readers
 
 
 def _topic_lag(
-    topic: TopicState | None, indexes: Iterable[int], offsets: Iterable[int], history: LagHistory, now_ms: int
-) -> tuple[int, float] | None:
-    """Return the lag in records and seconds, None if no end is known. Partitions whose end is unknown do not count."""
+    topic: TopicState | None, indexes: Iterable[int], offsets: Iterable[int], ages: Ages, now_ms: MonotonicMs
+) -> tuple[int, Age] | None:
+    """Return the lag in records and in time, None if no end is known. Partitions whose end is unknown do not count."""
     if topic is None or topic.ends is None:
         return None
-    total, oldest_ms, is_known = 0, 0, False
+    total, greatest_ms, is_any_least, is_known = 0, 0, False, False
     ends = topic.ends
     for index, offset in zip(indexes, offsets, strict=True):
         end = ends[index] if index < len(ends) else -1
         is_known |= end >= 0
         if end > offset:
             total += end - offset
-            oldest_ms = max(oldest_ms, history.lag_ms((topic.name, index), offset, now_ms))
-    return (total, oldest_ms / 1000) if is_known else None
+            age_ms, is_least = ages.age_ms((topic.name, index), offset, now_ms)
+            greatest_ms = max(greatest_ms, age_ms)
+            is_any_least |= is_least
+    return (total, Age(greatest_ms / 1000, is_any_least)) if is_known else None
 
 
 def rebalance(
-    before: tuple[Member, ...], after: tuple[Member, ...], state: str, now_ms: int, names: Mapping[str, str]
+    before: tuple[Member, ...], after: tuple[Member, ...], state: str, now_ms: WallMs, names: Mapping[str, str]
 ) -> Rebalance | None:
     """Return what changed in a group between two looks; None if no member came, went or got other partitions."""
     old = {member.member_id: member for member in before}

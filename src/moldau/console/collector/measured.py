@@ -18,7 +18,7 @@ def measured(state: ClusterState) -> dict[str, dict[str, float | None]]:
         "size": {name: topic.size_bytes for name, topic in topics.items()} if has_sizes else {},
         "topic_lag": {name: known_sum(reader.lag for reader in readers.get(name, ())) for name in topics},
         "lag": {group_id: group.lag for group_id, group in groups.items()},
-        "lag_seconds": {group_id: group.lag_seconds for group_id, group in groups.items()},
+        "lag_seconds": {group_id: group.age and group.age.seconds for group_id, group in groups.items()},
         "members": {
             group_id: None if group.members is None else len(group.members) for group_id, group in groups.items()
         },

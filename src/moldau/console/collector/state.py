@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from moldau.base.clock import WallMs
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Quorum, Reassignment
 from moldau.client.group_values import Member
+from moldau.console.collector.ages import Age
 
 UNKNOWN: Final = -1
 RATE_WINDOW_SECONDS: Final = 5.0
@@ -93,7 +95,7 @@ class TopicState:
 class Rebalance:
     """A change of a group's members that the collector saw."""
 
-    time_ms: int
+    time_ms: WallMs
     from_members: int
     to_members: int
     joined: tuple[str, ...]
@@ -117,7 +119,8 @@ class GroupState:
     coordinator: str = ""
     epoch: int | None = None
     lag: int | None = None
-    lag_seconds: float | None = None
+    age: Age | None = None
+    """The greatest age of a first unread record."""
     rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=50))
 
 
@@ -136,7 +139,7 @@ class Reader:
 
     group_id: str
     lag: int | None
-    lag_seconds: float | None
+    age: Age | None
 
 
 class StepFailures:
@@ -262,7 +265,7 @@ class ClusterState:
     """None if the user may not see them, or the cluster has no such thing."""
     read: set[str] = field(default_factory=set)
     """The steps that succeeded at least once."""
-    read_ms: int = 0
+    read_ms: WallMs = field(default=WallMs(0))
     read_error: str | None = None
     failures: StepFailures = field(default_factory=StepFailures)
     version: int = 0

@@ -19,6 +19,7 @@ from moldau.client.group_values import Committed, CommittedOffsets, Member, hold
 from moldau.client.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
+from moldau.console.collector.ages import NO_AGE, Age, age_data, oldest
 from moldau.console.collector.collector import Collector
 from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance, known_sum
 from moldau.console.failures import bad_request, not_found
@@ -59,7 +60,7 @@ def group_row(group: GroupState) -> dict[str, Any]:
         "members": None if group.members is None else len(group.members),
         "topics": len(assigned | set(group.offsets)) if group.offsets_known else None,
         "lag": group.lag,
-        "lag_seconds": group.lag_seconds,
+        **age_data(group.age),
         "micro_batch_ids": group.holds_micro_batch_ids,
     }
 
@@ -92,6 +93,7 @@ def describe_group(call: Call) -> dict[str, Any]:
             lags = without_lags(committed)
         elif len(partitions | set(committed)) <= EXACT_PARTITIONS_MAX:
             lags = partition_lags(cluster, partitions, committed, now_ms())
+            collector.ages.note_looked_up(lags, collector.monotonic_ms())
         else:
             lags = estimated_lags(collector, partitions, committed)
     state = collector.look().groups.get(group_id)
@@ -114,18 +116,18 @@ def estimated_lags(
     collector: Collector, partitions: Iterable[TopicPartition], committed: CommittedOffsets
 ) -> list[PartitionLag]:
     """Return the lags from what the collector knows; seconds are interpolated."""
-    topics = collector.state.topics
-    now = now_ms()
+    topics, now = collector.state.topics, collector.monotonic_ms()
     lags = []
     for partition in sorted(set(partitions) | set(committed)):
         topic = topics.get(partition.topic)
         ends = () if topic is None or topic.ends is None else topic.ends
         end = ends[partition.partition] if partition.partition < len(ends) else UNKNOWN
         offset = committed[partition].offset if partition in committed else None
-        seconds = None
-        if end != UNKNOWN and offset is not None:
-            seconds = collector.lag_seconds(partition, offset, now)
-        lags.append(PartitionLag(partition, offset, None if end == UNKNOWN else end, seconds))
+        if end == UNKNOWN or offset is None:
+            lags.append(PartitionLag(partition, offset, None if end == UNKNOWN else end, None))
+        else:
+            age = NO_AGE if offset >= end else collector.ages.age(partition, offset, now)
+            lags.append(PartitionLag(partition, offset, end, *age))
     return lags
 
 
@@ -134,11 +136,10 @@ def members_and_lags(members: Sequence[Member], lags: Sequence[PartitionLag]) ->
     names = member_names(members)
     lag_of = {lag.partition: lag.records for lag in lags}
     known = [lag.records for lag in lags if lag.records is not None]
-    seconds = [lag.seconds for lag in lags if lag.seconds is not None]
     by_lag = sorted(lags, key=lambda lag: (-(lag.records or 0), lag.partition))
     return {
         "lag": sum(known) if known else None,
-        "lag_seconds": max(seconds, default=None),
+        **age_data(oldest(map(_age, lags))),
         "members": [
             {
                 "member_id": member.member_id,
@@ -160,13 +161,17 @@ def members_and_lags(members: Sequence[Member], lags: Sequence[PartitionLag]) ->
                 "committed": lag.committed,
                 "end": lag.log_end,
                 "lag": lag.records,
-                "lag_seconds": lag.seconds,
+                **age_data(_age(lag)),
                 "member": readers.get(lag.partition),
             }
             for lag in by_lag[:PARTITIONS_SHOWN]
         ],
         "partitions_total": len(lags),
     }
+
+
+def _age(lag: PartitionLag) -> Age | None:
+    return None if lag.seconds is None else Age(lag.seconds, lag.is_least)
 
 
 def history_and_rebalances(collector: Collector, group_id: str, state: GroupState | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from moldau.console.call import Call, Endpoint
+from moldau.console.collector.ages import age_data, oldest
 from moldau.console.collector.collector import Collector
 from moldau.console.collector.state import ClusterState, known_sum, total_size
 from moldau.console.live import Event, Feed
@@ -20,7 +21,6 @@ def overview_data(collector: Collector) -> dict[str, Any]:
     topics, groups = state.topics.values(), state.groups.values()
     internal = state.layout.internal_topics
     rates = [rate for topic in topics if (rate := topic.rate) is not None]
-    lag_seconds = [group.lag_seconds for group in groups if group.lag_seconds is not None]
     history = collector.history
     return {
         "cluster_id": state.cluster_id,
@@ -36,7 +36,7 @@ def overview_data(collector: Collector) -> dict[str, Any]:
         "bytes_out_per_second": state.metrics.get("bytes_out_per_second"),
         "size_bytes": total_size(topics),
         "lag": known_sum(group.lag for group in groups) if "offsets" in state.read else None,
-        "lag_seconds": max(lag_seconds, default=None),
+        **age_data(oldest(group.age for group in groups)),
         "history": {
             "times_ms": history.times_ms(),
             "records_per_second": history.values(("all", "rate")),

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from moldau.base.errors import StorageFault
+from moldau.base.listeners import host_and_port
 from moldau.console.call import Call, Endpoint
 from moldau.console.collector.state import ClusterState
+
+if TYPE_CHECKING:
+    from moldau.pipelines.running.progress import RunStatus
 
 PIPELINES_MAX: Final = 100
 HOW_TO: Final = "`moldau console --pipelines DIR` shows the runs of the pipeline files in a directory."
@@ -18,8 +22,8 @@ HOW_TO: Final = "`moldau console --pipelines DIR` shows the runs of the pipeline
 
 def list_pipelines(call: Call) -> dict[str, Any]:
     directories = call.options.pipelines
-    state = call.access.collector.look()
-    rows = list(islice((row for directory in directories for row in _rows(Path(directory), state)), PIPELINES_MAX))
+    here = _Here(call.options.bootstrap, call.access.collector.look())
+    rows = list(islice((row for directory in directories for row in _rows(Path(directory), here)), PIPELINES_MAX))
     empty = None
     if not rows:
         empty = (
@@ -30,7 +34,25 @@ def list_pipelines(call: Call) -> dict[str, Any]:
     return {"rows": rows, "directories": list(directories), "empty": empty}
 
 
-def _rows(folder: Path, state: ClusterState) -> Iterator[dict[str, Any]]:
+class _Here(NamedTuple):
+    """The cluster of this console."""
+
+    bootstrap: str
+    state: ClusterState
+
+    def is_cluster_of(self, run: RunStatus) -> bool:
+        """Whether a run may be one of this cluster. A status of an earlier version has addresses, but no cluster id."""
+        from moldau.pipelines.running.renamed_pipeline import may_be_same_cluster
+
+        if run.cluster_id and self.state.cluster_id:
+            return run.cluster_id == self.state.cluster_id
+        if "brokers" not in self.state.read:
+            return True
+        addresses = (host_and_port(node.host, node.port) for node in self.state.nodes.values())
+        return may_be_same_cluster(run.bootstrap, ",".join([self.bootstrap, *addresses]))
+
+
+def _rows(folder: Path, here: _Here) -> Iterator[dict[str, Any]]:
     """Return the runs of all files in a folder and in the folders inside it (one level), as `moldau pipeline list`."""
     from moldau.pipelines.problems import PipelineError
     from moldau.pipelines.running.state_directory import STATUS, StateDirectory, known_directories
@@ -46,14 +68,14 @@ def _rows(folder: Path, state: ClusterState) -> Iterator[dict[str, Any]]:
                 yield _broken(directory.path.name, str(error))
                 continue
             if content is not None:
-                yield _row(directory.path.name, content, is_alive, state)
+                yield _row(directory.path.name, content, is_alive, here)
 
 
 def _broken(name: str, error: str) -> dict[str, Any]:
     return {"name": name, "state": "unknown", "error": error, "queries": [], "graph": None, "dead_letters": []}
 
 
-def _row(name: str, content: dict[str, Any], is_alive: bool, state: ClusterState) -> dict[str, Any]:
+def _row(name: str, content: dict[str, Any], is_alive: bool, here: _Here) -> dict[str, Any]:
     from moldau.pipelines.running.progress import RunStatus
 
     try:
@@ -63,12 +85,15 @@ def _row(name: str, content: dict[str, Any], is_alive: bool, state: ClusterState
     is_dead = not is_alive and not run.is_over
     lags = [query.lag_records for query in run.queries if query.lag_records is not None]
     batches = [query for query in run.queries if query.batch_id is not None]
-    graph, dead_letters = _graph(run.file, {query.name: query.rows_in_per_second for query in run.queries}, state)
+    is_here = here.is_cluster_of(run)
+    rates = {query.name: query.rows_in_per_second for query in run.queries}
+    graph, dead_letters = _graph(run.file, rates, here.state if is_here else None)
     return {
         "name": run.pipeline,
         "state": "failed" if is_dead else run.state,
         "since_ms": _time_ms(run.started),
         "updated_ms": _time_ms(run.updated),
+        "other_cluster": None if is_here else run.bootstrap or run.cluster_id,
         "file": run.file,
         "rows_per_second": sum(query.rows_in_per_second for query in run.queries),
         "batch": max((query.batch_id or 0 for query in batches), default=None),
@@ -106,9 +131,10 @@ def _row(name: str, content: dict[str, Any], is_alive: bool, state: ClusterState
 
 
 def _graph(
-    file: str | None, rates: dict[str, float], state: ClusterState
+    file: str | None, rates: dict[str, float], state: ClusterState | None
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the graph of the file as it is now, and its topics of dead letters; (None, []) if it cannot be read."""
+    """Return the graph of the file as it is now, and its topics of dead letters; (None, []) if it cannot be read.
+    `state` is None if the topics are those of another cluster."""
     from moldau.cli.pipeline.files import Chosen
     from moldau.pipelines.drawing.graph import NodeKind, graph
     from moldau.pipelines.problems import InvalidPipeline
@@ -131,9 +157,11 @@ def _graph(
     return {"nodes": nodes, "edges": edges}, [_dead_letters(topic, state) for topic in topics]
 
 
-def _dead_letters(topic: str, state: ClusterState) -> dict[str, Any]:
-    known = state.topics.get(topic)
-    return {"topic": topic, "records": None if known is None else known.records}
+def _dead_letters(topic: str, state: ClusterState | None) -> dict[str, Any]:
+    """Count offsets: those of transaction markers and of aborted records are among them. The exact number costs reading
+    all records; the page shows it before they are sent again."""
+    known = None if state is None else state.topics.get(topic)
+    return {"topic": topic, "records_at_most": None if known is None else known.records}
 
 
 def _time_ms(text: str | None) -> int | None:

@@ -15,6 +15,7 @@ from moldau.client import topic_admin
 from moldau.client.broker_admin import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.call import Call, Endpoint, now_ms
+from moldau.console.collector.ages import Age, age_data, oldest
 from moldau.console.collector.collector import Collector
 from moldau.console.collector.measured import TOPICS_WITH_SIZES
 from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal, known_sum
@@ -48,6 +49,7 @@ def list_topics(call: Call) -> dict[str, Any]:
 def topic_row(topic: TopicState, state: ClusterState) -> dict[str, Any]:
     return {
         **{column: cell(topic, state) for column, cell in CELLS.items()},
+        **age_data(_age(topic, state)),
         "internal": is_internal(topic),
         "under_replicated": sum(len(isr) < len(all_) for isr, all_ in zip(topic.isr, topic.replicas, strict=True)),
         "without_leader": topic.leaders.count(-1),
@@ -67,9 +69,8 @@ def _lag(topic: TopicState, state: ClusterState) -> float | None:
     return known_sum(reader.lag for reader in readers) if readers else None
 
 
-def _lag_seconds(topic: TopicState, state: ClusterState) -> float | None:
-    readers = state.readers.get(topic.name, ())
-    return max((reader.lag_seconds for reader in readers if reader.lag_seconds is not None), default=None)
+def _age(topic: TopicState, state: ClusterState) -> Age | None:
+    return oldest(reader.age for reader in state.readers.get(topic.name, ()))
 
 
 CELLS: Final[Mapping[str, Callable[[TopicState, ClusterState], Any]]] = {
@@ -81,13 +82,13 @@ CELLS: Final[Mapping[str, Callable[[TopicState, ClusterState], Any]]] = {
     "records_per_second": _rate,
     "groups": _groups,
     "lag": _lag,
-    "lag_seconds": _lag_seconds,
+    "lag_seconds": lambda topic, state: age_data(_age(topic, state))["lag_seconds"],
 }
 """The columns by which the list can be sorted."""
 
 
 def readers_data(readers: list[Reader]) -> list[dict[str, Any]]:
-    return [{"group": each.group_id, "lag": each.lag, "lag_seconds": each.lag_seconds} for each in readers]
+    return [{"group": each.group_id, "lag": each.lag, **age_data(each.age)} for each in readers]
 
 
 def known_topic(collector: Collector, name: str) -> TopicState:

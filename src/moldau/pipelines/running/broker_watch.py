@@ -56,6 +56,10 @@ class BrokerWatch:
         if self._cluster is not None:
             self._cluster.close()
 
+    @property
+    def cluster_id(self) -> str | None:
+        return None if self._cluster is None else self._cluster.cluster_id
+
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
         """Set the positions of the queries; return the last known log ends, or None while they are unknown."""
         self._positions = positions

@@ -97,6 +97,8 @@ class RunStatus:
     file: str | None = None
     """The file of the pipeline."""
     bootstrap: str | None = None
+    cluster_id: str | None = None
+    """None until the broker has told it."""
     message: str | None = None
     """Why it failed or stops, and at its end what the user should know: one line each."""
     note: str | None = None

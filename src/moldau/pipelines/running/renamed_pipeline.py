@@ -94,7 +94,7 @@ def _former_identities(
             continue
         if status is None or recorded is None or not _was_run_from(status.get("file"), pipeline.file):
             continue
-        if _may_be_same_cluster(status.get("bootstrap"), pipeline.bootstrap):
+        if may_be_same_cluster(status.get("bootstrap"), pipeline.bootstrap):
             yield other, recorded
 
 
@@ -106,7 +106,7 @@ def _paths_beside(path: Path) -> list[Path]:
         return []
 
 
-def _may_be_same_cluster(recorded: str | None, bootstrap: str | None) -> bool:
+def may_be_same_cluster(recorded: str | None, bootstrap: str | None) -> bool:
     """Return whether two lists of brokers have an address in common, or one list is not known. One file may serve
     several clusters: their topics only have the same names."""
     if recorded is None or bootstrap is None:

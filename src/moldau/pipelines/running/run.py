@@ -85,6 +85,9 @@ class Broker(Protocol):
     @property
     def silence(self) -> str | None: ...
 
+    @property
+    def cluster_id(self) -> str | None: ...
+
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
 
     def last_exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None: ...
@@ -94,6 +97,7 @@ class NoBroker:
     """For a batch run, whose queries have no positions."""
 
     silence: str | None = None
+    cluster_id: str | None = None
 
     def exchange(self, positions: Mapping[str, Offsets]) -> LogEnds | None:
         return None
@@ -357,7 +361,10 @@ class Run:
     def _publish_status(self) -> None:
         self._published_s = time.monotonic()
         queries = (*(each.gauge.status for each in self._watched), *(gauge.status for gauge in self.left_out))
-        self.status = replace(self.status, updated=utc_now(), queries=queries, note=self.broker.silence)
+        cluster_id = self.broker.cluster_id
+        self.status = replace(
+            self.status, updated=utc_now(), queries=queries, note=self.broker.silence, cluster_id=cluster_id
+        )
         self.display.show(self.status)
         try:
             self.directory.write_status(self.status.to_json())

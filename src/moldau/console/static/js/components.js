@@ -61,17 +61,17 @@ export function button(text, action, { kind = "", iconName = null, disabled = fa
   return h("button", { type: "button", class: kind, onclick: action, disabled, title }, iconName && icon(iconName), text);
 }
 
-/** How far behind: records, and seconds if they are known. */
-export function lag(records, seconds) {
+/** How far behind: records, and the time if it is known. */
+export function lag({ lag: records, ...time }) {
   if (records === null || records === undefined) return format.NOTHING;
-  const kind = records === 0 ? "muted" : (seconds ?? 0) > 60 ? "warn-text" : "";
+  const kind = records === 0 ? "muted" : (time.lag_seconds ?? 0) > 60 ? "warn-text" : "";
   return h("span.nowrap", { class: kind }, format.count(records),
-    records > 0 && seconds !== null && seconds !== undefined && h("span.muted", ` · ${format.duration(seconds)}`));
+    records > 0 && (time.lag_seconds ?? null) !== null && h("span.muted", ` · ${format.age(time)}`));
 }
 
 /** Whether the cluster counts a broker as up, and whether it answers this console. */
 export function brokerState(broker) {
-  if (!broker.alive) return badge("gone", "bad");
+  if (!broker.alive) return badge("down", "bad");
   return broker.answers ? badge("up", "ok") : badge("no answer", "warn");
 }
 

@@ -56,6 +56,11 @@ export function duration(seconds) {
   return NOTHING;
 }
 
+/** The lag in time of an answer; of records that were there before the console it knows only how long it has seen them. */
+export function age({ lag_seconds: seconds, lag_seconds_at_least: isLeast = false }) {
+  return isLeast && !missing(seconds) ? `at least ${duration(seconds)}` : duration(seconds);
+}
+
 export function milliseconds(value) {
   return missing(value) ? NOTHING : value < 1000 ? `${one.format(value)} ms` : duration(value / 1000);
 }

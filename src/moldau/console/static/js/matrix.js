@@ -7,7 +7,7 @@ const CELL = 26;
 const LEFT = 34;
 const TOP = 20;
 
-const WORDS = { leader: "leads", follower: "follows, in sync", behind: "out of sync", none: "" };
+const WORDS = { leader: "leads", follower: "follows, in sync", behind: "not in sync", none: "" };
 
 /** What a broker is for a partition. */
 export function roleOf(partition, broker) {
@@ -18,7 +18,7 @@ export function roleOf(partition, broker) {
 
 export function legend() {
   const sample = (role) => s("svg.sample", { viewBox: "0 0 16 16", "aria-hidden": "true" }, s("rect.cell", { x: 2, y: 2, width: 12, height: 12, rx: 3, class: role }));
-  return h("div.legend", h("span", sample("leader"), "leads"), h("span", sample("follower"), "follows, in sync"), h("span", sample("behind"), "out of sync"));
+  return h("div.legend", h("span", sample("leader"), "leads"), h("span", sample("follower"), "follows, in sync"), h("span", sample("behind"), "not in sync"));
 }
 
 /** The drawing of one topic; `update` changes what is there. */
@@ -61,7 +61,7 @@ function topicMatrix(topic, href) {
         words.textContent = role === "none" ? "" : `${topic}-${each.partition}: broker ${broker.id} ${WORDS[role]}`;
       }
     }
-    picture.setAttribute("aria-label", `${topic}: ${partitions.map((each) => `partition ${each.partition} ${each.leader === null ? "has no leader" : `is led by ${each.leader}`}`).join(", ")}`);
+    picture.setAttribute("aria-label", `${topic}: ${partitions.map((each) => `partition ${each.partition} ${each.leader === null ? "is offline" : `is led by ${each.leader}`}`).join(", ")}`);
   }
   return { element, update };
 }

@@ -69,7 +69,7 @@ export function changes(before, now) {
   const was = new Map(before.brokers.map((broker) => [broker.id, broker]));
   for (const broker of now.brokers) {
     const { alive = false, answers = true } = was.get(broker.id) ?? {};
-    if (alive && !broker.alive) told.push(["bad", `Broker ${broker.id} is gone`]);
+    if (alive && !broker.alive) told.push(["bad", `Broker ${broker.id} is down`]);
     else if (!alive && broker.alive) told.push(["ok", `Broker ${broker.id} is up`]);
     else if (alive && answers !== broker.answers) told.push(broker.answers ? ["ok", `Broker ${broker.id} answers again`] : ["warn", `Broker ${broker.id} does not answer`]);
   }
@@ -90,11 +90,15 @@ function addEvent(list, [kind, text], at) {
 }
 
 function healthNotice(data) {
-  const { without_leader: headless, under_replicated: under, not_preferred: elsewhere } = data.health;
-  if (headless) return notice("bad", `${format.plural(headless, "partition")} without a leader`, "Nobody can write or read them until a replica that is in sync comes back. Start the missing broker.");
-  if (under) return notice("warn", `${format.plural(under, "partition")} with replicas out of sync`, "They work, but would survive fewer failures. Start the missing broker, or wait until it has caught up.");
+  const { without_leader: offline, under_replicated: under, not_preferred: elsewhere } = data.health;
+  if (offline) return notice("bad", `${isOrAre(offline)} offline`, "Nobody can write or read them until a replica that is in sync comes back. Start the broker that is down.");
+  if (under) return notice("warn", `${isOrAre(under)} under-replicated`, "They work, but would survive fewer failures. Start the broker that is down, or wait until it has caught up.");
   if (elsewhere) return notice("info", `${format.plural(elsewhere, "partition")} led by another than the preferred broker`, "Harmless; elect preferred leaders to spread the work evenly again.");
   return null;
+}
+
+function isOrAre(partitions) {
+  return `${format.plural(partitions, "partition")} ${partitions === 1 ? "is" : "are"}`;
 }
 
 function brokerCard(broker, data) {

@@ -71,7 +71,7 @@ export async function groupPage({ root, params, signal, crumbs, live, go, may })
 function figuresOf(data) {
   return figures([
     ["Lag", format.count(data.lag), "records"],
-    ["Lag in time", format.duration(data.lag_seconds), "age of the next record"],
+    ["Lag in time", format.age(data), "age of the next record"],
     ["Members", format.count(data.members.length)],
     ["Protocol", data.type === "Consumer" ? "consumer (KIP-848)" : data.type ?? format.NOTHING, data.assignor ? `assignor: ${data.assignor}` : null, "text"],
     ["Coordinator", data.coordinator ?? format.NOTHING, data.epoch === null ? null : `epoch ${data.epoch}`, "text"],
@@ -95,7 +95,7 @@ function partitionTable(data) {
         { label: "Committed", num: true, render: (row) => (row.committed === null ? format.NOTHING : h("a", { href: `${link("topics", row.topic, "records")}?from=${row.committed}&partition=${row.partition}` }, format.count(row.committed))) },
         { label: "Log end", num: true, render: (row) => format.count(row.end) },
         { label: "Lag", num: true, render: (row) => h("span", { class: row.lag ? "" : "muted" }, format.count(row.lag)) },
-        { label: "Lag in time", num: true, render: (row) => format.duration(row.lag_seconds) },
+        { label: "Lag in time", num: true, render: (row) => format.age(row) },
         { label: "Member", render: (row) => names.get(row.member) ?? h("span.muted", "nobody") },
       ],
     }),

@@ -30,7 +30,7 @@ export async function groupsPage({ root, query, signal, crumbs, every }) {
       { label: "Members", sort: "members", num: true, render: (row) => format.count(row.members) },
       { label: "Topics", sort: "topics", num: true, render: (row) => format.count(row.topics) },
       { label: "Lag in records", sort: "lag", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.trend, "Lag"), direction(row.direction), h("span.fixed", format.count(row.lag))) },
-      { label: "Lag in time", sort: "lag_seconds", num: true, render: (row) => h("span", { class: row.lag_seconds > 60 ? "warn-text" : "" }, format.duration(row.lag_seconds)) },
+      { label: "Lag in time", sort: "lag_seconds", num: true, render: (row) => h("span", { class: row.lag_seconds > 60 ? "warn-text" : "" }, format.age(row)) },
     ],
   });
   append(root, [head("Groups", { about: "The furthest behind first. Lag in time is the age of the next record that a group has not read." }), table.element]);

@@ -8,6 +8,7 @@ import * as format from "../format.js";
 import { link } from "../router.js";
 import { plainTable } from "../table.js";
 
+const NAMES_SHOWN = 12;
 const KINDS = { error: "bad", warning: "warn", info: "info" };
 
 export async function overviewPage({ root, signal, crumbs, live }) {
@@ -50,12 +51,12 @@ export async function overviewPage({ root, signal, crumbs, live }) {
 }
 
 function lagNote(data) {
-  return data.lag === null ? "lag unknown yet" : h("span", "lag ", lag(data.lag, data.lag_seconds));
+  return data.lag === null ? "lag unknown yet" : h("span", "lag ", lag(data));
 }
 
 function healthOf(data) {
   const notices = data.problems.map((problem) => notice(KINDS[problem.severity] ?? "info", problem.title, words(problem.what_to_do ?? ""), [
-    h("div.row.affected", (problem.affected ?? []).slice(0, 12).map((name) => badge(name)), problem.affected?.length > 12 && h("span.muted", `and ${problem.affected.length - 12} more`),
+    h("div.row.affected", problem.affected.slice(0, NAMES_SHOWN).map((name) => badge(name)), problem.affected_total > NAMES_SHOWN && h("span.muted", `and ${format.count(problem.affected_total - NAMES_SHOWN)} more`),
       problem.link && h("a", { href: problem.link }, "Show")),
   ]));
   if (notices.length || data.read_error) return notices; // the frame says the latter

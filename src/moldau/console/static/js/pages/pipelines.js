@@ -38,22 +38,33 @@ function nothing(data) {
 }
 
 function pipeline(row, may) {
-  const again = row.dead_letters.filter((letters) => letters.records > 0);
+  const again = row.dead_letters.filter((letters) => letters.records_at_most > 0);
   const named = (text, letters) => (row.dead_letters.length > 1 ? `${text} in ${letters.topic}` : text);
   return h("section.card", { "aria-label": row.name },
     h("header", h("h2", row.name), state(row.state), row.since_ms && h("span.muted", `since ${format.moment(row.since_ms)}`)),
     row.error && notice(row.state === "failed" ? "bad" : "info", words(row.error)),
     row.note && notice("warn", words(row.note)),
+    row.other_cluster && notice("info", "A pipeline of another cluster", `It runs with ${row.other_cluster}. The console there shows its topics.`),
     figures([
       ["Rows", format.rate(row.rows_per_second)],
       ["Batch", row.batch === null || row.batch === undefined ? format.NOTHING : format.count(row.batch), !row.batch_seconds ? null : `took ${format.milliseconds(row.batch_seconds * 1000)}`],
       ["Watermark", row.watermark_ms ? format.moment(row.watermark_ms) : format.NOTHING, row.watermark_ms ? format.ago(row.watermark_ms) : "none", "text"],
       ["Lag", format.count(row.lag), "records"],
-      ...row.dead_letters.map((letters) => [named("Dead letters", letters), format.count(letters.records), letters.records === null ? "the topic is not there, or not read yet" : h("a", { href: link("topics", letters.topic, "records") }, "Look at them")]),
+      ...row.dead_letters.map((letters) => [named("Dead letters", letters), atMost(letters.records_at_most), whereLettersAre(row, letters)]),
     ]),
     row.graph?.nodes?.length ? h("div.drawing", graph(row.graph.nodes, row.graph.edges, `Flow of ${row.name}`)) : null,
     row.queries?.length ? queries(row.queries) : null,
     may && again.length ? h("div.row", again.map((letters) => button(`Send ${named("dead letters", letters)} again …`, () => sendAgain(letters.topic)))) : null);
+}
+
+/** Offsets are counted, of which some may be markers of transactions. */
+function atMost(records) {
+  return records > 0 ? `at most ${format.count(records)}` : format.count(records);
+}
+
+function whereLettersAre(row, letters) {
+  if (row.other_cluster) return `in topic ${letters.topic} of another cluster`;
+  return letters.records_at_most === null ? "the topic is not there, or not read yet" : h("a", { href: link("topics", letters.topic, "records") }, "Look at them");
 }
 
 function queries(rows) {
@@ -65,7 +76,7 @@ function queries(rows) {
       { label: "Rows", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.rates, "Rows per second"), h("span.fixed", format.rate(row.rows_per_second))) },
       { label: "Batch", num: true, render: (row) => format.count(row.batch) },
       { label: "Took", num: true, render: (row) => format.milliseconds(row.batch_seconds === null ? null : row.batch_seconds * 1000) },
-      { label: "Lag", num: true, render: (row) => lag(row.lag, row.lag_seconds) },
+      { label: "Lag", num: true, render: (row) => lag(row) },
       { label: "Rows in state", num: true, render: (row) => format.count(row.state_rows) },
       { label: "Bad records", num: true, render: (row) => h("span", { class: row.bad_records ? "warn-text" : "" }, format.count(row.bad_records)) },
       { label: "Restarts", num: true, render: (row) => format.count(row.restarts) },

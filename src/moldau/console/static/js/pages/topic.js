@@ -88,10 +88,10 @@ function overview({ root, live }, data) {
   });
 }
 
-function lagNote({ groups: known, lag_seconds: seconds }) {
+function lagNote({ groups: known, ...time }) {
   if (known === null) return "the groups are not read yet";
   if (known === 0) return "no group reads it";
-  return seconds === null ? null : format.duration(seconds);
+  return time.lag_seconds === null ? null : format.age(time);
 }
 
 const PARTITION_COLUMNS = [
@@ -136,8 +136,8 @@ function groups({ root }, data) {
     caption: "Groups that read this topic", rows: data.readers, keyOf: (row) => row.group,
     columns: [
       { label: "Group", render: (row) => h("a", { href: link("groups", row.group) }, row.group) },
-      { label: "Lag in records", num: true, render: (row) => lag(row.lag, null) },
-      { label: "Lag in time", num: true, render: (row) => format.duration(row.lag_seconds) },
+      { label: "Lag in records", num: true, render: (row) => lag({ lag: row.lag }) },
+      { label: "Lag in time", num: true, render: (row) => format.age(row) },
     ],
   }));
 }

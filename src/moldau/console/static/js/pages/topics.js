@@ -38,12 +38,12 @@ const COLUMNS = [
   { label: "Size", sort: "size_bytes", num: true, render: (row) => format.bytes(row.size_bytes) },
   { label: "Rate", sort: "records_per_second", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.trend, "Records per second"), h("span.fixed", format.rate(row.records_per_second))) },
   { label: "Readers", sort: "groups", wide: true, render: readers },
-  { label: "Lag", sort: "lag", num: true, render: (row) => (row.groups === 0 ? h("span.muted", "no group") : lag(row.lag, row.lag_seconds)) },
+  { label: "Lag", sort: "lag", num: true, render: (row) => (row.groups === 0 ? h("span.muted", "no group") : lag(row)) },
 ];
 
 export function troubles(row) {
   return [
-    row.without_leader > 0 && badge(`${row.without_leader} without a leader`, "bad"),
+    row.without_leader > 0 && badge(`${row.without_leader} offline`, "bad"),
     row.under_replicated > 0 && badge(`${row.under_replicated} under-replicated`, "warn"),
   ];
 }

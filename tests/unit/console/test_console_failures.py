@@ -1,0 +1,82 @@
+"""What the API answers to each kind of error."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
+from moldau.cli.cluster.connect import kafka_failure
+from moldau.cli.connect import CommandFailed, NotFound
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.offsets import BadOffset
+from moldau.client.cluster import RETRIABLE, Unreachable
+from moldau.console.failures import api_error
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("status", "codes"),
+    [
+        (400, "INVALID_CONFIG INVALID_PARTITIONS INVALID_REPLICATION_FACTOR INVALID_TOPIC_EXCEPTION POLICY_VIOLATION"),
+        (400, "MESSAGE_TOO_LARGE INVALID_REPLICA_ASSIGNMENT UNSUPPORTED_VERSION SECURITY_DISABLED"),
+        (403, "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED"),
+        (404, "UNKNOWN_TOPIC_OR_PARTITION GROUP_ID_NOT_FOUND TRANSACTIONAL_ID_NOT_FOUND OFFSET_OUT_OF_RANGE"),
+        (409, "TOPIC_ALREADY_EXISTS NON_EMPTY_GROUP UNKNOWN_MEMBER_ID"),
+        (429, "THROTTLING_QUOTA_EXCEEDED"),
+        (502, "UNKNOWN_SERVER_ERROR"),
+        (503, "BROKER_NOT_AVAILABLE NETWORK_EXCEPTION LEADER_NOT_AVAILABLE NOT_LEADER_OR_FOLLOWER NOT_CONTROLLER"),
+        (503, "COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS NOT_COORDINATOR REBALANCE_IN_PROGRESS"),
+        (503, "NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND REPLICA_NOT_AVAILABLE OFFSET_NOT_AVAILABLE"),
+        (503, "KAFKA_STORAGE_ERROR PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE"),
+        (503, "CONCURRENT_TRANSACTIONS UNSTABLE_OFFSET_COMMIT FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH"),
+        (504, "REQUEST_TIMED_OUT"),
+    ],
+)
+def test_the_status_of_an_error_of_kafka(status: int, codes: str) -> None:
+    for name in codes.split():
+        error = KafkaError(ErrorCode[name])
+        for wrapped in (
+            error,
+            caused(kafka_failure(error, "topic orders"), error),
+            caused(ToolFailed("in vain"), error),
+        ):
+            answer = api_error(wrapped)
+            assert answer is not None
+            assert (answer.status, name) == (status, name)
+            assert answer.code == ("NOT_ALLOWED" if status == 403 else name)
+            assert ("try again in a moment" in answer.message) is (status == 503)
+
+
+def test_no_error_that_passes_by_itself_is_called_a_mistake_of_the_user() -> None:
+    answers = [api_error(KafkaError(code)) for code in RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}]
+    assert {answer.status for answer in answers if answer is not None} == {503, 504}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (Unreachable("No broker answers"), 502, "CLUSTER_UNREACHABLE"),
+        (TimeoutError("no answer for 10 s"), 502, "CLUSTER_UNREACHABLE"),
+        (MalformedData("cut off"), 502, "CLUSTER_UNREACHABLE"),
+        (caused(CommandFailed("the cluster stopped answering"), ConnectionResetError()), 502, "CLUSTER_UNREACHABLE"),
+        (caused(ToolFailed("no broker answers"), TimeoutError()), 502, "CLUSTER_UNREACHABLE"),
+        (NotFound("no group nobody"), 404, "NOT_FOUND"),
+        (CommandFailed("the group has members"), 409, "CONFLICT"),
+        (ToolFailed("Missing replica ids"), 400, "BAD_REQUEST"),
+        (BadOffset("not a time"), 400, "BAD_REQUEST"),
+        (UnusableProperty("no such mechanism"), 400, "BAD_REQUEST"),
+        (KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED), 401, "LOGIN_FAILED"),
+    ],
+)
+def test_the_status_of_other_errors(error: Exception, status: int, code: str) -> None:
+    answer = api_error(error)
+    assert answer is not None
+    assert (answer.status, answer.code) == (status, code)
+
+
+def test_a_mistake_of_the_console_is_none_of_them() -> None:
+    assert api_error(ZeroDivisionError()) is None
