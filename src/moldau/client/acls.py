@@ -8,7 +8,10 @@ from typing import Final
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.cluster_admin import ClusterAdmin
+from moldau.security.acls.authorizer import Authorizer
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
+from moldau.security.acls.selection import Resource
+from moldau.security.principals import parse_super_users
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
@@ -62,6 +65,18 @@ class Acls:
         response = self._admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
         values = {config.name: config.value or "" for result in response.results for config in result.configs}
         return values.get(keys[0], ""), values.get(keys[1], "").lower() == "true"
+
+    def covering(self, resources: Iterable[Resource]) -> set[AclBinding]:
+        """Return the ACLs that decide about these resources."""
+        names = {(each.type, each.name) for each in resources}
+        return {each for kind, name in names for each in self.find(AclFilter(kind, name, PatternType.MATCH))}
+
+    def authorizer_for(self, resources: Iterable[Resource]) -> Authorizer:
+        """Return what decides about these resources as a broker does."""
+        super_users, allow_everyone = self.authorizer_settings()
+        authorizer = Authorizer(parse_super_users(super_users), allow_everyone)
+        authorizer.change(self.covering(resources))
+        return authorizer
 
     def create(self, bindings: Iterable[AclBinding]) -> None:
         """Create all of them; an ACL that exists already is no error."""

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.acl.selection import Resource, bindings, hints
+from moldau.cli.acl.selection import bindings, hints
 from moldau.cli.main import main
 from moldau.cli.user.rights import Rights, rights_of, unknown_user_hint
 from moldau.secure_setup.directory import check_can_write_private
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
+from moldau.security.acls.selection import Resource
 
 ORDERS = Resource(ResourceType.TOPIC, "orders")
 BILLING = Resource(ResourceType.GROUP, "billing")

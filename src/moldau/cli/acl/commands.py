@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moldau.cli.acl.selection import (
-    ANY_HOST,
-    Resource,
     bindings,
     filters,
     hints,
-    operation_word,
+    parse_host,
     parse_operations,
     parse_principal,
     resource_options,
@@ -22,9 +20,8 @@ from moldau.cli.acl.selection import (
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import Broker, broker_options
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.security.acls.authorizer import Authorizer
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission
-from moldau.security.principals import parse_super_users
+from moldau.security.acls.selection import ANY_HOST, Resource, decision_line, operation_word, resource_word
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
@@ -70,7 +67,13 @@ def list_acls(broker: Broker, user: str | None, resources: Sequence[Resource], o
 @principal_argument
 @operations_argument
 @role_option
-@click.option("--host", default=ANY_HOST, show_default=True, help="The address that the user must connect from.")
+@click.option(
+    "--host",
+    default=ANY_HOST,
+    show_default=True,
+    callback=parse_host,
+    help="The address that the user must connect from.",
+)
 @resource_options
 @broker_options
 def allow(
@@ -97,7 +100,7 @@ def allow(
 @acl.command(short_help="Deny a user something, whatever else allows it.")
 @principal_argument
 @operations_argument
-@click.option("--host", default=ANY_HOST, show_default=True, help="The address that it holds for.")
+@click.option("--host", default=ANY_HOST, show_default=True, callback=parse_host, help="The address that it holds for.")
 @resource_options
 @broker_options
 def deny(broker: Broker, principal: str, operations: str | None, host: str, resources: Sequence[Resource]) -> None:
@@ -180,7 +183,13 @@ def remove(
 @acl.command(short_help="May a user do something, and by which rule?")
 @principal_argument
 @click.argument("operation", metavar="OPERATION")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address that the user connects from.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    callback=parse_host,
+    help="The address that the user connects from.",
+)
 @resource_options
 @broker_options
 @click.pass_context
@@ -200,24 +209,14 @@ def test(
     from moldau.client.acls import Acls
 
     with _admin(broker) as admin:
-        acls, unknown = Acls(admin), _unknown_user(admin, principal)
-        super_users, allow_everyone = acls.authorizer_settings()
-        authorizer = Authorizer(parse_super_users(super_users), allow_everyone)
-        authorizer.change(
-            {
-                each
-                for resource in resources
-                for each in acls.find(AclFilter(resource.type, resource.name, PatternType.MATCH))
-            }
-        )
+        unknown = _unknown_user(admin, principal)
+        authorizer = Acls(admin).authorizer_for(resources)
     is_allowed = True
     for resource in resources:
         for each in operations:
             decision = authorizer.decide(principal, host, each, resource.type, resource.name)
             is_allowed = is_allowed and decision.is_allowed
-            what = f"{operation_word(each)} {resource.type.name.lower().replace('_', ' ')} {resource.name}"
-            why = decision.reason if decision.rule is None else f"{decision.reason}: {decision.rule}"
-            click.echo(f"{principal} {'may' if decision.is_allowed else 'may not'} {what}: {why}")
+            click.echo(decision_line(principal, each, resource, decision))
     for line in unknown:
         click.echo(line, err=True)
     ctx.exit(0 if is_allowed else 1)
@@ -245,7 +244,7 @@ def _row(acl: AclBinding) -> tuple[str, ...]:
         acl.host,
         acl.permission.name.lower(),
         operation_word(acl.operation),
-        acl.resource_type.name.lower().replace("_", " "),
+        resource_word(acl.resource_type),
         acl.pattern,
         acl.pattern_type.name.lower(),
     )
