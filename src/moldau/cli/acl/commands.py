@@ -129,16 +129,10 @@ def _create(broker: Broker, wanted: Sequence[AclBinding], principal: str, notes:
 
 
 def _unknown_user(admin: ClusterAdmin, principal: str) -> list[str]:
-    """Return a line about a user who may be misspelt."""
-    from moldau.base.errors import KafkaError
-    from moldau.cli.user.rights import unknown_user_hint
+    from moldau.cli.user.rights import unknown_user_notes
     from moldau.client.users import Users
 
-    try:
-        hint = unknown_user_hint(principal, Users(admin).all())
-    except KafkaError:  # who may change ACLs may not always see users
-        return []
-    return [] if hint is None else [hint]
+    return unknown_user_notes(principal, Users(admin))
 
 
 @acl.command(short_help="Remove ACLs.")

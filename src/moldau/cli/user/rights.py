@@ -12,6 +12,7 @@ from moldau.security.principals import ANYBODY, USER, Principal, parse_super_use
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
+    from moldau.client.users import Users
 
 SIMILAR_ENOUGH: Final = 0.6
 
@@ -51,6 +52,15 @@ def rights_of(name: str, acls: Acls) -> Rights | None:
     except KafkaError as error:
         return Rights(has_authorizer=False) if error.code is ErrorCode.SECURITY_DISABLED else None
     return Rights(True, principal in parse_super_users(super_users), allows_everyone, found)
+
+
+def unknown_user_notes(principal: str, users: Users) -> list[str]:
+    """Return a line about a user who may be misspelt."""
+    try:
+        hint = unknown_user_hint(principal, users.all())
+    except KafkaError:  # who may change ACLs may not always see users
+        return []
+    return [] if hint is None else [hint]
 
 
 def unknown_user_hint(principal: str, users: Collection[str]) -> str | None:

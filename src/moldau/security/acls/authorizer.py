@@ -41,6 +41,9 @@ class Decision(NamedTuple):
     reason: str
     rule: AclBinding | None = None
 
+    def __str__(self) -> str:
+        return self.reason if self.rule is None else f"{self.reason}: {self.rule}"
+
 
 _SUPER_USER: Final = Decision(True, "super user")
 _DEFAULT_DENY: Final = Decision(False, "no ACL allows it")

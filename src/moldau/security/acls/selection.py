@@ -203,5 +203,4 @@ def filter_for(binding: AclBinding) -> AclFilter:
 def decision_line(principal: str, operation: AclOperation, resource: Resource, decision: Decision) -> str:
     """Say in a sentence what an authorizer decided, and by which rule."""
     what = f"{operation_word(operation)} {resource_word(resource.type)} {resource.name}"
-    why = decision.reason if decision.rule is None else f"{decision.reason}: {decision.rule}"
-    return f"{principal} {'may' if decision.is_allowed else 'may not'} {what}: {why}"
+    return f"{principal} {'may' if decision.is_allowed else 'may not'} {what}: {decision}"
