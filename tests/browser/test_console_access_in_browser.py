@@ -117,15 +117,15 @@ def test_a_quota_is_set_changed_and_removed(admin: Page) -> None:
     dialog.get_by_label("For").select_option("both")
     dialog.get_by_label("User", exact=True).fill("bob")
     dialog.get_by_label("Write").fill("1048576")
-    carry_out(admin, "Change 1 quota", "user bob, every client id without its own")
+    carry_out(admin, "Change 1 limit", "user bob, every client id without its own")
     bob = rows(admin).filter(has_text="user bob")
     expect(bob).to_contain_text("1 MiB/s")
     bob.get_by_role("button", name="Change").click()
     dialog.get_by_label("Read").fill("2097152")
-    carry_out(admin, "Change 1 quota", "no limit")
+    carry_out(admin, "Change 1 limit", "no limit")
     expect(bob).to_contain_text("2 MiB/s")
     bob.get_by_role("button", name="Remove").click()
-    carry_out(admin, "Remove 2 quotas", "no limit")
+    carry_out(admin, "Remove 2 limits", "no limit")
     expect(admin.get_by_text("No quotas yet")).to_be_visible()
 
 

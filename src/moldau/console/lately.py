@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 KEPT_SECONDS: Final = 3.0
 SEEN_SECONDS: Final = 2.0
@@ -24,14 +24,14 @@ class ReadLately:
     def get(self, name: str, read: Callable[[], T]) -> T:
         """Return what was read lately, or read it now. Nobody waits for another's reading."""
         with self._lock:
-            at, value = self._kept.get(name, (None, None))
-            if at is not None and self._clock() - at < KEPT_SECONDS:
-                return value  # type: ignore[no-any-return]
+            kept = self._kept.get(name)
+            if kept is not None and self._clock() - kept[0] < KEPT_SECONDS:
+                return cast(T, kept[1])
             changes = self._changes
-        new, at = read(), self._clock()
+        new = read()
         with self._lock:
             if changes == self._changes:  # else it may be older than the change
-                self._kept[name] = (at, new)
+                self._kept[name] = (self._clock(), new)
         return new
 
     def changed(self, is_seen: Callable[[], bool]) -> None:

@@ -98,12 +98,12 @@ function aclsPart(about, query, signal) {
       about.may.acls && button("Allow", () => allow("allow"), { kind: "primary", iconName: "plus" }),
     ],
     columns: [
-      { label: "Principal", sort: "principal", render: (row) => row.principal },
-      { label: "Permission", sort: "permission", render: (row) => badge(row.permission, row.permission === "allow" ? "ok" : "bad") },
-      { label: "Operation", sort: "operation", render: (row) => row.operation },
+      { label: "Principal", class: "any-length", sort: "principal", render: (row) => row.principal },
+      { label: "Permission", class: "nowrap", sort: "permission", render: (row) => badge(row.permission, row.permission === "allow" ? "ok" : "bad") },
+      { label: "Operation", class: "nowrap", sort: "operation", render: (row) => row.operation },
       { label: "Resource", sort: "name", wide: true, render: resourceOf },
-      { label: "From", sort: "host", render: hostOf },
-      about.may.acls && { label: "", class: "right bare", render: (row) => button("Remove", () => after(removeAcls([row]), table, () => `Removed an ACL of ${row.principal}`), { kind: "small" }) },
+      { label: "From", class: "nowrap", sort: "host", render: hostOf },
+      about.may.acls && { label: "", class: "right bare nowrap", render: (row) => button("Remove", () => after(removeAcls([row]), table, () => `Removed an ACL of ${row.principal}`), { kind: "small" }) },
     ].filter(Boolean),
   });
   const allow = (permitted) => after(allowDialog(about, permitted), table, (done) => `Added ${format.plural(done.changes.filter((each) => !each.exists).length, "ACL")}`);
@@ -124,11 +124,11 @@ function usersPart(about, query, signal) {
     empty: () => empty("No users yet", h("p", "Users with a password log in with SCRAM; users of certificates appear here when an ACL names them."), change && add()),
     extras: [h("span.grow"), change && add()],
     columns: [
-      { label: "Principal", sort: "principal", render: (row) => h("span.row", row.principal, (about.super_users ?? []).includes(row.principal) && badge("super user", "accent")) },
-      { label: "Known by", sort: "kind", render: (row) => badge(...KINDS[row.kind]) },
-      { label: "Mechanisms", wide: true, optional: true, render: (row) => row.mechanisms.join(", ") || format.NOTHING },
+      { label: "Principal", class: "any-length", sort: "principal", render: (row) => h("span", row.principal, " ", (about.super_users ?? []).includes(row.principal) && badge("super user", "accent")) },
+      { label: "Known by", class: "nowrap", sort: "kind", render: (row) => badge(...KINDS[row.kind]) },
+      { label: "Mechanisms", wide: true, optional: true, render: (row) => (row.mechanisms.length ? row.mechanisms.map((each) => [h("span.nowrap", each), " "]) : format.NOTHING) },
       { label: "ACLs", sort: "acls", num: true, render: (row) => (row.acls ? h("a", { href: `/access?filter=${encodeURIComponent(row.principal)}` }, format.count(row.acls)) : format.count(row.acls)) },
-      change && { label: "", class: "right bare", render: (row) => row.name !== null && h("span.row.end",
+      change && { label: "", class: "right bare nowrap", render: (row) => row.name !== null && h("span.buttons",
         !about.passwords_note && button("New password", () => after(newPassword(row.name), table, () => `${row.name} has a new password`), { kind: "small" }),
         button("Remove", () => after(removeUser(row.name), table, () => `Removed ${row.name}`), { kind: "small" })) },
     ].filter(Boolean),
@@ -147,19 +147,19 @@ function quotasPart(about, query, signal) {
   const change = about.may.quotas;
   const keys = [...about.quotas.client, ...about.quotas.ip];
   const table = serverTable({
-    caption: "Quotas", noun: "entity", query, filterLabel: "Filter by user, client id or address", keyOf: (row) => row.title,
+    caption: "Quotas", noun: "quota", query, filterLabel: "Filter by user, client id or address", keyOf: (row) => row.title,
     load: (choice) => get(path("/api/quotas", {}, choice), { signal }),
     empty: () => empty("No quotas yet", h("p", "A quota limits how much a user, a client id or an address may use. Who is above it waits."), change && set()),
     extras: [h("span.grow"), change && set()],
     columns: [
-      { label: "For", sort: "title", render: (row) => row.title },
+      { label: "For", class: "any-length", sort: "title", render: (row) => row.title },
       ...keys.map((key) => ({ label: quotaValue(key).label, sort: key, num: true, optional: true, render: (row) => quotaValue(key).show(row[key]) })),
-      change && { label: "", class: "right bare", render: (row) => h("span.row.end",
+      change && { label: "", class: "right bare nowrap", render: (row) => h("span.buttons",
         button("Change", () => after(quotaDialog(about, row), table, done), { kind: "small" }),
         button("Remove", () => after(removeQuota(row, keys), table, done), { kind: "small" })) },
     ].filter(Boolean),
   });
-  const done = (answer) => `Changed ${format.plural(answer.changes.length, "quota")} of ${answer.title}`;
+  const done = (answer) => `Changed ${format.plural(answer.changes.length, "limit")} of ${answer.title}`;
   function set() {
     return button("Set a quota", () => after(quotaDialog(about), table, done), { kind: "primary", iconName: "plus" });
   }

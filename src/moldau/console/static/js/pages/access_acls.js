@@ -30,7 +30,7 @@ export function allowDialog(about, permission) {
   const operations = [...new Set(NAMED.concat("cluster").flatMap((kind) => about.operations[kind]))];
   const roles = permission === "allow" ? Object.keys(about.roles) : [];
   const what = select("what", [...roles.map((role) => [role, `what a ${role} needs`]), ["operations", "operations of your choice"]], roles[0] ?? "operations");
-  const checks = h("div.field", h("span", "Operations"), h("div.row", operations.map((each) => h("label.check", h("input", { type: "checkbox", name: "operation", value: each }), each))));
+  const checks = h("div.field", h("span", "Operations"), h("div.checks", operations.map((each) => h("label.check", h("input", { type: "checkbox", name: "operation", value: each }), each))));
   const fields = Object.fromEntries(NAMED.map((kind) => [kind, field(LABELS[kind], textInput(kind, "none"))]));
   const cluster = h("label.check", h("input", { type: "checkbox", name: "cluster" }), "The cluster itself");
 
@@ -52,7 +52,7 @@ export function allowDialog(about, permission) {
       permission === "deny" ? h("p.muted", "One denial is stronger than any number of permissions.") : field("What", what),
       checks,
       h("div.fields", NAMED.map((kind) => fields[kind])),
-      h("div.row", h("label.check", h("input", { type: "checkbox", name: "prefix" }), "The names are prefixes: everything that begins so"), cluster),
+      h("div.checks", h("label.check", h("input", { type: "checkbox", name: "prefix" }), "The names are prefixes: everything that begins so"), cluster),
     ],
     bodyOf: (data) => aclRequest(data, permission, permission === "allow" && what.value !== "operations" ? what.value : null, (kind) => (kind === "cluster" ? cluster : fields[kind]).hidden),
     send: (body) => post("/api/acls", body),
@@ -89,9 +89,9 @@ function changesTable(changes, caption) {
   return h("div.stack", plainTable({
     caption, rows: changes.slice(0, SHOWN),
     columns: [
-      { label: "ACL", render: (row) => h("span", row.principal, " ", badge(row.permission, row.permission === "allow" ? "ok" : "bad"), " ", row.operation) },
+      { label: "ACL", class: "any-length", render: (row) => h("span", row.principal, " ", badge(row.permission, row.permission === "allow" ? "ok" : "bad"), " ", row.operation) },
       { label: "Resource", wide: true, render: resourceOf },
-      { label: "From", render: hostOf },
+      { label: "From", class: "nowrap", render: hostOf },
       { label: "Effect", whole: true, render: (row) => row.effect },
     ],
   }), changes.length > SHOWN && h("p.muted", `and ${format.count(changes.length - SHOWN)} more`));

@@ -44,7 +44,7 @@ export function quotaDialog(about, row = null) {
       h("div.fields", Object.values(limits)),
     ],
     bodyOf: (data) => quotaRequest(data, row, kinds(), keysFor(about, kinds())),
-    send: (body) => post("/api/quotas", body), shown: changesTable, action: (answer) => `Change ${format.plural(answer.changes.length, "quota")}`,
+    send: (body) => post("/api/quotas", body), shown: changesTable, action: (answer) => `Change ${format.plural(answer.changes.length, "limit")}`,
   });
 }
 
@@ -69,7 +69,7 @@ export async function removeQuota(row, keys) {
   const body = { entity: row.entity, unset: keys.filter((key) => row[key] !== null) };
   return planDialog({
     title: `Remove the quotas of ${row.title}`, danger: true, planned: await post("/api/quotas", body),
-    bodyOf: () => body, send: (each) => post("/api/quotas", each), shown: changesTable, action: (answer) => `Remove ${format.plural(answer.changes.length, "quota")}`,
+    bodyOf: () => body, send: (each) => post("/api/quotas", each), shown: changesTable, action: (answer) => `Remove ${format.plural(answer.changes.length, "limit")}`,
   });
 }
 
