@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.console.failures import bad_request
-from moldau.security.acls.authorizer import Authorizer, Decision
+from moldau.security.acls.authorizer import Authorizer, Decision, Rules
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType, covers
 from moldau.security.acls.selection import operation_word, resource_word
-from moldau.security.principals import USER, Principal
+from moldau.security.principals import USER
 
 TYPES: Final = {each.name.lower(): each for each in ResourceType if each > ResourceType.ANY}
 PATTERNS: Final = {each.name.lower(): each for each in (PatternType.LITERAL, PatternType.PREFIXED)}
@@ -20,19 +19,6 @@ OPERATIONS: Final = {operation_word(each): each for each in AclOperation if each
 RESOURCES_NOTED_MAX: Final = 20
 FROM_NOW_ON: Final = "from then on only those whom an ACL allows may use it"
 COLUMNS: Final = ("principal", "host", "permission", "operation", "type", "name", "pattern")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What decides besides ACLs."""
-
-    super_users: Collection[Principal] = ()
-    allows_everyone: bool = False
-
-    def authorizer(self, acls: Collection[AclBinding]) -> Authorizer:
-        authorizer = Authorizer(self.super_users, self.allows_everyone)
-        authorizer.change(acls)
-        return authorizer
 
 
 def acl_row(acl: AclBinding) -> dict[str, Any]:

@@ -11,12 +11,13 @@ import pytest
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.console.access import Access
-from moldau.console.acl_plans import Rules, acl_of, acl_row, plan_addition, plan_notes, plan_removal
+from moldau.console.acl_plans import acl_of, acl_row, plan_addition, plan_notes, plan_removal
 from moldau.console.call import Call
 from moldau.console.endpoints import acls, quotas, users
 from moldau.console.failures import ApiError
 from moldau.console.lately import KEPT_SECONDS, SEEN_SECONDS, ReadLately
 from moldau.console.options import ConsoleOptions
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
 from moldau.security.acls.selection import UnusableAcl, host_of
 from moldau.security.principals import parse_super_users

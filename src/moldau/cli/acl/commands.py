@@ -20,8 +20,16 @@ from moldau.cli.acl.selection import (
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import Broker, broker_options
 from moldau.cli.output import Table, confirm, format_option, show
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission
-from moldau.security.acls.selection import ANY_HOST, Resource, decision_line, operation_word, resource_word
+from moldau.security.acls.selection import (
+    ANY_HOST,
+    UNKNOWN_RULES,
+    Resource,
+    decision_line,
+    operation_word,
+    resource_word,
+)
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
@@ -192,7 +200,7 @@ def test(
 ) -> None:
     """Say whether a user may do something with resources, and which rule decides. Exits with 1 if not.
 
-    Super users are known only to who may read the brokers' configs.
+    Super users are known only to who may read the brokers' configs, and not at all from Apache Kafka.
 
     \b
     moldau acl test ann write --topic orders
@@ -203,15 +211,18 @@ def test(
     from moldau.client.acls import Acls
 
     with _admin(broker) as admin:
-        unknown = _unknown_user(admin, principal)
-        authorizer = Acls(admin).authorizer_for(resources)
+        acls, notes = Acls(admin), _unknown_user(admin, principal)
+        rules = acls.rules()
+        authorizer = (rules or Rules()).authorizer(acls.covering(resources))
+    if rules is None:
+        notes.append(f"note: {UNKNOWN_RULES}")
     is_allowed = True
     for resource in resources:
         for each in operations:
             decision = authorizer.decide(principal, host, each, resource.type, resource.name)
             is_allowed = is_allowed and decision.is_allowed
             click.echo(decision_line(principal, each, resource, decision))
-    for line in unknown:
+    for line in notes:
         click.echo(line, err=True)
     ctx.exit(0 if is_allowed else 1)
 

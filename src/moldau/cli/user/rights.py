@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter
-from moldau.security.principals import ANYBODY, USER, Principal, parse_super_users
+from moldau.security.principals import ANYBODY, USER, Principal
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
@@ -48,10 +49,10 @@ def rights_of(name: str, acls: Acls) -> Rights | None:
     principal = Principal(USER, name)
     try:
         found = [acl for each in (principal, ANYBODY) for acl in acls.find(AclFilter(principal=str(each)))]
-        super_users, allows_everyone = acls.authorizer_settings()
+        rules = acls.rules() or Rules()
     except KafkaError as error:
         return Rights(has_authorizer=False) if error.code is ErrorCode.SECURITY_DISABLED else None
-    return Rights(True, principal in parse_super_users(super_users), allows_everyone, found)
+    return Rights(True, principal in rules.super_users, rules.allows_everyone, found)
 
 
 def unknown_user_notes(principal: str, users: Users) -> list[str]:

@@ -17,7 +17,6 @@ from moldau.console.acl_plans import (
     COLUMNS,
     PERMISSIONS,
     TYPES,
-    Rules,
     acl_of,
     acl_row,
     plan_addition,
@@ -27,10 +26,12 @@ from moldau.console.acl_plans import (
 from moldau.console.call import Call, Endpoint
 from moldau.console.failures import NOT_ALLOWED, ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, AclFilter, PatternType, ResourceType
 from moldau.security.acls.selection import (
     ANY_HOST,
     ROLES,
+    UNKNOWN_RULES,
     Resource,
     UnusableAcl,
     Wording,
@@ -45,7 +46,7 @@ from moldau.security.acls.selection import (
     resource_word,
     star_notes,
 )
-from moldau.security.principals import PRINCIPAL_LENGTH_MAX, parse_super_users
+from moldau.security.principals import PRINCIPAL_LENGTH_MAX
 from moldau.security.quotas.entities import CLIENT_KEYS, IP_KEYS
 
 NAME_LENGTH_MAX: Final = 1000
@@ -61,9 +62,6 @@ NO_AUTHORIZER: Final = (
     "Everybody who can connect may do everything: the brokers have no authorizer. To turn it on, set"
     " `authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer` and `super.users=User:NAME` on"
     " all nodes and start them again, or begin with `moldau start --secure`."
-)
-UNKNOWN_SUPER_USERS: Final = (
-    "Super users, who may do everything, are not known to you: that needs DESCRIBE_CONFIGS on the cluster."
 )
 WORDING: Final = Wording()
 
@@ -89,7 +87,7 @@ def overview(call: Call) -> dict[str, Any]:
     with call.access.admin() as admin:
         permitted = admin.permitted_operations()
         has_authorizer = _has_authorizer(Acls(admin))
-        rules = _rules(admin, permitted) if has_authorizer else None
+        rules = Acls(admin).rules() if has_authorizer else None
     may_change = not call.options.read_only
     return {
         "authorizer": has_authorizer,
@@ -122,14 +120,6 @@ def _has_authorizer(acls: Acls) -> bool:
             raise
         return error.code is not ErrorCode.SECURITY_DISABLED
     return True
-
-
-def _rules(admin: ClusterAdmin, permitted: frozenset[AclOperation]) -> Rules | None:
-    """Return None if the user may not read the brokers' configs."""
-    if AclOperation.DESCRIBE_CONFIGS not in permitted:
-        return None
-    super_users, allows_everyone = Acls(admin).authorizer_settings()
-    return Rules(parse_super_users(super_users), allows_everyone)
 
 
 # --- the list -----------------------------------------------------------------------------------------------------
@@ -224,7 +214,7 @@ def _answer(execute: bool, changes: list[dict[str, Any]], notes: list[str], rule
 
 def _notes(notes: Sequence[str], rules: Rules | None) -> list[str]:
     """Return the notes as the page shows them; the command line writes a word before each."""
-    return [each.removeprefix("note: ") for each in notes] + ([] if rules is not None else [UNKNOWN_SUPER_USERS])
+    return [each.removeprefix("note: ") for each in notes] + ([] if rules is not None else [UNKNOWN_RULES])
 
 
 def _deciding(admin: ClusterAdmin, changed: Sequence[AclBinding]) -> tuple[set[AclBinding], Rules | None]:
@@ -232,7 +222,7 @@ def _deciding(admin: ClusterAdmin, changed: Sequence[AclBinding]) -> tuple[set[A
     resources = {Resource(each.resource_type, each.pattern) for each in changed}
     acls = Acls(admin)
     found = acls.covering(resources) if len(resources) <= RESOURCES_ASKED_MAX else set(acls.find(AclFilter()))
-    return found, _rules(admin, admin.permitted_operations())
+    return found, acls.rules()
 
 
 def _group_note(roles: Sequence[str], resources: Sequence[Resource]) -> list[str]:
@@ -257,7 +247,7 @@ def may_do(call: Call) -> dict[str, Any]:
         operation = _one_operation(query["operation"], resource.type)
         host = host_of(host[:ADDRESS_LENGTH_MAX])
         with call.access.admin() as admin:
-            rules = _rules(admin, admin.permitted_operations())
+            rules = Acls(admin).rules()
             notes = unknown_user_notes(principal, Users(admin))
             acls = Acls(admin).covering([resource])
     decision = (rules or Rules()).authorizer(acls).decide(principal, host, operation, resource.type, resource.name)

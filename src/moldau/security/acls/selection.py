@@ -31,6 +31,11 @@ ROLES: Final = {
 }
 """What a producer and a consumer need."""
 
+UNKNOWN_RULES: Final = (
+    "super users, who may do everything, are not known: that needs DESCRIBE_CONFIGS on the cluster, and Apache Kafka"
+    " tells nobody"
+)
+
 
 class UnusableAcl(Exception):
     """What was named gives no ACL that could ever have an effect."""
