@@ -1,4 +1,4 @@
-"""What a broker tells of the rules that decide besides ACLs. Apache Kafka hides super.users: it is its authorizer's config."""
+"""What a broker tells of the rules that decide besides ACLs. Apache Kafka hides super.users: it is not the broker's."""
 
 from __future__ import annotations
 
