@@ -316,6 +316,8 @@ def test_the_acls_of_a_page_are_filtered_by_principal_resource_type_and_permissi
 
     assert (listed()["total"], listed()["pages"], len(listed()["rows"])) == (5001, 101, 50)
     assert listed(principal="U1", resource="TOPIC-499")["matching"] == 5
+    assert listed(principal="=User:u1", resource="=topic-499")["matching"] == 1
+    assert listed(principal="=User:u", resource="=topic-49")["matching"] == 0
     assert [row["name"] for row in listed(type="group")["rows"]] == [HOSTILE]
     assert [row["name"] for row in listed(permission="deny")["rows"]] == [HOSTILE]
     assert listed(principal="nobody")["total"] == 5001

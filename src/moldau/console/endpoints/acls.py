@@ -149,9 +149,11 @@ def _chosen(rows: list[dict[str, Any]], query: Mapping[str, str]) -> list[dict[s
         if wanted:
             rows = [row for row in rows if row[name] == wanted]
     for name, column in (("principal", "principal"), ("resource", "name")):
-        wanted = query.get(name, "").strip().lower()
-        if wanted:
-            rows = [row for row in rows if wanted in row[column].lower()]
+        wanted = query.get(name, "").strip()
+        if wanted.startswith("="):  # exactly this, as in a search for records
+            rows = [row for row in rows if row[column] == wanted[1:]]
+        elif wanted:
+            rows = [row for row in rows if wanted.lower() in row[column].lower()]
     return rows
 
 

@@ -17,7 +17,7 @@ const MISSING = { acls: "ALTER", users: "ALTER", quotas: "ALTER_CONFIGS" };
 const SEEING = { acls: "DESCRIBE", users: "DESCRIBE", quotas: "DESCRIBE_CONFIGS" };
 const REMOVED_AT_ONCE = 500;
 
-export async function accessPage({ root, params, query, signal, crumbs, may }) {
+export async function accessPage({ root, params, query, signal, crumbs, every, may }) {
   const name = params.tab ?? "acls";
   crumbs(name === "acls" ? [["Access"]] : [["Access", "/access"], [name[0].toUpperCase() + name.slice(1)]]);
   const part = { acls: aclsPart, users: usersPart, quotas: quotasPart }[name];
@@ -43,6 +43,7 @@ export async function accessPage({ root, params, query, signal, crumbs, may }) {
     table.element,
   ]);
   await table.refresh();
+  every(30, table.refresh);
 }
 
 /** Show what was done, and the list as it is then. */
@@ -127,7 +128,7 @@ function usersPart(about, query, signal) {
       { label: "Principal", class: "any-length", sort: "principal", render: (row) => h("span", row.principal, " ", (about.super_users ?? []).includes(row.principal) && badge("super user", "accent")) },
       { label: "Known by", class: "nowrap", sort: "kind", render: (row) => badge(...KINDS[row.kind]) },
       { label: "Mechanisms", wide: true, optional: true, render: (row) => (row.mechanisms.length ? row.mechanisms.map((each) => [h("span.nowrap", each), " "]) : format.NOTHING) },
-      { label: "ACLs", sort: "acls", num: true, render: (row) => (row.acls ? h("a", { href: `/access?filter=${encodeURIComponent(row.principal)}` }, format.count(row.acls)) : format.count(row.acls)) },
+      { label: "ACLs", sort: "acls", num: true, render: (row) => (row.acls ? h("a", { href: `/access?filter=${encodeURIComponent(`=${row.principal}`)}` }, format.count(row.acls)) : format.count(row.acls)) },
       change && { label: "", class: "right bare nowrap", render: (row) => row.name !== null && h("span.buttons",
         !about.passwords_note && button("New password", () => after(newPassword(row.name), table, () => `${row.name} has a new password`), { kind: "small" }),
         button("Remove", () => after(removeUser(row.name), table, () => `Removed ${row.name}`), { kind: "small" })) },
