@@ -9,7 +9,7 @@ import pytest
 from chromium import Watch, chromium, patient
 from console_process import HOSTILE, Shop, console, create_topics, running_pipeline
 
-from moldau.testing import TestCluster, cluster
+from moldau.testing import TestBroker, TestCluster, broker, cluster
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -53,6 +53,23 @@ def address(kafka: TestCluster, shop: Shop, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("pipelines")
     with running_pipeline(folder), console(kafka.bootstrap_servers, "--pipelines", str(folder)) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(browser: Browser) -> Iterator[TestBroker]:
+    pytest.importorskip("cryptography", reason="the extra `tls` is not installed")
+    with broker(secure=True) as running:
+        running.add_user("ann", "ann-secret-1")
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secure_address(secure_kafka: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    properties = tmp_path_factory.mktemp("secure") / "client.properties"
+    lines = secure_kafka.command_config().read_text().splitlines(keepends=True)
+    properties.write_text("".join(line for line in lines if "sasl.jaas" not in line))
+    with console(secure_kafka.bootstrap_servers, properties=properties) as address:
+        yield address
 
 
 @pytest.fixture

@@ -42,6 +42,9 @@ PATHS = (
     "/transactions",
     "/pipelines",
     "/clients",
+    "/access",
+    "/access/users",
+    "/access/quotas",
     "/learn",
 )
 SIZES_AND_COLOURS: tuple[tuple[int, Literal["dark", "light"]], ...] = ((390, "dark"), (1440, "light"))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from chromium import Watch, patient
-from console_process import console
-
-from moldau.testing import broker
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -23,18 +19,6 @@ END_SESSION = """async () => {
     await fetch("/api/logout", { method: "POST", headers: { "x-console-token": token } });
 }"""
 """End the session as another tab does, or the server after half an hour: the page is not notified."""
-
-
-@pytest.fixture(scope="module")
-def secure_address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("cryptography", reason="the extra `tls` is not installed")
-    with broker(secure=True) as kafka:
-        kafka.add_user("ann", "ann-secret-1")
-        properties = tmp_path_factory.mktemp("secure") / "client.properties"
-        lines = kafka.command_config().read_text().splitlines(keepends=True)
-        Path(properties).write_text("".join(line for line in lines if "sasl.jaas" not in line))
-        with console(kafka.bootstrap_servers, properties=properties) as address:
-            yield address
 
 
 @pytest.fixture

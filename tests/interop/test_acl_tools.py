@@ -187,6 +187,8 @@ def test_moldau_acl_allow_deny_list_test_and_remove(bootstrap: str, admin: Admin
         ("allow ann fly --topic t", "'fly' is not an operation; expected one of all, read"),
         ("allow ann cluster-action --topic t", "a topic has no operation cluster-action; it has all, read"),
         ("allow : read --topic t", "':' is not a principal; expected a user's name, or TYPE:NAME"),
+        ("allow ann read --topic t --host shop.example.com", "'shop.example.com' is not an address; expected one like"),
+        ("deny ann read --topic t --host 10.0.0.0/8", "'10.0.0.0/8' is not an address"),
         ("remove", "name what to remove: --user, a resource, or an operation"),
         ("test ann read --topic t --prefix", "name resources, without --prefix"),
     ],

@@ -8,9 +8,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
-from console_server import Page, console
+from console_server import Page, console, name_in_path
 from patience import PATIENCE_S, wait_until
 
 from moldau.console import live
@@ -58,6 +59,7 @@ def test_every_endpoint_requires_a_login(operator: Page) -> None:
     paths = (
         "/api/overview", "/api/topics", "/api/topics/a", "/api/topics/a/records", "/api/groups", "/api/cluster",
         "/api/live/overview", "/api/live/records/a", "/api/topics/a/export", "/api/learn", "/api/pipelines",
+        "/api/access", "/api/acls", "/api/users", "/api/quotas",
     )  # fmt: skip
     for path in paths:
         answer = stranger.get(path)
@@ -306,6 +308,12 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/api/cluster/reassign", {}),
     ("POST", "/api/cluster/reassign/cancel", {}),
     ("POST", "/api/transactions/abort", {}),
+    ("POST", "/api/acls", {}),
+    ("POST", "/api/acls/remove", {}),
+    ("POST", "/api/users", {}),
+    ("PATCH", "/api/users/alice", {}),
+    ("DELETE", "/api/users/alice", None),
+    ("POST", "/api/quotas", {}),
     ("POST", "/api/learn/topic", {}),
     ("DELETE", "/api/learn/topic", None),
     ("POST", "/api/learn/produce", {}),
@@ -318,6 +326,7 @@ CHANGES: list[tuple[str, str, Any]] = [
 def test_read_only_refuses_every_change_and_nothing_else(secure: TestBroker, operator: Page, alice: Page) -> None:
     with console(secure.bootstrap_servers, secure.client_config(), read_only=True) as page:
         assert page.login("admin", secure.password("admin")).data["read_only"] is True
+        assert page.get("/api/access").data["may"] == {"acls": False, "users": False, "quotas": False}
         for method, path, body in CHANGES:
             answer = page.request(method, path, body, {})
             assert (answer.status, answer.code) == (403, "READ_ONLY"), path
@@ -335,6 +344,141 @@ def test_every_changing_endpoint_is_in_the_list_of_changes() -> None:
     }
     assert listed == changing
     assert len(CHANGES) == len(changing)
+
+
+# --- the page of users, ACLs and quotas -----------------------------------------------------------------------------
+
+
+def rows_of(page: Page, path: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = page.get(path).data["rows"]
+    return rows
+
+
+def may(page: Page, **asked: str) -> dict[str, Any]:
+    answer = page.get(f"/api/access/test?{urlencode(asked)}")
+    assert answer.status == 200, answer.body
+    data: dict[str, Any] = answer.data
+    return data
+
+
+def test_an_acl_is_planned_added_tested_and_removed(operator: Page) -> None:
+    resources = [{"type": "topic", "name": "bills"}, {"type": "group", "name": "<b>billing</b>"}]
+    wanted = {"permission": "allow", "principal": "bob", "roles": ["consumer"], "resources": resources, "host": "::1"}
+    asked = {"principal": "bob", "operation": "read", "type": "topic", "name": "bills", "host": "::1"}
+    plan = operator.post("/api/acls", wanted).data
+    assert [(each["operation"], each["effect"]) for each in plan["changes"]] == [
+        ("read", "User:bob gains it"),
+        ("describe", "User:bob gains it"),
+        ("read", "User:bob gains it"),
+    ]
+    assert plan["notes"] == [
+        "bob is not one of the users with a password (`moldau user list`); `moldau user add bob` adds one"
+    ]
+    assert rows_of(operator, "/api/acls?principal=bob") == [], "a plan changes nothing"
+    assert may(operator, **asked)["answer"] == "User:bob may not read topic bills: no ACL covers the resource"
+    assert operator.post("/api/acls", {**wanted, "execute": True}).data["executed"] is True
+    rows = rows_of(operator, "/api/acls?principal=bob&sort=-name")
+    assert [(row["name"], row["host"]) for row in rows][-1] == ("<b>billing</b>", "0:0:0:0:0:0:0:1")
+    answer = may(operator, **asked)
+    assert (answer["allowed"], answer["rule"]["operation"], answer["host"]) == (True, "read", "0:0:0:0:0:0:0:1")
+    assert may(operator, **asked | {"host": ""})["allowed"] is False, "from everywhere"
+    again = operator.post("/api/acls", {**wanted, "execute": True}).data
+    assert {each["effect"] for each in again["changes"]} == {"is there already"}
+    removal = operator.post("/api/acls/remove", {"acls": rows}).data
+    assert {each["effect"] for each in removal["changes"]} == {"User:bob loses it"}
+    assert len(rows_of(operator, "/api/acls?principal=bob")) == 3
+    assert operator.post("/api/acls/remove", {"acls": rows, "execute": True}).status == 200
+    assert rows_of(operator, "/api/acls?principal=bob") == []
+    assert operator.post("/api/acls/remove", {"acls": rows}).data["notes"] == ["3 of these ACLs are gone already"]
+
+
+def test_a_user_is_added_gets_a_password_and_is_removed_without_its_being_shown(
+    operator: Page, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    bodies = []
+    plan = operator.post("/api/users", {"name": "carol/<i>"})
+    assert plan.data["notes"][0].startswith("carol/<i> may do nothing yet")
+    for name, secret in (("carol/<i>", "planted-1"), ("alice", "x" * 501)):
+        bodies.append(operator.post("/api/users", {"name": name, "password": secret, "execute": True}))
+    assert [each.status for each in bodies] == [200, 400]
+    assert Page(operator.port).login("carol/<i>", "planted-1").status == 200
+    path = f"/api/users/{name_in_path('carol/<i>')}"
+    assert operator.post("/api/users", {"name": "carol/<i>"}).code == "CONFLICT"
+    bodies.append(operator.patch(path, {"password": "planted-2", "execute": True}))
+    assert Page(operator.port).login("carol/<i>", "planted-1").code == "LOGIN_FAILED"
+    users = {row["principal"]: row for row in rows_of(operator, "/api/users")}
+    assert users["User:carol/<i>"]["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert (users["User:alice"]["kind"], users["User:alice"]["acls"]) == ("password", 2)
+    assert "Connections that are open stay open." in operator.delete(path, {}).data["notes"]
+    bodies.append(operator.delete(path, {"execute": True}))
+    assert operator.delete(path, {"execute": True}).status == 404
+    assert "User:carol/<i>" not in {row["principal"] for row in rows_of(operator, "/api/users")}
+    assert not any(b"planted-" in each.body for each in bodies)
+    assert "planted-" not in caplog.text
+
+
+def test_a_quota_is_planned_set_and_removed(operator: Page) -> None:
+    entity = {"user": "bob", "client_id": None}
+    change = {"entity": entity, "set": {"producer_byte_rate": 1000}}
+    plan = operator.post("/api/quotas", change).data
+    assert plan["changes"] == [{"quota": "producer_byte_rate", "before": None, "after": 1000.0}]
+    assert rows_of(operator, "/api/quotas") == []
+    operator.post("/api/quotas", {**change, "execute": True})
+    (row,) = rows_of(operator, "/api/quotas?filter=BOB")
+    assert (row["entity"], row["title"]) == (entity, "user bob, every client id without its own")
+    assert (row["producer_byte_rate"], row["consumer_byte_rate"]) == (1000.0, None)
+    refused = operator.post("/api/quotas", {"entity": entity, "set": {"producer_byte_rate": 0.5}, "execute": True})
+    assert (refused.status, refused.code) == (400, "INVALID_REQUEST")
+    removal = {"entity": entity, "unset": ["producer_byte_rate", "request_percentage"], "execute": True}
+    assert operator.post("/api/quotas", removal).data["changes"][0]["before"] == 1000.0
+    assert rows_of(operator, "/api/quotas") == []
+    assert operator.post("/api/quotas", removal).data["changes"] == []
+
+
+def test_who_may_not_is_offered_nothing_and_told_the_missing_right(operator: Page, alice: Page) -> None:
+    mine = alice.get("/api/access").data
+    assert set(mine["may"].values()) == set(mine["sees"].values()) == {False}
+    everything = operator.get("/api/access").data
+    assert set(everything["may"].values()) == set(everything["sees"].values()) == {True}
+    assert "User:admin" in everything["super_users"]
+    allow = {"permission": "allow", "principal": "alice", "operations": ["all"], "resources": [{"type": "cluster"}]}
+    quota = {"entity": {"user": "alice"}, "unset": ["producer_byte_rate"], "execute": True}
+    for answer, right in (
+        (alice.get("/api/acls"), "see ACLs: that needs DESCRIBE"),
+        (alice.get("/api/users"), "see ACLs: that needs DESCRIBE"),
+        (alice.get("/api/quotas"), "see quotas: that needs DESCRIBE_CONFIGS"),
+        (alice.post("/api/acls", {**allow, "execute": True}), "change ACLs: that needs ALTER"),
+        (alice.post("/api/acls", allow), "change ACLs: that needs ALTER"),
+        (alice.post("/api/users", {"name": "eve", "password": "x", "execute": True}), "add users: that needs ALTER"),
+        (alice.delete("/api/users/admin", {"execute": True}), "remove users: that needs ALTER"),
+        (alice.post("/api/quotas", quota), "change quotas: that needs ALTER_CONFIGS"),
+    ):
+        assert (answer.status, answer.code) == (403, "NOT_ALLOWED")
+        assert answer.message == f"you may not {right} on the cluster; ask for an ACL"
+
+
+def test_thousands_of_acls_are_shown_by_the_page(operator: Page) -> None:
+    names = [f"load-{number}" for number in range(1000)]
+    body = {"permission": "deny", "principal": "load", "operations": ["read"], "execute": True}
+    body["resources"] = [{"type": "group", "name": name} for name in names]
+    assert operator.post("/api/acls", body).status == 200
+    page = operator.get("/api/acls?principal=load&size=500&page=2").data
+    assert (page["matching"], page["pages"], len(page["rows"])) == (1000, 2, 500)
+    rows = page["rows"] + rows_of(operator, "/api/acls?principal=load&size=500")
+    removed = operator.post("/api/acls/remove", {"acls": rows, "execute": True}).data
+    assert len(removed["changes"]) == 1000
+    assert operator.get("/api/acls?principal=load").data["matching"] == 0
+
+
+def test_a_cluster_without_an_authorizer_says_that_everybody_may_do_everything() -> None:
+    with broker() as running, console(running.bootstrap_servers) as page:
+        answer = page.get("/api/access").data
+        assert (answer["authorizer"], answer["may"]["acls"], answer["may"]["users"]) == (False, False, True)
+        assert answer["note"].startswith("Everybody who can connect may do everything: the brokers have no authorizer.")
+        assert page.get("/api/acls").message == answer["note"]
+        assert rows_of(page, "/api/users") == []
+        assert page.post("/api/users", {"name": "ann"}).data["notes"][0].startswith("ann may do everything")
 
 
 def test_a_stop_does_not_wait_for_open_pages(secure: TestBroker) -> None:

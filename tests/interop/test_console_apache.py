@@ -42,6 +42,11 @@ PATHS = (
     "/api/telemetry",
     "/api/pipelines",
     "/api/learn",
+    "/api/access",
+    "/api/access/test?principal=alice&operation=read&type=topic&name=orders",
+    "/api/acls",
+    "/api/users",
+    "/api/quotas",
 )
 
 
@@ -179,6 +184,31 @@ def test_topics_groups_and_records_are_changed(page: Page) -> None:
     assert page.post("/api/cluster/elect", {"topic": "orders"}).data["elected"] == 0
     assert page.delete("/api/topics/mine", {"confirm": "mine"}).status == 200
     assert page.post("/api/topics/orders/trim", {"before": "1", "confirm": "orders"}).data["starts"] == {"0": 1, "1": 1}
+
+
+def test_acls_users_and_quotas_are_changed(page: Page) -> None:
+    about = page.get("/api/access").data
+    assert (about["authorizer"], about["super_users"], set(about["may"].values())) == (True, None, {True})
+    group = {"type": "group", "name": "g"}
+    allow = {"permission": "allow", "principal": "bob", "operations": ["all"], "resources": [group]}
+    assert page.post("/api/acls", {**allow, "execute": True}).data["changes"][0]["effect"] == "User:bob gains it"
+    rows = page.get("/api/acls?principal=bob").data["rows"]
+    asked = "/api/access/test?principal=bob&operation=read&type=group&name=g"
+    tested = page.get(asked).data
+    assert tested["rule"] == rows[0]
+    assert tested["notes"][-1].startswith("super users, who may do everything, are not known"), (
+        "Kafka hides super.users"
+    )
+    removal = page.post("/api/acls/remove", {"acls": rows, "execute": True}).data
+    assert removal["changes"][0]["effect"] == "User:bob loses it"
+    assert page.get("/api/acls?principal=bob").data["rows"] == []
+    assert page.post("/api/users", {"name": "bob", "password": "secret", "execute": True}).status == 200
+    users = {row["principal"]: row["mechanisms"] for row in page.get("/api/users").data["rows"]}
+    assert users["User:bob"] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert page.delete("/api/users/bob", {"execute": True}).status == 200
+    for change, shown in (({"set": {"producer_byte_rate": 1000}}, [1000.0]), ({"unset": ["producer_byte_rate"]}, [])):
+        assert page.post("/api/quotas", {"entity": {"user": None}, **change, "execute": True}).status == 200
+        assert [row["producer_byte_rate"] for row in page.get("/api/quotas").data["rows"]] == shown
 
 
 def test_the_page_learn(page: Page) -> None:

@@ -8,7 +8,10 @@ from typing import Final
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.cluster_admin import ClusterAdmin
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
+from moldau.security.acls.selection import Resource
+from moldau.security.principals import parse_super_users
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
@@ -53,15 +56,24 @@ class Acls:
             for acl in resource.acls
         )
 
-    def authorizer_settings(self) -> tuple[str, bool]:
-        """Return super.users and allow.everyone.if.no.acl.found of a broker; their defaults if the client may not read
-        them."""
+    def rules(self) -> Rules | None:
+        """Return what decides besides ACLs, from a broker's configs. None if it does not tell: the client may not read
+        them, or they are hidden (Apache Kafka hides what is a config of its authorizer)."""
         broker_id = min(self._admin.cluster.nodes())
         keys = ["super.users", "allow.everyone.if.no.acl.found"]
         request = DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(broker_id), keys)])
         response = self._admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
-        values = {config.name: config.value or "" for result in response.results for config in result.configs}
-        return values.get(keys[0], ""), values.get(keys[1], "").lower() == "true"
+        configs = [config for result in response.results for config in result.configs]
+        is_hidden = any(config.is_sensitive and config.value is None for config in configs)
+        if is_hidden or any(result.error_code for result in response.results):
+            return None
+        values = {config.name: config.value or "" for config in configs}
+        return Rules(parse_super_users(values.get(keys[0], "")), values.get(keys[1], "").lower() == "true")
+
+    def covering(self, resources: Iterable[Resource]) -> set[AclBinding]:
+        """Return the ACLs that decide about these resources."""
+        names = {(each.type, each.name) for each in resources}
+        return {each for kind, name in names for each in self.find(AclFilter(kind, name, PatternType.MATCH))}
 
     def create(self, bindings: Iterable[AclBinding]) -> None:
         """Create all of them; an ACL that exists already is no error."""

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from moldau import __version__
+from moldau.base.acl_operations import AclOperation, operations_of
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.topic_names import METADATA_TOPIC
@@ -110,6 +111,12 @@ class ClusterAdmin:
             for node in sorted(response.brokers, key=lambda node: node.broker_id)
         }
         return DescribedCluster(response.cluster_id, response.controller_id, nodes)
+
+    def permitted_operations(self) -> frozenset[AclOperation]:
+        """Return what the user may do with the cluster itself; nothing if they may not describe it."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=BROKERS)
+        response = self.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+        return frozenset(operations_of(max(0, response.cluster_authorized_operations)))
 
     def topics(self) -> dict[str, TopicReplicas]:
         """Return all topics by name. None is requested by name, because a broker might create it."""

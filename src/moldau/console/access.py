@@ -15,6 +15,7 @@ from moldau.client.groups import Groups
 from moldau.client.transactions import Transactions
 from moldau.console.collector.collector import Collector, MetricsReader
 from moldau.console.failures import too_many
+from moldau.console.lately import ReadLately
 from moldau.console.learning import Practice
 
 REQUESTS_MAX: Final = 8
@@ -48,6 +49,7 @@ class Access:
         self.bootstrap, self._properties, self.user = bootstrap, properties, user
         self.collector = Collector(bootstrap, properties, read_metrics)
         self.rows = RowCache()
+        self.lately = ReadLately()
         self.practice: Practice | None = None
         self.closers: list[Callable[[], None]] = []
         """What else ends with this access: practice consumers."""

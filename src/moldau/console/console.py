@@ -21,7 +21,7 @@ from moldau.console.endpoints import ENDPOINTS, STREAMS
 from moldau.console.failures import ApiError, bad_request, too_many
 from moldau.console.live import Streams
 from moldau.console.metrics_reader import MetricsReader
-from moldau.console.options import ConsoleOptions, properties_of
+from moldau.console.options import CREDENTIAL_LENGTH_MAX, ConsoleOptions, properties_of
 from moldau.console.sessions import IDLE_SECONDS, Login, Sessions
 from moldau.console.web import (
     SAFE_METHODS,
@@ -42,7 +42,6 @@ USERS_MAX: Final = 8
 """Users with a collector of their own, which takes memory."""
 LOGINS_AT_ONCE: Final = 4
 FAILED_LOGIN_SECONDS: Final = 0.5
-USER_LENGTH_MAX: Final = 500
 
 
 class Console:
@@ -270,8 +269,8 @@ def _credentials(body: Any, options: ConsoleOptions) -> tuple[str, str, str]:
     user, password = body.get("user"), body.get("password")
     mechanism = body.get("mechanism") or options.mechanisms[0]
     for name, value in (("user", user), ("password", password), ("mechanism", mechanism)):
-        if not isinstance(value, str) or not 0 < len(value) <= USER_LENGTH_MAX:
-            raise bad_request(f"{name}: expected a text of 1 to {USER_LENGTH_MAX} characters")
+        if not isinstance(value, str) or not 0 < len(value) <= CREDENTIAL_LENGTH_MAX:
+            raise bad_request(f"{name}: expected a text of 1 to {CREDENTIAL_LENGTH_MAX} characters")
     assert isinstance(user, str)
     assert isinstance(password, str)
     return user, password, str(mechanism).upper()

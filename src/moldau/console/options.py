@@ -12,6 +12,8 @@ from moldau.base.errors import UnusableProperty
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """Those that need only a user and a password."""
+CREDENTIAL_LENGTH_MAX: Final = 500
+"""Of a user's name, and of a password."""
 CREDENTIALS: Final = ("sasl.jaas.config", "sasl.username", "sasl.password")
 
 
@@ -63,6 +65,16 @@ class ConsoleOptions:
             return True
         address = _ip(self.host)
         return address is not None and address.is_loopback
+
+    @property
+    def passwords_problem(self) -> str | None:
+        """Why this console takes no new passwords for users; None if it does."""
+        if self.is_local or self.is_tls:
+            return None
+        return (
+            "this console takes no new passwords: they would cross the network unencrypted. Start it with"
+            " `--tls-certificate` and `--tls-key`, or let it listen on localhost"
+        )
 
 
 def properties_of(options: ConsoleOptions, user: str, password: str, mechanism: str) -> dict[str, str]:

@@ -10,11 +10,14 @@ from click.testing import CliRunner
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.acl.selection import Resource, bindings, hints
+from moldau.cli.acl.selection import bindings, hints
 from moldau.cli.main import main
 from moldau.cli.user.rights import Rights, rights_of, unknown_user_hint
 from moldau.secure_setup.directory import check_can_write_private
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
+from moldau.security.acls.selection import Resource
+from moldau.security.principals import parse_super_users
 
 ORDERS = Resource(ResourceType.TOPIC, "orders")
 BILLING = Resource(ResourceType.GROUP, "billing")
@@ -81,17 +84,17 @@ ACL = AclBinding(ResourceType.TOPIC, "x", PatternType.LITERAL, "User:ann", "*", 
 
 
 class FakeAcls:
-    def __init__(self, answer: KafkaError | list[AclBinding], settings: tuple[str, bool] = ("", False)) -> None:
+    def __init__(self, answer: KafkaError | list[AclBinding], rules: Rules | None = None) -> None:
         self._answer = answer
-        self._settings = settings
+        self._rules = rules
 
     def find(self, acl_filter: AclFilter) -> list[AclBinding]:
         if isinstance(self._answer, KafkaError):
             raise self._answer
         return [each for each in self._answer if acl_filter.matches(each)]
 
-    def authorizer_settings(self) -> tuple[str, bool]:
-        return self._settings
+    def rules(self) -> Rules | None:
+        return self._rules
 
 
 @pytest.mark.parametrize(
@@ -101,8 +104,8 @@ class FakeAcls:
         (FakeAcls([ACL]), "ann may do what ACLs say"),
         (FakeAcls([ACL._replace(principal="User:*")]), "ann may do what ACLs say"),
         (FakeAcls([ACL._replace(principal="User:bob")]), "ann may do nothing yet"),
-        (FakeAcls([], ("User:admin;User:ann", False)), "ann may do everything: super.users names it"),
-        (FakeAcls([], ("", True)), "ann may do everything that no ACL is about"),
+        (FakeAcls([], Rules(parse_super_users("User:admin;User:ann"))), "ann may do everything: super.users names it"),
+        (FakeAcls([], Rules(allows_everyone=True)), "ann may do everything that no ACL is about"),
         (FakeAcls(KafkaError(ErrorCode.SECURITY_DISABLED)), "ann may do everything, like everybody who can connect"),
     ],
 )

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moldau.cli.acl.selection import (
-    ANY_HOST,
-    Resource,
     bindings,
     filters,
     hints,
-    operation_word,
+    parse_host,
     parse_operations,
     parse_principal,
     resource_options,
@@ -22,9 +20,16 @@ from moldau.cli.acl.selection import (
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import Broker, broker_options
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.security.acls.authorizer import Authorizer
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission
-from moldau.security.principals import parse_super_users
+from moldau.security.acls.selection import (
+    ANY_HOST,
+    UNKNOWN_RULES,
+    Resource,
+    decision_line,
+    operation_word,
+    resource_word,
+)
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
@@ -70,7 +75,13 @@ def list_acls(broker: Broker, user: str | None, resources: Sequence[Resource], o
 @principal_argument
 @operations_argument
 @role_option
-@click.option("--host", default=ANY_HOST, show_default=True, help="The address that the user must connect from.")
+@click.option(
+    "--host",
+    default=ANY_HOST,
+    show_default=True,
+    callback=parse_host,
+    help="The address that the user must connect from.",
+)
 @resource_options
 @broker_options
 def allow(
@@ -97,7 +108,7 @@ def allow(
 @acl.command(short_help="Deny a user something, whatever else allows it.")
 @principal_argument
 @operations_argument
-@click.option("--host", default=ANY_HOST, show_default=True, help="The address that it holds for.")
+@click.option("--host", default=ANY_HOST, show_default=True, callback=parse_host, help="The address that it holds for.")
 @resource_options
 @broker_options
 def deny(broker: Broker, principal: str, operations: str | None, host: str, resources: Sequence[Resource]) -> None:
@@ -126,16 +137,10 @@ def _create(broker: Broker, wanted: Sequence[AclBinding], principal: str, notes:
 
 
 def _unknown_user(admin: ClusterAdmin, principal: str) -> list[str]:
-    """Return a line about a user who may be misspelt."""
-    from moldau.base.errors import KafkaError
-    from moldau.cli.user.rights import unknown_user_hint
+    from moldau.cli.user.rights import unknown_user_notes
     from moldau.client.users import Users
 
-    try:
-        hint = unknown_user_hint(principal, Users(admin).all())
-    except KafkaError:  # who may change ACLs may not always see users
-        return []
-    return [] if hint is None else [hint]
+    return unknown_user_notes(principal, Users(admin))
 
 
 @acl.command(short_help="Remove ACLs.")
@@ -180,7 +185,13 @@ def remove(
 @acl.command(short_help="May a user do something, and by which rule?")
 @principal_argument
 @click.argument("operation", metavar="OPERATION")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address that the user connects from.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    callback=parse_host,
+    help="The address that the user connects from.",
+)
 @resource_options
 @broker_options
 @click.pass_context
@@ -189,7 +200,7 @@ def test(
 ) -> None:
     """Say whether a user may do something with resources, and which rule decides. Exits with 1 if not.
 
-    Super users are known only to who may read the brokers' configs.
+    Super users are known only to who may read the brokers' configs, and not at all from Apache Kafka.
 
     \b
     moldau acl test ann write --topic orders
@@ -200,25 +211,18 @@ def test(
     from moldau.client.acls import Acls
 
     with _admin(broker) as admin:
-        acls, unknown = Acls(admin), _unknown_user(admin, principal)
-        super_users, allow_everyone = acls.authorizer_settings()
-        authorizer = Authorizer(parse_super_users(super_users), allow_everyone)
-        authorizer.change(
-            {
-                each
-                for resource in resources
-                for each in acls.find(AclFilter(resource.type, resource.name, PatternType.MATCH))
-            }
-        )
+        acls, notes = Acls(admin), _unknown_user(admin, principal)
+        rules = acls.rules()
+        authorizer = (rules or Rules()).authorizer(acls.covering(resources))
+    if rules is None:
+        notes.append(f"note: {UNKNOWN_RULES}")
     is_allowed = True
     for resource in resources:
         for each in operations:
             decision = authorizer.decide(principal, host, each, resource.type, resource.name)
             is_allowed = is_allowed and decision.is_allowed
-            what = f"{operation_word(each)} {resource.type.name.lower().replace('_', ' ')} {resource.name}"
-            why = decision.reason if decision.rule is None else f"{decision.reason}: {decision.rule}"
-            click.echo(f"{principal} {'may' if decision.is_allowed else 'may not'} {what}: {why}")
-    for line in unknown:
+            click.echo(decision_line(principal, each, resource, decision))
+    for line in notes:
         click.echo(line, err=True)
     ctx.exit(0 if is_allowed else 1)
 
@@ -245,7 +249,7 @@ def _row(acl: AclBinding) -> tuple[str, ...]:
         acl.host,
         acl.permission.name.lower(),
         operation_word(acl.operation),
-        acl.resource_type.name.lower().replace("_", " "),
+        resource_word(acl.resource_type),
         acl.pattern,
         acl.pattern_type.name.lower(),
     )

@@ -1,55 +1,34 @@
-"""The options of `moldau acl` that name resources and operations, and the ACLs that follow from them."""
+"""The options of `moldau acl` that name resources and operations."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
-from moldau.base.acl_operations import AclOperation, operations_of
+from moldau.base.acl_operations import AclOperation
 from moldau.cli.completion import complete_topics
-from moldau.security.acls.allowed_operations import SUPPORTED
+from moldau.security.acls import selection
 from moldau.security.acls.bindings import (
     CLUSTER_NAME,
-    WILDCARD,
     AclBinding,
     AclFilter,
     PatternType,
     Permission,
     ResourceType,
 )
-from moldau.security.principals import USER
+from moldau.security.acls.selection import Resource, UnusableAcl, Wording
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ANY_HOST: Final = WILDCARD
-ROLES: Final = {
-    "producer": {
-        ResourceType.TOPIC: (AclOperation.WRITE, AclOperation.CREATE, AclOperation.DESCRIBE),
-        ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
-        ResourceType.CLUSTER: (AclOperation.IDEMPOTENT_WRITE,),
-    },
-    "consumer": {
-        ResourceType.TOPIC: (AclOperation.READ, AclOperation.DESCRIBE),
-        ResourceType.GROUP: (AclOperation.READ,),
-    },
-}
-"""What a producer and a consumer need."""
 OPTIONS: Final = {
     ResourceType.TOPIC: "--topic",
     ResourceType.GROUP: "--group",
     ResourceType.TRANSACTIONAL_ID: "--transactional-id",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    type: ResourceType
-    name: str
-    pattern_type: PatternType = PatternType.LITERAL
+WORDING: Final = Wording("--role {role}", "--prefix", "{kind} {name} --prefix", OPTIONS)
 
 
 def resource_options(function: F) -> F:
@@ -92,34 +71,26 @@ def resource_options(function: F) -> F:
 
 def parse_principal(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Return the principal; a name without a type is a user."""
-    if text is None or ":" in text.strip(":"):
-        return text
-    if not text or ":" in text:
-        raise click.BadParameter(f"{text!r} is not a principal; expected a user's name, or TYPE:NAME")
-    return f"{USER}:{text}"
+    try:
+        return None if text is None else selection.principal_of(text)
+    except UnusableAcl as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def parse_operations(text: str | None) -> list[AclOperation]:
     """Parse operations with commas between them: read,describe-configs."""
-    operations = []
-    for word in filter(None, (part.strip() for part in (text or "").split(","))):
-        name = word.upper().replace("-", "_")
-        if name not in AclOperation.__members__ or AclOperation[name] in (AclOperation.UNKNOWN, AclOperation.ANY):
-            raise click.BadParameter(f"{word!r} is not an operation; expected one of {_names(_all_operations())}")
-        operations.append(AclOperation[name])
-    return operations
+    try:
+        return selection.operations_named((text or "").split(","))
+    except UnusableAcl as error:
+        raise click.BadParameter(str(error)) from error
 
 
-def operation_word(operation: AclOperation) -> str:
-    return operation.name.lower().replace("_", "-")
-
-
-def _all_operations() -> Iterator[AclOperation]:
-    return (each for each in AclOperation if each not in (AclOperation.UNKNOWN, AclOperation.ANY))
-
-
-def _names(operations: Iterable[AclOperation]) -> str:
-    return ", ".join(map(operation_word, operations))
+def parse_host(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    """Return the address as brokers compare it."""
+    try:
+        return selection.host_of(text)
+    except UnusableAcl as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def bindings(
@@ -131,66 +102,22 @@ def bindings(
     resources: Sequence[Resource],
 ) -> list[AclBinding]:
     """Return an ACL for each resource and operation. A role adds the operations that it needs of each resource."""
-    result = []
-    for resource in resources:
-        _check_name(resource)
-        chosen = [*operations, *(each for role in roles for each in ROLES[role].get(resource.type, ()))]
-        _check(resource, chosen, roles, permission)
-        result += [
-            AclBinding(resource.type, resource.name, resource.pattern_type, principal, host, operation, permission)
-            for operation in dict.fromkeys(chosen)
-        ]
-    return result
+    try:
+        return selection.bindings(principal, host, permission, operations, roles, resources, WORDING)
+    except UnusableAcl as error:
+        raise click.UsageError(str(error)) from error
 
 
 def hints(principal: str, roles: Sequence[str], resources: Sequence[Resource]) -> list[str]:
     """Return what is allowed, but often meant otherwise, a line each."""
     user, kinds = principal.partition(":")[2], {resource.type for resource in resources}
-    lines = [
-        f"note: {resource.name} is one name, with a star at its end; all names that begin with it are"
-        f" {OPTIONS[resource.type]} {resource.name.rstrip(WILDCARD)} --prefix"
-        for resource in resources
-        if resource.name.endswith(WILDCARD) and resource.name != WILDCARD
-    ]
+    lines = selection.star_notes(resources, WORDING)
     if "consumer" in roles and ResourceType.TOPIC in kinds and ResourceType.GROUP not in kinds:
         lines.append(
             f"note: {user} cannot join a consumer group by this;"
             f" `moldau acl allow {user} --role consumer --group GROUP` allows it"
         )
     return lines
-
-
-def _check_name(resource: Resource) -> None:
-    """Fail for a name that no topic can have."""
-    if resource.type is not ResourceType.TOPIC or WILDCARD not in resource.name.strip() or resource.name == WILDCARD:
-        return
-    prefix = resource.name.partition(WILDCARD)[0]
-    meant = f"for all topics that begin with {prefix} use --topic {prefix} --prefix" if prefix else "'*' is all topics"
-    raise click.UsageError(f"--topic {resource.name}: names of topics have no star; {meant}")
-
-
-def _check(
-    resource: Resource, operations: Sequence[AclOperation], roles: Sequence[str], permission: Permission
-) -> None:
-    if resource.pattern_type is PatternType.PREFIXED and resource.name == WILDCARD:
-        raise click.UsageError("--prefix needs the beginning of a name, not '*'")
-    supported = [AclOperation.ALL, *operations_of(SUPPORTED[resource.type])]
-    kind = resource.type.name.lower().replace("_", " ")
-    if not operations:
-        other_roles = _roles_for(resource.type) if permission is Permission.ALLOW else []
-        choices = " or ".join((f"operations ({_names(supported)})", *other_roles))
-        if roles:
-            raise click.UsageError(
-                f"--role {roles[0]} needs nothing of a {kind}; leave {resource.name} out, or name {choices}"
-            )
-        raise click.UsageError(f"no operation for the {kind} {resource.name}; name {choices}")
-    for operation in operations:
-        if operation not in supported:
-            raise click.UsageError(f"a {kind} has no operation {operation_word(operation)}; it has {_names(supported)}")
-
-
-def _roles_for(kind: ResourceType) -> list[str]:
-    return [f"--role {role}" for role, needs in ROLES.items() if kind in needs]
 
 
 def filters(

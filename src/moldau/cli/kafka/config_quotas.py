@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.kafka.connection import clients
 from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.tool import ToolFailed
+from moldau.security.quotas.entities import CLIENT_KEYS, IP_KEYS
 from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -28,13 +30,9 @@ QUOTA_ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 """The entity types of the quota requests by the entity types of the flags."""
 TITLES: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 """What is printed for the entity types of the quota requests, in the order in which a line names them."""
-MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = 0, 1, 2
-"""How DescribeClientQuotas matches a name."""
 
-CLIENT_QUOTAS: Final = frozenset(
-    {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
-)
-IP_QUOTAS: Final = frozenset({"connection_creation_rate"})
+CLIENT_QUOTAS: Final = frozenset(CLIENT_KEYS)
+IP_QUOTAS: Final = frozenset(IP_KEYS)
 MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 """The SCRAM mechanisms: their numbers in requests and the names of their hashes in hashlib."""
 SCRAM_ITERATIONS: Final = 4096
@@ -54,31 +52,26 @@ def describe(channel: Channel, entities: EntityNames) -> None:
 
 
 def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
-    from moldau.wire.messages.describe_client_quotas import (
-        ComponentData,
-        DescribeClientQuotasRequest,
-        DescribeClientQuotasResponse,
-    )
+    from moldau.client.quotas import ANY_NAME, Quotas
 
-    components = [
-        ComponentData(
-            entity_type=QUOTA_ENTITIES[entity_type],
-            match_type=MATCH_ANY if name is None else MATCH_EXACT if name else MATCH_DEFAULT,
-            match=name or None,
-        )
-        for entity_type, name in entities
-    ]
-    request = DescribeClientQuotasRequest(components=components, strict=True)
-    response = channel.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, DescribeClientQuotasResponse)
-    clients.raise_for_error(response.error_code, response.error_message)
+    names = [(QUOTA_ENTITIES[kind], ANY_NAME if name is None else name or None) for kind, name in entities]
+    with _response_errors():
+        found = Quotas(channel.ask).of(names)
     lines = []
-    for entry in response.entries or ():
-        parts = {part.entity_type: part.entity_name for part in entry.entity}
-        entity = ", ".join(_title(entity_type, parts[entity_type]) for entity_type in TITLES if entity_type in parts)
-        ordered = sorted(entry.values, key=lambda value: value.key)
-        values = ", ".join(f"{value.key}={double_text(value.value)}" for value in ordered)
-        lines.append(f"Quota configs for {entity} are {values}")
+    for entity, limits in found.items():
+        parts = dict(entity)
+        title = ", ".join(_title(entity_type, parts[entity_type]) for entity_type in TITLES if entity_type in parts)
+        values = ", ".join(f"{key}={double_text(value)}" for key, value in limits.items())
+        lines.append(f"Quota configs for {title} are {values}")
     return lines
+
+
+@contextmanager
+def _response_errors() -> Iterator[None]:
+    try:
+        yield
+    except KafkaError as error:
+        raise clients.ResponseError(error.message or error.code.name) from error
 
 
 def _title(entity_type: str, name: str | None) -> str:
@@ -148,24 +141,11 @@ def _check_known(names: Iterable[str], known: frozenset[str], rule: str) -> None
 def _alter_quotas(
     channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
 ) -> None:
-    from moldau.wire.messages.alter_client_quotas import (
-        AlterClientQuotasRequest,
-        AlterClientQuotasResponse,
-        OpData,
-        RequestEntityData,
-        RequestEntryData,
-    )
+    from moldau.client.quotas import Quotas
 
-    changes = [OpData(key=key, value=_quota_value(key, value)) for key, value in added.items()]
-    changes += [OpData(key=key, remove=True) for key in removed]
-    entity = [
-        RequestEntityData(entity_type=QUOTA_ENTITIES[entity_type], entity_name=name or None)
-        for entity_type, name in entities
-    ]
-    request = AlterClientQuotasRequest(entries=[RequestEntryData(entity=entity, ops=changes)])
-    response = channel.ask(ApiKey.ALTER_CLIENT_QUOTAS, request, AlterClientQuotasResponse)
-    for entry in response.entries:
-        clients.raise_for_error(entry.error_code, entry.error_message)
+    limits = {key: _quota_value(key, value) for key, value in added.items()}
+    with _response_errors():
+        Quotas(channel.ask).alter([(QUOTA_ENTITIES[kind], name or None) for kind, name in entities], limits, removed)
 
 
 def _quota_value(key: str, value: str) -> float:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter
-from moldau.security.principals import ANYBODY, USER, Principal, parse_super_users
+from moldau.security.principals import ANYBODY, USER, Principal
 
 if TYPE_CHECKING:
     from moldau.client.acls import Acls
+    from moldau.client.users import Users
 
 SIMILAR_ENOUGH: Final = 0.6
 
@@ -47,10 +49,19 @@ def rights_of(name: str, acls: Acls) -> Rights | None:
     principal = Principal(USER, name)
     try:
         found = [acl for each in (principal, ANYBODY) for acl in acls.find(AclFilter(principal=str(each)))]
-        super_users, allows_everyone = acls.authorizer_settings()
+        rules = acls.rules() or Rules()
     except KafkaError as error:
         return Rights(has_authorizer=False) if error.code is ErrorCode.SECURITY_DISABLED else None
-    return Rights(True, principal in parse_super_users(super_users), allows_everyone, found)
+    return Rights(True, principal in rules.super_users, rules.allows_everyone, found)
+
+
+def unknown_user_notes(principal: str, users: Users) -> list[str]:
+    """Return a line about a user who may be misspelt."""
+    try:
+        hint = unknown_user_hint(principal, users.all())
+    except KafkaError:  # who may change ACLs may not always see users
+        return []
+    return [] if hint is None else [hint]
 
 
 def unknown_user_hint(principal: str, users: Collection[str]) -> str | None:

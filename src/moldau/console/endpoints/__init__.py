@@ -6,29 +6,35 @@ from typing import Final
 
 from moldau.console.call import Endpoint
 from moldau.console.endpoints import (
+    acls,
     clients,
     cluster,
     groups,
     learn,
     overview,
     pipelines,
+    quotas,
     records,
     tails,
     topics,
     transactions,
+    users,
 )
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *acls.ENDPOINTS,
     *clients.ENDPOINTS,
     *cluster.ENDPOINTS,
     *groups.ENDPOINTS,
     *learn.ENDPOINTS,
     *overview.ENDPOINTS,
     *pipelines.ENDPOINTS,
+    *quotas.ENDPOINTS,
     *records.ENDPOINTS,
     *tails.ENDPOINTS,
     *topics.ENDPOINTS,
     *transactions.ENDPOINTS,
+    *users.ENDPOINTS,
 )
 STREAMS: Final[tuple[Endpoint, ...]] = (
     *cluster.STREAMS,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -40,6 +41,9 @@ class Decision(NamedTuple):
     is_allowed: bool
     reason: str
     rule: AclBinding | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.rule is None else f"{self.reason}: {self.rule}"
 
 
 _SUPER_USER: Final = Decision(True, "super user")
@@ -141,6 +145,20 @@ class Authorizer:
             return False
         allowed = [(b.pattern_type, b.pattern) for b in concerned if b.permission is Permission.ALLOW]
         return any(pattern not in denied and not _has_prefix_in(pattern[1], denied) for pattern in allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides besides ACLs."""
+
+    super_users: Collection[Principal] = ()
+    allows_everyone: bool = False
+    """allow.everyone.if.no.acl.found."""
+
+    def authorizer(self, acls: Iterable[AclBinding]) -> Authorizer:
+        authorizer = Authorizer(self.super_users, self.allows_everyone)
+        authorizer.change(acls)
+        return authorizer
 
 
 def _concerns(binding: AclBinding, principal: str, host: str, operation: AclOperation) -> bool:

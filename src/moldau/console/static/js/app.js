@@ -18,9 +18,10 @@ const PAGES = [
   ["transactions", "Transactions", "/transactions"],
   ["pipelines", "Pipelines", "/pipelines"],
   ["clients", "Clients", "/clients"],
+  ["access", "Access", "/access"],
   ["learn", "Learn", "/learn"],
 ];
-const KEYS = { o: "/", t: "/topics", g: "/groups", c: "/cluster", x: "/transactions", p: "/pipelines", l: "/learn" };
+const KEYS = { o: "/", a: "/access", t: "/topics", g: "/groups", c: "/cluster", x: "/transactions", p: "/pipelines", l: "/learn" };
 
 /** A page whose module is loaded when it is shown first. */
 function lazy(module, name) {
@@ -53,6 +54,8 @@ const ROUTES = [
   { pattern: "/pipelines", page: lazy("pipelines", "pipelinesPage") },
   { pattern: "/clients", page: lazy("clients", "clientsPage") },
   { pattern: "/clients/{instance}", page: lazy("clients", "clientPage") },
+  { pattern: "/access", page: lazy("access", "accessPage") },
+  { pattern: "/access/{tab}", page: lazy("access", "accessPage") },
   { pattern: "/learn", page: lazy("learn", "learnPage") },
   { pattern: "/login", page: loginPage },
 ];
