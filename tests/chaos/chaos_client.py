@@ -32,7 +32,25 @@ CALL_S = 15.0
 SILENT = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 """Errors that librdkafka reports for broken connections, as after every killed broker."""
 NO_POSITION = "Failed to fetch committed offsets"
+LOST_S = 40.0
+"""A consumer without any connection for so long begins anew, see `Reached`."""
 Options = dict[str, Any]
+
+
+class Reached:
+    """Whether a consumer has a connection to some broker. librdkafka 2.16 forgets brokers that an answer about the
+    cluster does not name, because they are down: sometimes all, and for ever ("no broker available" in its log)."""
+
+    def __init__(self) -> None:
+        self._last_s = time.monotonic()
+
+    def note(self, statistics: str) -> None:
+        if any(each["state"] == "UP" for each in json.loads(statistics)["brokers"].values()):
+            self._last_s = time.monotonic()
+
+    @property
+    def is_lost(self) -> bool:
+        return time.monotonic() - self._last_s > LOST_S
 
 
 class StopFlag:
@@ -201,10 +219,14 @@ def read(options: Options, journal: Journal, stop: StopFlag) -> None:
     places = [TopicPartition(topic, each, 0) for topic, count in options["topics"].items() for each in range(count)]
     while not stop.to_stop:
         journal.note(begins=0)
-        consumer = new_consumer(options, journal, {"group.id": "unused", "auto.offset.reset": "error"})
+        reached = Reached()
+        consumer = new_consumer(options, journal, reached, {"group.id": "unused", "auto.offset.reset": "error"})
         consumer.assign(places)
         has_position = True
         while has_position and not stop.to_stop:
+            if reached.is_lost:
+                journal.note(restarts="no connection")
+                break
             messages: list[Any] = consumer.consume(READS_AT_ONCE, POLL_S)
             note_reads(journal, [message for message in messages if is_record(message, journal)])
             errors = [message.error() for message in messages if message.error() is not None]
@@ -216,7 +238,7 @@ def share(options: Options, journal: Journal, stop: StopFlag) -> None:
     """Be a member of a group, and commit what was read, one commit after the other."""
     while not stop.to_stop:
         member = Member(options, journal)
-        while not stop.to_stop and not member.is_stuck:
+        while not stop.to_stop and not member.is_stuck():
             member.poll()
         member.close()
 
@@ -224,9 +246,11 @@ def share(options: Options, journal: Journal, stop: StopFlag) -> None:
 class Member:
     def __init__(self, options: Options, journal: Journal) -> None:
         self._journal = journal
-        self.is_stuck = False
+        self._reached = Reached()
+        self._has_position = True
         """librdkafka asks only once for committed offsets and stays without a position if that failed (issue 5586)."""
-        self._consumer = new_consumer(options, journal, {"auto.offset.reset": "earliest", "on_commit": self._committed})
+        settings = {"auto.offset.reset": "earliest", "on_commit": self._committed}
+        self._consumer = new_consumer(options, journal, self._reached, settings)
         self._read: dict[tuple[str, int], int] = {}
         """The next offsets of what was read and not committed yet."""
         self._is_committing = False
@@ -245,12 +269,17 @@ class Member:
             wait_s = 0.0
             if message.error() is not None and NO_POSITION in message.error().str():
                 self._journal.note(restarts=message.error().str())
-                self.is_stuck = True
+                self._has_position = False
             elif is_record(message, self._journal):
                 note_reads(self._journal, [message])
                 self._read[message.topic(), message.partition()] = message.offset() + 1
         if not self._is_committing and self._read and time.monotonic() - self._last_commit_s > COMMIT_EVERY_S:
             self._commit()
+
+    def is_stuck(self) -> bool:
+        if self._reached.is_lost:
+            self._journal.note(restarts="no connection")
+        return self._reached.is_lost or not self._has_position
 
     def _commit(self) -> None:
         offsets = [TopicPartition(*where, offset) for where, offset in self._read.items()]
@@ -291,9 +320,10 @@ class Member:
         self._consumer.close()
 
 
-def new_consumer(options: Options, journal: Journal, settings: Options) -> Consumer:
+def new_consumer(options: Options, journal: Journal, reached: Reached, settings: Options) -> Consumer:
     base = {"bootstrap.servers": options["bootstrap"], "enable.auto.commit": False, "log_level": 0}
-    return Consumer(base | settings | options["settings"] | {"error_cb": on_error(journal)})
+    callbacks = {"error_cb": on_error(journal), "stats_cb": reached.note, "statistics.interval.ms": 2_000}
+    return Consumer(base | settings | options["settings"] | callbacks)
 
 
 def is_record(message: Any, journal: Journal) -> bool:

@@ -3,20 +3,25 @@ old one go there. No client is told that records which it has read do not exist.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from clients import confluent_consumer
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, Patience, wait_until
+from patience import PATIENCE_S, wait_until
 
 from moldau.runtime.coordinators.topic import java_hash
 from moldau.testing import TestCluster, cluster
 
 pytestmark = pytest.mark.moldau_only
 COUNT = 100
+REFUSALS = 5
 
 
 @pytest.fixture
@@ -59,7 +64,9 @@ def test_a_producer_that_knows_only_the_old_leader_finds_the_new_one(nodes: Test
     assert nodes.leader_of(topic, 0) != stale, "it is still cut off"
 
 
-def test_a_consumer_does_not_begin_again_because_of_a_leader_of_an_old_epoch(nodes: TestCluster) -> None:
+def test_a_consumer_does_not_begin_again_because_of_a_leader_of_an_old_epoch(
+    nodes: TestCluster, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     """A new process learns its offset, with the new leader epoch, from a coordinator, and the leader from the old one:
     that has no records of the new epoch, which to a consumer means that they were truncated."""
     topic, stale = create(nodes)
@@ -73,19 +80,31 @@ def test_a_consumer_does_not_begin_again_because_of_a_leader_of_an_old_epoch(nod
     commit(nodes.nodes[third].address, group, topic, 2 * COUNT, leader_epoch=1)
 
     nodes.kill(newer)
-    consumer = confluent_consumer(nodes.nodes[stale].address, group_id=group, auto_offset_reset="earliest")
-    consumer.assign([TopicPartition(topic, 0)])
-    for _ in range(50):  # nobody can be elected, and neither the old leader nor the third node may answer
-        message = consumer.poll(0.1)
-        assert message is None or message.error(), f"offset {message.offset()} again"
-    nodes.heal()
-    wait_until(lambda: nodes.leader_of(topic, 0) not in (None, newer), "a new leader is elected")
-    produce(nodes.bootstrap_servers, topic, 1)
-    patience = Patience("the consumer goes on")
-    while (message := consumer.poll(0.1)) is None or message.error():
-        patience.check()
-    assert message.offset() == 2 * COUNT
-    consumer.close()
+    caplog.clear()
+    read = tmp_path / "read"
+    with reading(nodes.nodes[stale].address, group, topic, str(read)):
+
+        def refusals() -> int:
+            return caplog.text.count("others may lead by now")
+
+        # Nobody can be elected, and neither the old leader nor the third node may answer.
+        wait_until(lambda: refusals() >= REFUSALS, "the old leader has refused the consumer some times", refusals)
+        assert read.read_text() == ""
+        nodes.heal()
+        wait_until(lambda: nodes.leader_of(topic, 0) not in (None, newer), "a new leader is elected")
+        produce(nodes.bootstrap_servers, topic, 1)
+        wait_until(read.read_text, "the consumer goes on")
+    assert int(read.read_text().split()[0]) == 2 * COUNT
+
+
+@contextmanager
+def reading(*arguments: str) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, Path(__file__).with_name("lone_reader.py"), *arguments])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def group_of(nodes: TestCluster, coordinator: int) -> str:

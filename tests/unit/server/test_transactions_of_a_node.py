@@ -176,7 +176,7 @@ def test_transaction_version_2_begins_with_a_write_and_ends_with_a_new_epoch(nod
 
 
 def test_a_request_that_comes_a_transaction_too_late_does_not_hold_up_the_next(node: TransactionalNode) -> None:
-    """The client gave up waiting for it and sent it again on another connection. librdkafka takes the error for fatal."""
+    """The client gave up waiting and sent it again on another connection. librdkafka takes the error for fatal."""
     producer = node.init()
     node.add(producer)
     for sequence in range(7):
