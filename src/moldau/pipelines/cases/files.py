@@ -7,8 +7,8 @@
 
 A string is used as it is, any other JSON value is written as JSON, null stays null (a value is then a tombstone). A
 line that is not such a record (an object with other keys, a number, a list) is itself a value. An object with one of
-these keys and a misspelt other one is refused. Times are milliseconds or ISO 8601. A record without one has that of the
-record before it in its file, the first FIRST_TIMESTAMP_MS: never the time of the test, so every run has the same output.
+these keys and a misspelt other one is refused. Times are milliseconds or ISO 8601. A record without a timestamp has the
+one of the record before it, the first of a file FIRST_TIMESTAMP_MS: so every run of a test has the same output.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from moldau.pipelines.spec import (
     Start,
     TableFormat,
     TableSource,
+    Tombstone,
     TopicSource,
 )
 
@@ -40,7 +41,7 @@ TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 KINDS: Final = ("topic", "topics", "pattern", "file", "table")
 OTHER_KEYS: Final = (
     "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
-    "fail_above", "max_per_trigger", "options", "watch",
+    "fail_above", "tombstone", "max_per_trigger", "options", "watch",
 )  # fmt: skip
 SYNONYMS: Final = {"path": "file", "subscribe": "topic", "starting_offsets": "start", "dead_letters": "dead_letter"}
 OPTIONS_OF_KEYS: Final = {"startingOffsets": "start", "subscribe": "topic", "subscribePattern": "pattern"}
@@ -49,6 +50,7 @@ _SUFFIXES: Final[Mapping[str, FileFormat]] = {
     ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".orc": "orc",
     ".txt": "text", ".text": "text", ".log": "text",
 }  # fmt: skip
+TOMBSTONES: Final[tuple[Tombstone, ...]] = get_args(Tombstone)
 _FRAMINGS: Final[tuple[Literal["confluent"], ...]] = ("confluent",)
 _EARLIEST, _LATEST = -2, -1
 
@@ -88,6 +90,7 @@ def _topic_source(name: str, section: Section, folder: Folder, connector: Connec
         deduplicate=section.texts("deduplicate"),
         dead_letter=dead_letter,
         fail_above=fail_above,
+        tombstone=_tombstone(section, format_),
         max_per_trigger=section.count("max_per_trigger"),
         options=_topic_options(section),
     )
@@ -231,6 +234,16 @@ def _bad_records(section: Section, input_name: str, format_: RecordFormat) -> tu
     return dead_letter, fail_above
 
 
+def _tombstone(section: Section, format_: RecordFormat) -> Tombstone | None:
+    if not section.has("tombstone"):
+        return None
+    tombstone = section.choice("tombstone", TOMBSTONES, "row")
+    if tombstone == "bad" and format_ == "raw":
+        place = section.value_place("tombstone")
+        section.refuse("'tombstone: bad' is not for format raw: every record fits", place, "row or drop")
+    return tombstone
+
+
 def _dead_letter(section: Section, input_name: str) -> str:
     """Return the topic for bad records, FAIL or DROP."""
     value = section.scalar("dead_letter", "a topic, fail or drop")
@@ -346,5 +359,5 @@ def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
 
 
 def _refuse_topic_keys(section: Section, what: str) -> None:
-    keys = ("framing", "start", "headers", "dead_letter", "fail_above", "max_per_trigger")
+    keys = ("framing", "start", "headers", "dead_letter", "fail_above", "tombstone", "max_per_trigger")
     section.refuse_keys(keys, lambda key: f"'{key}' is for topics, not for {what}")
