@@ -135,6 +135,7 @@ def test_every_csv_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pat
         6: "field id is missing",
         7: "the value is empty",
         8: "the value is empty",
+        9: "the value is null (a tombstone), and id is NOT NULL",
         10: "2 lines; a record is one line of CSV",
         12: "not UTF-8: byte 0xff at position 0",
         13: 'field price: "1e400" is out of range for double',
