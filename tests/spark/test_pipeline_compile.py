@@ -585,13 +585,51 @@ VALID = """
       - {name: out, from: counts, topic: out, key: country}
       - {name: lake, from: enriched, table: lake, format: parquet, partition_by: [country]}
       - {name: seen, from: counts, table: seen, format: delta, mode: upsert, keys: [country]}
-      - {name: shown, from: enriched, console: true}
+      - {name: shown, trigger: 5 seconds, from: enriched, console: true}
 """
 USERS = "id,country\na,cz\n"
 
 
 def test_a_valid_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -> None:
     assert check(pipeline(tmp_path, VALID, users__csv=USERS), spark) == []
+
+
+JOIN = """
+    sources:
+      orders: {topic: orders, schema: 'id string, at timestamp', watermark: {column: at, delay: 10 seconds}}
+      payments: {topic: payments, schema: 'id string, at timestamp', watermark: {column: at, delay: 10 seconds}}
+      refunds: {topic: refunds, schema: 'id string, at timestamp'}
+    steps:
+      - name: paid
+        sql: "select o.* from orders o join payments p on CONDITION"
+      - {name: large, sql: select id from paid}
+    sinks:
+      - {name: out, from: large, topic: out}
+"""
+WITHIN = "p.at between o.at and o.at + interval 1 hour"
+
+
+@pytest.mark.parametrize(
+    ("join", "severity", "reason"),
+    [
+        (f"payments p on o.id = p.id and {WITHIN}", None, ""),
+        (f"payments p on o.id = p.id where {WITHIN}", None, ""),
+        ("payments p on o.id = p.id and o.at = p.at", None, ""),
+        ("payments p on o.id = p.id", "warning", "no condition on their times says how long a row can find a match"),
+        ("payments p on o.id = p.id and p.at > o.at", "warning", "no condition on their times"),
+        (f"refunds p on o.id = p.id and {WITHIN}", "warning", "refunds has no watermark"),
+        (f"payments p on {WITHIN}", "error", "Spark cannot join streams without an equality"),
+    ],
+)
+def test_a_join_of_streams_that_keeps_rows_for_ever_is_a_warning(
+    spark: SparkSession, tmp_path: Path, join: str, severity: str | None, reason: str
+) -> None:
+    joined = pipeline(tmp_path, JOIN.replace("payments p on CONDITION", join))
+    problems = check(joined, spark)
+    assert [problem.severity for problem in problems] == ([severity] if severity else [])
+    for problem in problems:
+        assert problem.place == joined.place_of("steps.0.sql")
+        assert reason in problem.message
 
 
 def test_column_names_are_case_insensitive(spark: SparkSession, tmp_path: Path) -> None:

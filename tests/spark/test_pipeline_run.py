@@ -35,6 +35,7 @@ from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import StateDirectory, default_directory
 from moldau.pipelines.running.stop_request import Stop
+from moldau.pipelines.running.topics import missing_topics
 from moldau.pipelines.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -328,8 +329,11 @@ def test_a_broken_plan_is_compiled_again(spark: SparkSession, write: Callable[..
 
 def test_a_missing_topic_is_reported_before_spark_starts(write: Callable[..., Pipeline]) -> None:
     pipeline = write()
+    assert missing_topics(pipeline) == []
     missing = pipeline.file.read_text().replace(topics(pipeline)[0], "no.such.topic")
     pipeline.file.write_text(missing)
+    (warning,) = missing_topics(load(pipeline.file))
+    assert str(warning).startswith(f"{pipeline.file}:5:12: warning: source 'events' reads topic 'no.such.topic', which")
     with pytest.raises(InvalidPipeline, match=r"pipeline.yaml:5:12: source 'events' reads topic 'no.such.topic'"):
         run(load(pipeline.file), None)
     status = default_directory(pipeline.file, "shop").read_status()
