@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from moldau.pipelines.drawing.sql_names import views_used
 from moldau.pipelines.planning.event_time import event_times
 from moldau.pipelines.problems import Problem
 from moldau.pipelines.spec import Pipeline, SqlStep, Step
+from moldau.pipelines.sql_names import views_used
 
 FOR_EVER: Final = "its join keeps rows of the streams for ever, because"
 HINT: Final = (
