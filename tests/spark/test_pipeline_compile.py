@@ -322,6 +322,13 @@ def test_columns_of_csv_files_are_matched_by_name(spark: SparkSession, tmp_path:
     right = ",docks,name,station, District\n0,12,Old Square,s1,centre\n1,x,Mill,s2,north\n"
     rows = [("s1", "centre", 12), ("s2", "north", None)]
     assert stations(spark, tmp_path, stations__csv=right) == rows
+    with pytest.raises(InvalidPipeline) as refused:
+        stations(spark, tmp_path, stations__csv=right.replace("docks", "dock"))
+    (problem,) = refused.value.problems
+    assert "there is no column docks in the header" in problem.message
+    assert problem.place is not None
+    line = (tmp_path / "pipeline.yaml").read_text().splitlines()[problem.place.line - 1]
+    assert line[problem.place.column - 1 :].startswith("docks int"), "the caret is under the column"
     by_position = "Station ID,Part,n\ns1,centre,12\n"
     with pytest.raises(InvalidPipeline) as refused:
         stations(spark, tmp_path, stations__csv=by_position)
@@ -661,13 +668,16 @@ def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path
     ("before", "after", "word", "expected"),
     [
         ("n int", "n intt", "intt", "source events: there is no type INTT, did you mean 'int'?"),
-        ("column: at", "column: att", "att,", "source events: there is no column att, did you mean 'at'?"),
+        ("id string, country string", "id string, country strin", "strin'", "source users: there is no type STRIN,"),
+        ("n int, at", "n int, ID int, id int, at", "id int, at", "source events: column id is there twice"),
         ("column: at,", "column: id,", "id,", "The event time `id` has the invalid type"),
         ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
         ("u.country\n", "u.county\n", "u.county", "there is no column `u`.`county`; did you mean one of `u`.`country`"),
         ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
         ("from events e", "from COUNTS e", "COUNTS", "step enriched: it reads step counts, which comes after it; move"),
-        ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`"),
+        ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`, did you mean 'count'?"),
+        ("count(*)", "summ(1)", "summ", "step counts: there is no function `summ`, did you mean 'sum'?"),
+        ("key: country", "key: lowr(country)", "lowr", "sink out: key: there is no function `lowr`, did you mean 'low"),
         ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),
         ("select e.*, u", "create view v as select e.*, u", "create", "step enriched: a step is a query (SELECT …)"),
         ("key: country", "key: county", "county}", "sink out: key: there is no column `county`; did you mean"),
@@ -789,6 +799,17 @@ def test_a_problem_lists_what_was_not_checked_because_of_it(spark: SparkSession,
     text = VALID.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
     (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
     assert problem.hint == "not checked because it depends on this: sink out"
+
+
+def test_all_columns_that_a_source_lacks_are_reported_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    lacking = _with_deduplicated_step("select id, at from events", "[idd, nn]").replace(
+        "deduplicate:", "watermark: {column: att, delay: 1 minute}\n            deduplicate:"
+    )
+    problems = check(pipeline(tmp_path, lacking), spark)
+    assert [problem.message.partition(",")[0] for problem in problems] == [
+        f"step rows: there is no column {name}" for name in ("att", "idd", "nn; there are id")
+    ]
+    assert [problem.hint for problem in problems] == ["not checked because it depends on this: sink out", None, None]
 
 
 def test_a_java_exception_is_reported_as_a_problem(spark: SparkSession, tmp_path: Path) -> None:

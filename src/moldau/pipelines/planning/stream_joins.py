@@ -69,7 +69,7 @@ def _problem(name: str, frame: DataFrame, read: Mapping[str, DataFrame]) -> tupl
 
 def _joins_of_streams(frame: DataFrame) -> list[Any]:
     """Return the nodes of the optimized plan that join two streams."""
-    analyzed = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
+    analyzed = frame._jdf.queryExecution().analyzed()
     if not any(_joins_streams(node) for node in _nodes(analyzed)):
         return []
     # Not `optimizedPlan()`, which refuses plans with streams: Spark optimizes them for each batch.

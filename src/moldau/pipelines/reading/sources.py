@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from moldau.base.topic_names import topic_name_problem
+from moldau.pipelines.ddl_columns import ddl_columns
 from moldau.pipelines.problems import did_you_mean, printable, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
@@ -95,6 +96,7 @@ def _topic_source(name: str, section: Section, folder: Folder, connector: Connec
         options=_topic_options(section),
     )
     _refuse_reading_dead_letters(section, source)
+    _check_watermark_column(section, source)
     _check_deduplicate(section)
     section.refuse_keys(("watch",), lambda key: f"'{key}' is for files: a topic is always a stream")
     section.finish(SYNONYMS)
@@ -277,6 +279,18 @@ def _refuse_reading_dead_letters(section: Section, source: TopicSource) -> None:
             section.value_place(key),
             "name another topic with 'dead_letter', or use drop or fail",
         )
+
+
+def _check_watermark_column(section: Section, source: TopicSource) -> None:
+    """Refuse a column that the schema plainly lacks. Columns that begin with _ are those of the record."""
+    columns = [column.name for column in ddl_columns(source.schema or "")]
+    name = source.watermark.column if source.watermark else ""
+    if not columns or not name or name.startswith("_") or name.casefold() in map(str.casefold, columns):
+        return
+    suggestion = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
+    inner = section.section("watermark")
+    assert inner is not None, "the column was read from it"
+    section.refuse(f"there is no column {name}{suggestion}", inner.value_place("column"))
 
 
 def _check_deduplicate(section: Section) -> None:
