@@ -171,6 +171,8 @@ WRONG = {
         "there is no column att, did you mean 'at'?",
     ),
     "fail_above beside fail": (source(TOPIC + "dead_letter: fail\n«fail_above»: 1%"), "does not go with"),
+    "real-time trigger": (WHOLE_PIPELINE + "trigger: «realTime»\n", "real-time and continuous mode"),
+    "real-time trigger of a sink": (sink("topic: x\n«trigger»: {realTime: 5 minutes}"), "real-time and continuous"),
     "max per trigger": (source(TOPIC + "max_per_trigger: «0»"), "must be a whole number of at least 1, not '0'"),
     "watch of a topic": (source(TOPIC + "«watch»: true"), "'watch' is for files"),
     "options": (source(TOPIC + "«options»: [a]"), "'options' must be a mapping, not a list"),
