@@ -36,7 +36,7 @@ def join_problems(pipeline: Pipeline, views: Mapping[str, DataFrame]) -> list[Pr
             continue
         read = _views_read(step, views)
         if left_out.isdisjoint(read):
-            found = _problem(step.name, views[step.name], {name: views[name] for name in read})
+            found = _problem(views[step.name], {name: views[name] for name in read})
             if found is None:
                 continue
             message, hint, is_error = found
@@ -54,7 +54,7 @@ def _views_read(step: Step, views: Mapping[str, DataFrame]) -> list[str]:
     return [name for name in views if name.casefold() in inputs]
 
 
-def _problem(name: str, frame: DataFrame, read: Mapping[str, DataFrame]) -> tuple[str, str, bool] | None:
+def _problem(frame: DataFrame, read: Mapping[str, DataFrame]) -> tuple[str, str, bool] | None:
     """Return what is wrong with a join in the plan of this view, what helps, and whether it is an error."""
     are_limited = [_is_limited(frame, join) for join in _joins_of_streams(frame)]
     if None in are_limited:
@@ -70,7 +70,8 @@ def _problem(name: str, frame: DataFrame, read: Mapping[str, DataFrame]) -> tupl
 def _joins_of_streams(frame: DataFrame) -> list[Any]:
     """Return the nodes of the optimized plan that join two streams."""
     analyzed = frame._jdf.queryExecution().analyzed()
-    if not any(_joins_streams(node) for node in _nodes(analyzed)):
+    # The text is one call of Java, the nodes are several each.
+    if "Join" not in analyzed.toString() or not any(_joins_streams(node) for node in _nodes(analyzed)):
         return []
     # Not `optimizedPlan()`, which refuses plans with streams: Spark optimizes them for each batch.
     session: Any = frame.sparkSession._jsparkSession
