@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from moldau.spark.errors.sentences import REAL_TIME
+
 Topic = Callable[[], str]
 
 
@@ -173,6 +175,20 @@ def test_a_query_reports_invalid_sink_options(spark: SparkSession, here: dict[st
     query = writer.option("kafka.acks", "two").start()
     error = raised_by(query.awaitTermination)
     assert str(error) == "kafka.acks is all, -1, 0 or 1, not two"
+
+
+def test_real_time_mode_is_refused_in_one_sentence(
+    spark: SparkSession, here: dict[str, str], topic: Topic, tmp_path: Path
+) -> None:
+    name = topic()
+    write(numbers(spark, 0, 1), here, name)
+    rows = spark.readStream.format("moldau").options(**here, subscribe=name).load().select("value")
+    writer = rows.writeStream.outputMode("update").trigger(realTime="5 minutes")
+    writer = writer.options(**here, topic=name, checkpointLocation=str(tmp_path))
+    error = raised_by(writer.format("moldau").start)
+    assert (type(error).__name__, str(error)) == ("NoRealTimeMode", REAL_TIME)
+    error = raised_by(writer.format("console").start().awaitTermination)
+    assert (type(error).__name__, str(error)) == ("NoRealTimeMode", REAL_TIME)
 
 
 def test_a_format_whose_jar_is_missing_points_to_moldaus_format(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,16 +97,13 @@ def test_every_json_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pa
     bad = reasons(flow_rows(made, "events.dead-letters"))
     assert sorted([*good, *bad]) == list(range(len(values)))
     schema = spark.createDataFrame([], DDL).schema
+    assert bad.pop(len(values) - 1) == "the value is null (a tombstone), and id is NOT NULL"
     expected = {at: json_rejection(value, schema, {}) for at, value in enumerate(values) if value is not None}
     assert {at: values[at] for at in set(bad) ^ {at for at, why in expected.items() if why}} == {}
     assert bad == {at: why for at, why in expected.items() if why}
     assert 400 < len(good) < 2500
-    tombstone = good[len(values) - 1]
-    assert tombstone.id is None
-    assert tombstone._key == f"k{len(values) - 1}"
     for at, row in good.items():
-        if values[at] is not None:
-            _assert_same(row, dict(json.loads(values[at] or b"")))
+        _assert_same(row, dict(json.loads(values[at] or b"")))
 
 
 def _assert_same(row: Row, read: Mapping[str, Any]) -> None:
@@ -128,7 +125,7 @@ def test_every_csv_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pat
     bad = reasons(flow_rows(made, "events.dead-letters"))
     assert sorted([*good, *bad]) == list(range(len(lines)))
     assert good == {
-        0: ("a", 1, 1.5), 1: ("a, b", 2, None), 2: ("two\nlines", 3, None), 9: (None, None, None), 11: ("a", 1, 1.0),
+        0: ("a", 1, 1.5), 1: ("a, b", 2, None), 2: ("two\nlines", 3, None), 11: ("a", 1, 1.0),
         15: ("a", None, None), 16: ("x" * 100_000 + "\n", 4, None), 17: ("x" * 100_000, 4, 1.0),
     }  # fmt: skip
     assert bad == {
@@ -138,6 +135,7 @@ def test_every_csv_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pat
         6: "field id is missing",
         7: "the value is empty",
         8: "the value is empty",
+        9: "the value is null (a tombstone), and id is NOT NULL",
         10: "2 lines; a record is one line of CSV",
         12: "not UTF-8: byte 0xff at position 0",
         13: 'field price: "1e400" is out of range for double',
@@ -292,7 +290,8 @@ def test_avro_records_are_read_and_written(spark: SparkSession, tmp_path: Path) 
     rows = [{"id": f"é{n}", "at": n * 1000, "price": Decimal(n), "tags": ["x"] * n} for n in range(5)]
     values = [_avro(row) for row in rows]
     hostile = [b"", values[3][:-1], values[3] + b"!", b"\xff" * 12, None]
-    text = source("schema_file: event.avsc", "avro").replace("key: _key", "format: avro, schema_file: event.avsc")
+    text = source("schema_file: event.avsc", "avro", "tombstone: row")
+    text = text.replace("key: _key", "format: avro, schema_file: event.avsc")
     made = compiled(spark, pipeline(tmp_path, text, event__avsc=json.dumps(AVSC)), events=[*values, *hostile])
     good = {row._offset: (row.id, row.price, row.tags) for row in made.views["rows"].collect()}
     assert good == {n: (row["id"], row["price"], row["tags"]) for n, row in enumerate(rows)} | {9: (None, None, None)}
@@ -323,6 +322,13 @@ def test_columns_of_csv_files_are_matched_by_name(spark: SparkSession, tmp_path:
     right = ",docks,name,station, District\n0,12,Old Square,s1,centre\n1,x,Mill,s2,north\n"
     rows = [("s1", "centre", 12), ("s2", "north", None)]
     assert stations(spark, tmp_path, stations__csv=right) == rows
+    with pytest.raises(InvalidPipeline) as refused:
+        stations(spark, tmp_path, stations__csv=right.replace("docks", "dock"))
+    (problem,) = refused.value.problems
+    assert "there is no column docks in the header" in problem.message
+    assert problem.place is not None
+    line = (tmp_path / "pipeline.yaml").read_text().splitlines()[problem.place.line - 1]
+    assert line[problem.place.column - 1 :].startswith("docks int"), "the caret is under the column"
     by_position = "Station ID,Part,n\ns1,centre,12\n"
     with pytest.raises(InvalidPipeline) as refused:
         stations(spark, tmp_path, stations__csv=by_position)
@@ -361,8 +367,8 @@ def test_the_formats_text_and_raw(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_dead_letter_fail_names_the_bad_record(spark: SparkSession, tmp_path: Path) -> None:
-    of = pipeline(tmp_path, source("schema: id string not null", more="dead_letter: fail"))
-    made = compiled(spark, of, events=[b'{"id":"a"}', b'{"id":"b"}', b'{"idd":"c"}'])
+    of = pipeline(tmp_path, source("schema: id string not null", more="dead_letter: fail\n            tombstone: drop"))
+    made = compiled(spark, of, events=[b'{"id":"a"}', None, b'{"idd":"c"}'])
     assert [flow.name for flow in made.flows] == ["out"]
     with pytest.raises(Exception, match="bad record in topic in, partition 1, offset 2: field id is missing") as failed:
         flow_rows(made, "out")
@@ -370,7 +376,7 @@ def test_dead_letter_fail_names_the_bad_record(spark: SparkSession, tmp_path: Pa
 
 
 def test_dead_letter_drop_drops_bad_records(spark: SparkSession, tmp_path: Path) -> None:
-    of = pipeline(tmp_path, source("schema: id string", more="dead_letter: drop"))
+    of = pipeline(tmp_path, source("schema: id string", more="dead_letter: drop"))  # without NOT NULL
     made = compiled(spark, of, events=[b'{"id":"a"}', b"x", None])
     assert [row.value for row in flow_rows(made, "out")] == ['{"id":"a"}', "{}"]
 
@@ -586,13 +592,51 @@ VALID = """
       - {name: out, from: counts, topic: out, key: country}
       - {name: lake, from: enriched, table: lake, format: parquet, partition_by: [country]}
       - {name: seen, from: counts, table: seen, format: delta, mode: upsert, keys: [country]}
-      - {name: shown, from: enriched, console: true}
+      - {name: shown, trigger: 5 seconds, from: enriched, console: true}
 """
 USERS = "id,country\na,cz\n"
 
 
 def test_a_valid_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -> None:
     assert check(pipeline(tmp_path, VALID, users__csv=USERS), spark) == []
+
+
+JOIN = """
+    sources:
+      orders: {topic: orders, schema: 'id string, at timestamp', watermark: {column: at, delay: 10 seconds}}
+      payments: {topic: payments, schema: 'id string, at timestamp', watermark: {column: at, delay: 10 seconds}}
+      refunds: {topic: refunds, schema: 'id string, at timestamp'}
+    steps:
+      - name: paid
+        sql: "select o.* from orders o join payments p on CONDITION"
+      - {name: large, sql: select id from paid}
+    sinks:
+      - {name: out, from: large, topic: out}
+"""
+WITHIN = "p.at between o.at and o.at + interval 1 hour"
+
+
+@pytest.mark.parametrize(
+    ("join", "severity", "reason"),
+    [
+        (f"payments p on o.id = p.id and {WITHIN}", None, ""),
+        (f"payments p on o.id = p.id where {WITHIN}", None, ""),
+        ("payments p on o.id = p.id and o.at = p.at", None, ""),
+        ("payments p on o.id = p.id", "warning", "no condition on their times says how long a row can find a match"),
+        ("payments p on o.id = p.id and p.at > o.at", "warning", "no condition on their times"),
+        (f"refunds p on o.id = p.id and {WITHIN}", "warning", "refunds has no watermark"),
+        (f"payments p on {WITHIN}", "error", "Spark cannot join streams without an equality"),
+    ],
+)
+def test_a_join_of_streams_that_keeps_rows_for_ever_is_a_warning(
+    spark: SparkSession, tmp_path: Path, join: str, severity: str | None, reason: str
+) -> None:
+    joined = pipeline(tmp_path, JOIN.replace("payments p on CONDITION", join))
+    problems = check(joined, spark)
+    assert [problem.severity for problem in problems] == ([severity] if severity else [])
+    for problem in problems:
+        assert problem.place == joined.place_of("steps.0.sql")
+        assert reason in problem.message
 
 
 def test_column_names_are_case_insensitive(spark: SparkSession, tmp_path: Path) -> None:
@@ -624,13 +668,16 @@ def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path
     ("before", "after", "word", "expected"),
     [
         ("n int", "n intt", "intt", "source events: there is no type INTT, did you mean 'int'?"),
-        ("column: at", "column: att", "att,", "source events: there is no column att, did you mean 'at'?"),
+        ("id string, country string", "id string, country strin", "strin'", "source users: there is no type STRIN,"),
+        ("n int, at", "n int, ID int, id int, at", "id int, at", "source events: column id is there twice"),
         ("column: at,", "column: id,", "id,", "The event time `id` has the invalid type"),
         ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
         ("u.country\n", "u.county\n", "u.county", "there is no column `u`.`county`; did you mean one of `u`.`country`"),
         ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
         ("from events e", "from COUNTS e", "COUNTS", "step enriched: it reads step counts, which comes after it; move"),
-        ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`"),
+        ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`, did you mean 'count'?"),
+        ("count(*)", "summ(1)", "summ", "step counts: there is no function `summ`, did you mean 'sum'?"),
+        ("key: country", "key: lowr(country)", "lowr", "sink out: key: there is no function `lowr`, did you mean 'low"),
         ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),
         ("select e.*, u", "create view v as select e.*, u", "create", "step enriched: a step is a query (SELECT …)"),
         ("key: country", "key: county", "county}", "sink out: key: there is no column `county`; did you mean"),
@@ -752,6 +799,17 @@ def test_a_problem_lists_what_was_not_checked_because_of_it(spark: SparkSession,
     text = VALID.replace("count(*)", "countt(*)").replace("- {name: seen", "# ")
     (problem,) = check(pipeline(tmp_path, text, users__csv=USERS), spark)
     assert problem.hint == "not checked because it depends on this: sink out"
+
+
+def test_all_columns_that_a_source_lacks_are_reported_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    lacking = _with_deduplicated_step("select id, at from events", "[idd, nn]").replace(
+        "deduplicate:", "watermark: {column: att, delay: 1 minute}\n            deduplicate:"
+    )
+    problems = check(pipeline(tmp_path, lacking), spark)
+    assert [problem.message.partition(",")[0] for problem in problems] == [
+        f"step rows: there is no column {name}" for name in ("att", "idd", "nn; there are id")
+    ]
+    assert [problem.hint for problem in problems] == ["not checked because it depends on this: sink out", None, None]
 
 
 def test_a_java_exception_is_reported_as_a_problem(spark: SparkSession, tmp_path: Path) -> None:

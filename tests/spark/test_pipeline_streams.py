@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -29,8 +29,9 @@ PIPELINE = """
         watermark: {{column: at, delay: 1 hour}}
         deduplicate: [id, n]
         dead_letter: {dead}
+      latest: {{topic: {topic}, schema: id string not null, tombstone: row, dead_letter: drop}}
     steps:
-      - {{name: totals, sql: "select op, sum(n) as total from changes where id is not null group by op"}}
+      - {{name: totals, sql: "select op, sum(n) as total from changes group by op"}}
       - {{name: changed, sql: "select id, op, n from changes"}}
     sinks:
       - name: current
@@ -41,15 +42,25 @@ PIPELINE = """
         keys: [id]
         delete_when: op = 'd'
         options: {{order_by: n}}
+      - name: latest
+        from: latest
+        table: latest
+        format: delta
+        mode: upsert
+        keys: [_key]
+        delete_when: id is null
       - {{name: totals, from: totals, table: totals, format: parquet, mode: complete}}
 """
 
 
+Produce = Callable[[str, Sequence[bytes | None]], None]
+
+
 @pytest.fixture
-def produce(bootstrap: str) -> Callable[[str, list[bytes]], None]:
+def produce(bootstrap: str) -> Produce:
     producer = Producer({"bootstrap.servers": bootstrap})
 
-    def produce(topic: str, values: list[bytes]) -> None:
+    def produce(topic: str, values: Sequence[bytes | None]) -> None:
         for value in values:
             producer.produce(topic, value, key=b"k")
         assert producer.flush(SPARK_PATIENCE_S) == 0
@@ -66,7 +77,7 @@ def test_tables_follow_a_topic_over_a_restart(
     tmp_path: Path,
     bootstrap: str,
     create_topic: Callable[[int], str],
-    produce: Callable[[str, list[bytes]], None],
+    produce: Produce,
 ) -> None:
     topic, dead = create_topic(1), create_topic(1)
     file = tmp_path / "pipeline.yaml"
@@ -90,12 +101,14 @@ def test_tables_follow_a_topic_over_a_restart(
     produce(topic, [change("a", "i", 1), change("b", "i", 2), change("a", "i", 1), b"bad", change("a", "u", 3)])
     catch_up()
     assert content() == ({("a", 3), ("b", 2)}, {"i": 3, "u": 3})
-    produce(topic, [change("b", "d", 4), change("c", "i", 5), change("a", "u", 3), b"{}"])
+    assert [(row._key, row.id) for row in table("latest", "delta").collect()] == [("k", "a")]
+    produce(topic, [change("b", "d", 4), change("c", "i", 5), change("a", "u", 3), b"{}", None])
     catch_up()
     assert content() == ({("a", 3), ("c", 5)}, {"i": 8, "u": 3, "d": 4})
+    assert table("latest", "delta").count() == 0, "the null value deletes its key"
     records = spark.read.format("moldau").option("kafka.bootstrap.servers", bootstrap).option("subscribe", dead)
     letters = records.option("includeHeaders", "true").load().orderBy("offset").collect()
-    assert [bytes(letter.value) for letter in letters] == [b"bad", b"{}"]
+    assert [letter.value and bytes(letter.value) for letter in letters] == [b"bad", b"{}", None]
     assert bytes(letters[0].key) == b"k"
     headers = {pair.key: bytes(pair.value).decode() for pair in letters[1].headers}
     assert headers.pop("moldau.timestamp")[:2] == "20"
@@ -107,6 +120,8 @@ def test_tables_follow_a_topic_over_a_restart(
         "moldau.source": "changes",
         "moldau.pipeline": "streams",
     }
+    reason = next(bytes(pair.value).decode() for pair in letters[2].headers if pair.key == "moldau.error")
+    assert reason == "the value is null (a tombstone), and id is NOT NULL"
 
 
 def test_a_bad_record_fails_a_query_with_dead_letter_fail(
@@ -114,7 +129,7 @@ def test_a_bad_record_fails_a_query_with_dead_letter_fail(
     tmp_path: Path,
     bootstrap: str,
     create_topic: Callable[[int], str],
-    produce: Callable[[str, list[bytes]], None],
+    produce: Produce,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic = create_topic(1)

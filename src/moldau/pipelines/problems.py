@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
 
 from moldau.client.secret_properties import SECRET_NAMES
 from moldau.pipelines.spec import Place
@@ -28,6 +29,10 @@ _SECRET = re.compile(rf"({_SECRET_KEY})(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re
 _SECRET_OUTSIDE_OF_BRACKETS = re.compile(rf"([^{{]*?{_SECRET_KEY})(.+)", re.IGNORECASE)
 
 
+Severity = Literal["error", "warning", "hint"]
+"""With an error a pipeline does not start. A warning is something probably not meant; a hint may improve something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong. Without a place it concerns the whole file, and the message names the file."""
@@ -35,10 +40,16 @@ class Problem:
     message: str
     place: Place | None
     hint: str | None = None
+    severity: Severity = "error"
 
     def __str__(self) -> str:
-        """Return one line in the form that editors and build logs parse: file:line:column: message."""
-        return f"{self.place}: {self.message}" if self.place else self.message
+        """Return one line in the form that editors and build logs parse: file:line:column: warning: message."""
+        message = self.message if self.severity == "error" else f"{self.severity}: {self.message}"
+        return f"{self.place}: {message}" if self.place else message
+
+
+def of_severity(problems: Iterable[Problem], *severities: Severity) -> list[Problem]:
+    return [problem for problem in problems if problem.severity in severities]
 
 
 class PipelineError(Exception):

@@ -6,7 +6,7 @@ checkpoint. A batch needs no checkpoint, so there every sink is separate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from moldau.pipelines.spec import Sink
@@ -30,6 +30,17 @@ def sinks_by_query(sinks: Iterable[Sink], each_sink_alone: bool = False) -> dict
         first = sink.name if each_sink_alone or sink.shares_query_of is None else sink.shares_query_of
         groups.setdefault(first, []).append(sink)
     return {BETWEEN_SINKS.join(sorted(sink.name for sink in group)): tuple(group) for group in groups.values()}
+
+
+def could_share(sinks: Iterable[Sink]) -> Iterator[tuple[Sink, Sink]]:
+    """Yield the pairs of a sink that starts a query and a sink with a query of its own that could share that."""
+    first_of: dict[tuple[str, str | None], Sink] = {}
+    for query in sinks_by_query(sinks).values():
+        if query[0].mode != "append":
+            continue
+        first = first_of.setdefault((query[0].view.lower(), query[0].trigger), query[0])
+        if first is not query[0] and len(query) == 1:
+            yield first, query[0]
 
 
 def sinks_of(query: str) -> tuple[str, ...]:

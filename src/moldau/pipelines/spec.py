@@ -22,6 +22,7 @@ TableFormat = Literal["parquet", "delta", "iceberg"]
 TopicMode = Literal["append", "update", "complete"]
 TableMode = Literal["append", "upsert", "complete"]
 Connector = Literal["moldau", "kafka"]
+Tombstone = Literal["row", "bad", "drop"]
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Offset by topic and partition; -2 means earliest and -1 latest, as in Spark's JSON."""
@@ -115,6 +116,8 @@ class TopicSource:
     """A topic, or FAIL or DROP."""
     fail_above: float | None = None
     """Percentage of bad records above which a run fails."""
+    tombstone: Tombstone | None = None
+    """What a null value is: a row of nulls, a bad record, or nothing. None: bad if a column is NOT NULL, else a row."""
     max_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold passwords: kafka.sasl.jaas.config."""

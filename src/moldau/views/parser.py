@@ -323,7 +323,7 @@ class _Parser:
             return Header(arguments[0].value)
         function = FUNCTIONS.get(name)
         if function is None:
-            raise BadExpression(f"there is no function {name}; there are {', '.join(sorted((*FUNCTIONS, 'header')))}")
+            raise _unknown_function(name)
         wanted = len(function.takes)
         if len(arguments) != wanted and not (function.is_variadic and len(arguments) > wanted):
             raise BadExpression(f"{name}() takes {wanted} argument{'s' * (wanted > 1)}, and {len(arguments)} are given")
@@ -352,6 +352,15 @@ class _Parser:
             if first.lower() == "value":
                 return Field(tuple(path[1:]))
         return Field(tuple(path))
+
+
+def _unknown_function(name: str) -> BadExpression:
+    from difflib import get_close_matches  # imported only for mistakes
+
+    names = sorted((*FUNCTIONS, "header"))
+    near = get_close_matches(name, names, n=1)
+    suggestion = f", did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
+    return BadExpression(f"there is no function {name}{suggestion}")
 
 
 def _unquoted(text: str) -> str:

@@ -14,11 +14,14 @@ from click.testing import CliRunner, Result
 from patience import PATIENCE_S
 
 from moldau.cli.main import main
+from moldau.cli.pipeline import commands
 from moldau.cli.pipeline.files import complete_files, complete_sinks
+from moldau.pipelines.problems import Problem
 from moldau.pipelines.running import launching
 from moldau.pipelines.running.launching import batch_directory
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
+from moldau.pipelines.spec import Place
 from moldau.pipelines.workbench import questions
 
 Run = Callable[..., Result]
@@ -76,6 +79,33 @@ def test_init_writes_a_valid_pipeline(run: Run, tmp_path: Path) -> None:
     assert run("validate", "--yaml-only", "My Shop").stdout.endswith("my-shop is fine as far as YAML goes\n")
     again = run("init", "My Shop", status=1)
     assert "is there already" in again.stderr
+
+
+def test_validate_shows_warnings_and_hints_and_fails_for_warnings_if_strict(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warning = Problem("step a: wide", Place(file=str(file), line=1, column=1), "narrow it", "warning")
+    hint = Problem("sink b: alone", None, "join it", "hint")
+    monkeypatch.setattr(commands, "_check_with_spark", lambda chosen: [hint, warning])
+    monkeypatch.setattr("moldau.pipelines.running.topics.missing_topics", lambda pipeline: [])
+    shown = run("validate", str(file))
+    assert shown.stderr.startswith(f"{file}:1:1: warning: step a: wide\n")
+    assert shown.stderr.endswith("hint: sink b: alone\n      = join it\n")
+    assert shown.stdout.endswith(" would start, with 1 warning\n")
+    refused = run("validate", "--strict", str(file), status=1).stderr
+    assert "warning: step a: wide" in refused
+    assert "1 problem found" in refused
+    monkeypatch.setattr(commands, "_check_with_spark", lambda chosen: [hint])
+    assert run("validate", "--strict", str(file)).stdout.endswith(" is fine\n")
+
+
+def test_validate_without_a_broker_says_that_topics_are_not_checked(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_check_with_spark", lambda chosen: [])
+    checked = run("validate", str(file), "-b", "127.0.0.1:1")
+    assert checked.stdout.endswith(" is fine\n")
+    assert "it was not checked whether the topics exist: " in checked.stderr
 
 
 def test_validate_reports_the_position_of_every_mistake(run: Run, file: Path) -> None:

@@ -14,6 +14,7 @@ from marked_yaml import WHOLE_PIPELINE, load_text
 
 from moldau.pipelines.cases.comparing import alike, compare_records, compare_rows, difference_lines
 from moldau.pipelines.cases.files import (
+    FIRST_TIMESTAMP_MS,
     BadCase,
     Case,
     InputRecord,
@@ -23,6 +24,7 @@ from moldau.pipelines.cases.files import (
     read_input,
     write_expected,
 )
+from moldau.pipelines.cases.result import CaseResult, update
 
 
 @pytest.fixture
@@ -120,10 +122,27 @@ def test_all_forms_of_input_records_are_read(tmp_path: Path) -> None:
     assert parsed == [
         InputRecord(value=b'{"a": 1}', key=b"k", headers={"h": b"1"}, timestamp_ms=1_794_736_800_000, partition=2),
         InputRecord(value=b"text", timestamp_ms=12, topic="other"),
-        InputRecord(value=None, key=b"[1]"),
-        InputRecord(value=b'{"sensor": 3, "value": 4}'),
-        InputRecord(value=b"bare"),
+        InputRecord(value=None, key=b"[1]", timestamp_ms=12),
+        InputRecord(value=b'{"sensor": 3, "value": 4}', timestamp_ms=12),
+        InputRecord(value=b"bare", timestamp_ms=12),
     ]
+
+
+def test_records_without_a_timestamp_have_the_same_one_in_every_run(tmp_path: Path) -> None:
+    before = records(
+        tmp_path, '1\n{"value": 2, "timestamp": "2026-11-15T10:00:00Z"}\n3\n{"value": 4, "timestamp": 12}\n'
+    )
+    assert [record.timestamp_ms for record in before] == [FIRST_TIMESTAMP_MS, *[1_794_736_800_000] * 2, 12]
+    assert [record.timestamp_ms for record in records(tmp_path, "a\nb\n", "a.txt")] == [FIRST_TIMESTAMP_MS] * 2
+
+
+def test_dead_letters_in_expected_files_have_all_their_headers(tmp_path: Path) -> None:
+    record = {"key": None, "value": "bad", "headers": {"moldau.timestamp": "2026-01-01T00:00:00.000Z"}, "topic": "dead"}
+    case = Case("first", tmp_path)
+    result = CaseResult(case=case, seconds=0.0, outputs={"events.dead-letters": [record]})
+    assert update(result, load_text(tmp_path, WHOLE_PIPELINE)) == ["events.dead-letters"]
+    (line,) = read_expected(tmp_path / "expected" / "events.dead-letters.jsonl")
+    assert line == {"value": "bad", "headers": record["headers"]}
 
 
 def test_headers_may_be_a_list_as_consume_prints_them(tmp_path: Path) -> None:

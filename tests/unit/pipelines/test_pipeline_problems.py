@@ -9,6 +9,7 @@ from marked_yaml import WHOLE_PIPELINE, line_column, load_text, marked, write
 
 from moldau.pipelines.problems import InvalidPipeline, Problem, render
 from moldau.pipelines.reading.loading import load
+from moldau.pipelines.reading.steps import function_problem
 from moldau.pipelines.spec import Place, TopicSource
 
 TOP = "name: shop\n"
@@ -162,7 +163,16 @@ WRONG = {
     "fail_above of raw": (source("topic: a\nformat: raw\n«fail_above»: 1%"), "every record fits"),
     "a percentage without its sign": (source(TOPIC + "fail_above: «10»"), "'10' is not a percentage"),
     "a percentage above 100": (source(TOPIC + "fail_above: «101%»"), "'101%' is not a percentage"),
+    "tombstone of a file": (source("file: data/\nformat: text\n«tombstone»: drop"), "is for topics, not for files"),
+    "misspelt tombstone": (source(TOPIC + "tombstone: «rows»"), "'rows' is not a tombstone, did you mean 'row'?"),
+    "bad tombstone of raw": (source("topic: a\nformat: raw\ntombstone: «bad»"), "every record fits"),
+    "no such watermark column": (
+        source("topic: a\nschema: id string, at timestamp\nwatermark: {column: «att», delay: 1 minute}"),
+        "there is no column att, did you mean 'at'?",
+    ),
     "fail_above beside fail": (source(TOPIC + "dead_letter: fail\n«fail_above»: 1%"), "does not go with"),
+    "real-time trigger": (WHOLE_PIPELINE + "trigger: «realTime»\n", "real-time and continuous mode"),
+    "real-time trigger of a sink": (sink("topic: x\n«trigger»: {realTime: 5 minutes}"), "real-time and continuous"),
     "max per trigger": (source(TOPIC + "max_per_trigger: «0»"), "must be a whole number of at least 1, not '0'"),
     "watch of a topic": (source(TOPIC + "«watch»: true"), "'watch' is for files"),
     "options": (source(TOPIC + "«options»: [a]"), "'options' must be a mapping, not a list"),
@@ -344,6 +354,45 @@ def test_a_mistake_is_one_problem_at_its_word(case: tuple[str, str], folder: Pat
     (problem,) = raised.value.problems
     assert line_column(problem) == places[0], problem
     assert case[1] in problem.message
+
+
+def test_a_wrong_delay_and_a_wrong_column_of_a_watermark_are_both_reported(folder: Path) -> None:
+    text, places = marked(
+        source("topic: a\nschema: id string, at timestamp\nwatermark: {column: «ta», delay: «1 minuet»}")
+    )
+    with pytest.raises(InvalidPipeline) as raised:
+        load_text(folder, text)
+    assert [line_column(problem) for problem in raised.value.problems] == places
+
+
+MODULE = """
+import helping
+if True:
+    def kinds(events): return events
+def other(events):
+    kind = 5
+    def kindz_inside(row): return row
+    return events
+def made():
+    global bound
+    bound = other
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        ("kinds", None),
+        ("bound", None),
+        ("helping", None),
+        ("kindz", "kinds.py has no function 'kindz', did you mean 'kinds'?"),
+        ("kind", "kinds.py has no function 'kind', did you mean 'kinds'?"),
+        ("kindz_inside", "kinds.py has no function 'kindz_inside'"),
+    ],
+)
+def test_only_functions_of_the_module_itself_count(function: str, problem: str | None, tmp_path: Path) -> None:
+    (tmp_path / "kinds.py").write_text(MODULE)
+    assert function_problem("kinds", function, tmp_path) == problem
 
 
 def test_all_mistakes_are_reported_in_the_order_of_the_file(folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.pipelines.drawing.sql_names import views_used
+from moldau.pipelines.sql_names import views_used
 
 VIEWS = ("events", "users", "rates")
 

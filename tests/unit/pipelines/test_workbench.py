@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from moldau.cli.pipeline.desk import preview_lines
 from moldau.pipelines.cases.comparing import Difference
 from moldau.pipelines.cases.files import Case
 from moldau.pipelines.cases.result import CaseResult
-from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem
+from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, Severity
 from moldau.pipelines.spec import Pipeline, Place
 from moldau.pipelines.workbench import questions
 from moldau.pipelines.workbench.answers import (
@@ -248,9 +248,14 @@ def test_only_this_user_can_reach_the_socket(file: Path) -> None:
 texts = st.text(max_size=5)
 
 
-@given(texts, st.none() | st.builds(Place, file=texts, line=st.integers(1), column=st.integers(1)), st.none() | texts)
-def test_problems_survive_json(message: str, place: Place | None, hint: str | None) -> None:
-    problem = Problem(message, place, hint)
+@given(
+    texts,
+    st.none() | st.builds(Place, file=texts, line=st.integers(1), column=st.integers(1)),
+    st.none() | texts,
+    st.sampled_from(get_args(Severity)),
+)
+def test_problems_survive_json(message: str, place: Place | None, hint: str | None, severity: Severity) -> None:
+    problem = Problem(message, place, hint, severity)
     assert problem_from_json(json.loads(json.dumps(problem_to_json(problem)))) == problem
 
 

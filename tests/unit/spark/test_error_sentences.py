@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.spark.errors.sentences import function_error, in_short, unknown_format, worker_error
+from moldau.spark.errors.sentences import (
+    REAL_TIME,
+    function_error,
+    in_short,
+    no_real_time_mode,
+    unknown_format,
+    worker_error,
+)
 
 PLANNING = """\
 [PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: \
@@ -52,6 +59,35 @@ def test_the_error_of_a_data_source_is_extracted(text: str, name: str, sentence:
 @pytest.mark.parametrize("text", [FUNCTION, COLUMN, "", "Failed to do anything: Error: no"])
 def test_other_errors_are_not_those_of_a_data_source(text: str) -> None:
     assert worker_error(text) is None
+
+
+ALLOWLIST = """\
+[STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST] Streaming real-time mode has the following limitation: \
+The sink(s): org.apache.spark.sql.execution.{} is not in the sink allowlist for Real-Time Mode. To bypass this \
+check, set spark.sql.streaming.realTimeMode.allowlistCheck to false. SQLSTATE: 0A000"""
+INPUT_STREAM = """\
+[STREAM_FAILED] Query [id = 549ad4f3, runId = ec603cbb] terminated with exception: \
+[STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED] Streaming real-time mode has the following limitation: The input \
+stream org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithTriggerAvailableNow is not \
+supported in Real-time Mode. SQLSTATE: 0A000 SQLSTATE: XXKST
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        (ALLOWLIST.format("datasources.v2.python.PythonTable"), True),
+        (ALLOWLIST.format("streaming.sources.ForeachBatchSink"), False),
+        (INPUT_STREAM, True),
+        ("Sink moldau does not support async progress tracking", True),
+        ("Sink moldau-lake does not support async progress tracking", True),
+        ("Sink ForeachBatchSink does not support async progress tracking", False),
+        (STREAMING, False),
+    ],
+)
+def test_real_time_mode_is_said_to_be_missing_instead_of_a_setting_that_does_not_help(text: str, is_ours: bool) -> None:
+    assert no_real_time_mode(text) == (REAL_TIME if is_ours else None)
 
 
 def test_a_data_source_error_with_a_traceback_keeps_it() -> None:

@@ -19,6 +19,8 @@ WRONG = {
     "amount > 'x": "unexpected a text without its closing quote at character 10",
     "amount ; drop": "unexpected ';' at character 8",
     "read_text('/etc/passwd') = ''": "there is no function read_text",
+    "lowr(a) = 'b'": "there is no function lowr, did you mean lower?",
+    "heder('a') = 'b'": "there is no function heder, did you mean header?",
     "(select 1)": "missing before '1'",
     "a in 5": "( is missing",
     "a not 5": "IN, BETWEEN or LIKE is missing",

@@ -27,6 +27,7 @@ from moldau.cli.pipeline.test import test
 
 if TYPE_CHECKING:
     from moldau.pipelines.problems import Problem
+    from moldau.pipelines.spec import Pipeline
 
 FORMS: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".md": "mermaid"}
 TEXT_SUFFIXES: Final = ("", ".txt")
@@ -48,30 +49,58 @@ def pipeline() -> None:
 
 @pipeline.command(short_help="Check a pipeline without running it.")
 @chosen_options
-@click.option("--yaml-only", is_flag=True, help="Do not start Spark: leave SQL and schemas unchecked.")
-def validate(chosen: Chosen, yaml_only: bool) -> None:
+@click.option("--yaml-only", is_flag=True, help="Do not start Spark: leave SQL, schemas and topics unchecked.")
+@click.option("--strict", is_flag=True, help="Fail for warnings, too.")
+def validate(chosen: Chosen, yaml_only: bool, strict: bool) -> None:
     """Check the YAML, the SQL and the schemas of a pipeline without running it, and point at each mistake.
+
+    If a broker answers, topics that do not exist are warnings, and so is what runs but is probably not meant.
 
     \b
     moldau pipeline validate bookstore.yaml
+    moldau pipeline validate bookstore.yaml --strict
     moldau pipeline validate bookstore.yaml --yaml-only
     """
     pipeline = chosen.pipeline
-    if not yaml_only:
-        _check_with_spark(chosen)
-    click.echo(f"{chosen.file}: {pipeline.name} is fine{' as far as YAML goes' if yaml_only else ''}")
+    if yaml_only:
+        click.echo(f"{chosen.file}: {pipeline.name} is fine as far as YAML goes")
+        return
+    warnings = show_problems([*_check_with_spark(chosen), *_missing_topics(pipeline)], strict)
+    would_start = f"would start, with {warnings} warning{'s' if warnings > 1 else ''}"
+    click.echo(f"{chosen.file}: {pipeline.name} {would_start if warnings else 'is fine'}")
 
 
-def _check_with_spark(chosen: Chosen) -> None:
+def show_problems(problems: list[Problem], strict: bool) -> int:
+    """Print warnings and hints, and return the number of warnings. Raise InvalidPipeline if there are errors; with
+    `strict` a warning counts as one."""
+    from moldau.pipelines.problems import InvalidPipeline, of_severity, render
+
+    warnings = of_severity(problems, "warning")
+    errors = of_severity(problems, "error")
+    if errors or (strict and warnings):
+        raise InvalidPipeline([*errors, *warnings])
+    for problem in [*warnings, *of_severity(problems, "hint")]:
+        click.echo(render(problem), err=True)
+    return len(warnings)
+
+
+def _missing_topics(pipeline: Pipeline) -> list[Problem]:
+    """Return a warning for each topic that does not exist; without a broker none, and say so."""
+    from moldau.pipelines.problems import PipelineError
+    from moldau.pipelines.running.topics import missing_topics
+
+    try:
+        return missing_topics(pipeline)
+    except PipelineError as error:
+        click.echo(f"it was not checked whether the topics exist: {error}", err=True)
+        return []
+
+
+def _check_with_spark(chosen: Chosen) -> list[Problem]:
     """Check on the Spark session of a `dev` of the same file, if one is running, else on a new one."""
-    from moldau.pipelines.problems import InvalidPipeline
-
     with phases("looking for Spark") as on_phase:
         problems = _problems_from_dev(chosen, on_phase)
-        if problems is None:
-            problems = _check_on_own_session(chosen, on_phase)
-    if problems:
-        raise InvalidPipeline(problems)
+        return _check_on_own_session(chosen, on_phase) if problems is None else problems
 
 
 def _problems_from_dev(chosen: Chosen, on_phase: Callable[[str], None]) -> list[Problem] | None:

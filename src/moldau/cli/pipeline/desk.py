@@ -84,13 +84,16 @@ class Desk:
         return answer(question, self._spark, empty_broker, on_phase)
 
     def _check(self) -> Pipeline:
-        from moldau.pipelines.problems import InvalidPipeline
+        from moldau.pipelines.problems import InvalidPipeline, of_severity, render
 
         bench = self._bench()
         with _timed("checked"):
             pipeline = bench.pipeline(self._bootstrap)
-            if problems := bench.problems():
-                raise InvalidPipeline(problems)
+            problems = bench.problems()
+            if errors := of_severity(problems, "error"):
+                raise InvalidPipeline(errors)
+        for problem in of_severity(problems, "warning"):
+            click.secho(render(problem), fg="yellow")
         return pipeline
 
     def _preview(self, pipeline: Pipeline) -> None:

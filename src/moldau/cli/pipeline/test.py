@@ -102,10 +102,10 @@ def _run_on_own_session(
 
 @contextmanager
 def empty_broker() -> Iterator[str]:
-    """Yield the address of a broker in this process, for one case."""
+    """Yield the address of a broker in this process, for one case. No record is too old for it to keep."""
     from moldau.testing import broker
 
-    with broker() as running:
+    with broker(log_retention_ms=-1) as running:
         yield running.bootstrap_servers
 
 

@@ -182,11 +182,10 @@ def _topic_of(record: InputRecord, source: TopicSource, case: Case) -> str:
 
 
 def _produce(producer: Any, topic: str, record: InputRecord) -> None:
-    timestamp: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
-    headers = list(record.headers.items())
+    more = {"headers": list(record.headers.items()), "timestamp": record.timestamp_ms}
     while True:
         try:
-            producer.produce(topic, record.value, record.key, record.partition or 0, headers=headers, **timestamp)
+            producer.produce(topic, record.value, record.key, record.partition or 0, **more)
             return
         except BufferError:  # the queue is full: wait until the broker has some of it
             producer.poll(0.1)

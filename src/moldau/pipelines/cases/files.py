@@ -7,7 +7,8 @@
 
 A string is used as it is, any other JSON value is written as JSON, null stays null (a value is then a tombstone). A
 line that is not such a record (an object with other keys, a number, a list) is itself a value. An object with one of
-these keys and a misspelt other one is refused. Times are milliseconds or ISO 8601.
+these keys and a misspelt other one is refused. Times are milliseconds or ISO 8601. A record without a timestamp has the
+one of the record before it, the first of a file FIRST_TIMESTAMP_MS: so every run of a test has the same output.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ PARTITIONS_MAX: Final = (1 << 31) - 1
 """As many as Kafka can count."""
 TIMESTAMP_MS_END: Final = 253_402_300_800_000
 """The start of the year 10000, the end of Spark's timestamps. Kafka has none before 1970."""
+FIRST_TIMESTAMP_MS: Final = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
 LINE_VALUES: Final = (".txt", ".csv")
 RECORDS: Final = ".jsonl"
 
@@ -56,7 +59,7 @@ class InputRecord:
     value: bytes | None
     key: bytes | None = None
     headers: Mapping[str, bytes | None] = field(default_factory=dict)
-    timestamp_ms: int | None = None
+    timestamp_ms: int = FIRST_TIMESTAMP_MS
     partition: int | None = None
     topic: str | None = None
 
@@ -105,7 +108,11 @@ def read_input(path: Path) -> list[InputRecord]:
         return [InputRecord(value=line.encode()) for _, line in _lines(path)]
     if path.suffix != RECORDS:
         raise BadCase(f"{path}: records for a topic come from {RECORDS}, {' or '.join(LINE_VALUES)} files")
-    return [_input_record(path, number, line) for number, line in _lines(path)]
+    records: list[InputRecord] = []
+    for number, line in _lines(path):
+        timestamp_ms = records[-1].timestamp_ms if records else FIRST_TIMESTAMP_MS
+        records.append(_input_record(path, number, line, timestamp_ms))
+    return records
 
 
 def read_expected(path: Path) -> list[dict[str, Any]]:
@@ -178,7 +185,7 @@ def to_bytes(value: Any) -> bytes | None:
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
 
 
-def _input_record(path: Path, number: int, line: str) -> InputRecord:
+def _input_record(path: Path, number: int, line: str, default_timestamp_ms: int) -> InputRecord:
     record = _envelope(path, number, line)
     headers, partition = record.get("headers") or {}, record.get("partition")
     if partition is not None and not (_is_natural(partition) and partition < PARTITIONS_MAX):
@@ -187,7 +194,7 @@ def _input_record(path: Path, number: int, line: str) -> InputRecord:
         value=to_bytes(record["value"]),
         key=to_bytes(record.get("key")),
         headers={name: to_bytes(value) for name, value in headers.items()},
-        timestamp_ms=_timestamp(path, number, record.get("timestamp")),
+        timestamp_ms=_timestamp(path, number, record.get("timestamp"), default_timestamp_ms),
         partition=partition,
         topic=_topic(path, number, record.get("topic")),
     )
@@ -206,9 +213,9 @@ def _is_natural(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _timestamp(path: Path, number: int, value: Any) -> int | None:
+def _timestamp(path: Path, number: int, value: Any, default_ms: int) -> int:
     if value is None:
-        return None
+        return default_ms
     text = quoted(value) if isinstance(value, str) else json.dumps(value)
     timestamp_ms = value
     if not _is_natural(value):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from moldau.pipelines.cases.comparing import Difference, json_or_text
 from moldau.pipelines.cases.files import Case, write_expected
 from moldau.pipelines.spec import Pipeline, TableSink, TopicSink
-
-VOLATILE_HEADERS: Final = frozenset({"moldau.timestamp"})
-"""Not written to expected files: it differs between runs unless the input has timestamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,5 +45,5 @@ def update(result: CaseResult, pipeline: Pipeline) -> list[str]:
 def _expected_record(record: Mapping[str, Any], routed: bool) -> dict[str, Any]:
     expected: dict[str, Any] = {"key": record["key"]} if record["key"] is not None else {}
     expected["value"] = json_or_text(record["value"])
-    headers = {name: text for name, text in record["headers"].items() if name not in VOLATILE_HEADERS}
-    return expected | ({"headers": headers} if headers else {}) | ({"topic": record["topic"]} if routed else {})
+    headers = {"headers": record["headers"]} if record["headers"] else {}
+    return expected | headers | ({"topic": record["topic"]} if routed else {})

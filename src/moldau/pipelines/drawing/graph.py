@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePath
 
-from moldau.pipelines.drawing.sql_names import views_used
 from moldau.pipelines.spec import (
     ConsoleSink,
     FileSource,
@@ -27,6 +26,7 @@ from moldau.pipelines.spec import (
     TopicSink,
     TopicSource,
 )
+from moldau.pipelines.sql_names import views_used
 
 
 class NodeKind(Enum):

@@ -6,9 +6,9 @@ everything that is wrong in one run. The runner starts the flows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from py4j.java_gateway import is_instance_of
 from pyspark.errors import ParseException
@@ -26,9 +26,10 @@ from moldau.pipelines.planning.problem_collection import (
     ProblemCollection,
     schema_file_error,
 )
-from moldau.pipelines.planning.record_schemas import VALUE, record_schema
-from moldau.pipelines.planning.sinks import SinkCompiler, check_columns
+from moldau.pipelines.planning.record_schemas import VALUE, ddl_schema, record_schema
+from moldau.pipelines.planning.sinks import SinkCompiler, check_column
 from moldau.pipelines.planning.sources import METADATA, Mode, Range
+from moldau.pipelines.planning.sql_errors import sql_functions
 from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.queries import sinks_by_query
 from moldau.pipelines.spec import (
@@ -45,6 +46,7 @@ from moldau.pipelines.spec import (
 
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
 
+SourceT = TypeVar("SourceT", TopicSource, FileSource)
 _COMMANDS = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
@@ -131,7 +133,7 @@ class _Compilation:
     ) -> None:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
         self._records, self._reload_steps = records, reload_steps
-        self.problems = ProblemCollection(pipeline)
+        self.problems = ProblemCollection(pipeline, lambda: sql_functions(session))
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
 
@@ -146,10 +148,12 @@ class _Compilation:
                 self._add_view(source, self._static_or_watched(source, path), path)
 
     def _static_or_watched(self, source: FileSource | TableSource, path: str) -> DataFrame:
+        if isinstance(source, FileSource) and (source.schema is not None or source.schema_file is not None):
+            self._read_schema(source, path, ddl_schema)
         try:
             return sources.static_or_watched(self.session, source, self._mode)
         except MissingColumn as error:
-            raise InvalidSetting(f"{path}.schema", str(error), error.hint) from error
+            raise InvalidSetting(f"{path}.schema", str(error), error.hint, column=error.column) from error
 
     def _add_topic(self, source: TopicSource, path: str) -> None:
         schema = self._schema(source, path)
@@ -163,20 +167,25 @@ class _Compilation:
             self._add_dead_letters(source, schema, source.dead_letter_topic)
 
     def _schema(self, source: TopicSource, path: str) -> StructType:
+        schema = self._read_schema(source, path, record_schema)
+        if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
+            raise InvalidSetting(f"{path}.schema", f"column {duplicates[0]} is there twice", column=duplicates[0])
+        return schema
+
+    def _read_schema(self, source: SourceT, path: str, read: Callable[[SourceT], StructType]) -> StructType:
+        """Return the schema that `read` returns; errors have the place of the word in the pipeline's file."""
         schema = StructType()
         if source.schema is None:
             try:
-                schema = record_schema(source)
+                schema = read(source)
             except ParseException as error:
                 assert source.schema_file is not None, "DDL is in the pipeline's file or in a schema file"
                 raise schema_file_error(source.schema_file, error) from error
         else:
             with self.problems.recording(f"{path}.schema", f"source {source.name}", source.schema, view=source.name):
-                schema = record_schema(source)
+                schema = read(source)
         if self.problems.has_failed(source.name):
             raise NeededViewFailed(source.name)
-        if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
-            raise InvalidSetting(f"{path}.schema", f"column {duplicates[0]} is there twice")
         return schema
 
     def _parse(self, source: TopicSource, schema: StructType, columns: list[str]) -> formats.Parsed:
@@ -240,16 +249,23 @@ class _Compilation:
 
     def _add_view(self, origin: Source | Step, frame: DataFrame, path: str) -> None:
         if not isinstance(origin, TableSource):
-            if origin.watermark is not None:
-                check_columns(frame, (origin.watermark.column,), f"{path}.watermark.column")
-            check_columns(frame, origin.deduplicate, f"{path}.deduplicate")
+            self._check_columns(frame, origin, path)
             frame = self._with_event_time(frame, origin, path)
         frame.createOrReplaceTempView(origin.name)
         self.views[origin.name] = frame
 
+    def _check_columns(self, frame: DataFrame, origin: TopicSource | FileSource | Step, path: str) -> None:
+        """Add a problem for each column of `watermark` and `deduplicate` that the frame lacks."""
+        named = [(f"{path}.watermark.column", origin.watermark.column)] if origin.watermark else []
+        named += [(f"{path}.deduplicate.{index}", name) for index, name in enumerate(origin.deduplicate)]
+        for setting, name in named:
+            with self.problems.recording(setting, _subject(origin, path), view=origin.name):
+                check_column(frame, name, setting)
+        if self.problems.has_failed(origin.name):
+            raise NeededViewFailed(origin.name)
+
     def _with_event_time(self, frame: DataFrame, origin: TopicSource | FileSource | Step, path: str) -> DataFrame:
-        subject = f"{'step' if path.startswith('steps.') else 'source'} {origin.name}"
-        with self.problems.recording(f"{path}.watermark.column", subject, view=origin.name):
+        with self.problems.recording(f"{path}.watermark.column", _subject(origin, path), view=origin.name):
             frame = event_time.with_watermark(frame, origin)
             if (unbounded := event_time.why_unbounded(frame, origin.deduplicate)) is not None:
                 reason, hint = unbounded
@@ -295,6 +311,10 @@ class _Compilation:
                 for flow in flows[1:]:
                     del by_name[flow.name]
         return list(by_name.values())
+
+
+def _subject(origin: Source | Step, path: str) -> str:
+    return f"{'step' if path.startswith('steps.') else 'source'} {origin.name}"
 
 
 def _mode_hint(flow: Flow) -> str | None:

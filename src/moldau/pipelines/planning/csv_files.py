@@ -23,6 +23,7 @@ class MissingColumn(ValueError):
 
     def __init__(self, column: str, file: str, header: Sequence[str]) -> None:
         super().__init__(f"there is no column {column} in the header of {file}{did_you_mean(column, header)}")
+        self.column = column
         self.hint = f"the header has: {', '.join(header)}; `options: {{enforceSchema: true}}` takes columns by position"
 
 

@@ -32,7 +32,7 @@ def why_unbounded(frame: DataFrame, deduplicate: tuple[str, ...]) -> tuple[str, 
     """
     if not frame.isStreaming or not deduplicate:
         return None
-    match _event_times(frame):
+    match event_times(frame):
         case []:
             return "none of its columns has a watermark", "select the column that has one, or give its source one"
         case [column]:
@@ -47,11 +47,11 @@ def why_unbounded(frame: DataFrame, deduplicate: tuple[str, ...]) -> tuple[str, 
 def without_duplicates(frame: DataFrame, deduplicate: tuple[str, ...]) -> DataFrame:
     if not deduplicate:
         return frame
-    if frame.isStreaming and not any(isinstance(column.dataType, StructType) for column in _event_times(frame)):
+    if frame.isStreaming and not any(isinstance(column.dataType, StructType) for column in event_times(frame)):
         return frame.dropDuplicatesWithinWatermark(list(deduplicate))
     return frame.dropDuplicates(list(deduplicate))
 
 
-def _event_times(frame: DataFrame) -> list[StructField]:
+def event_times(frame: DataFrame) -> list[StructField]:
     """Return the columns with a watermark."""
     return [column for column in frame.schema.fields if _WATERMARK in column.metadata]

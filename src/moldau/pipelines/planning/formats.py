@@ -13,13 +13,14 @@ How each format is parsed, and what Spark alone would accept:
 - avro: the bare encoding (or framed, see avro_records.py) without extra bytes.
 - text: UTF-8. raw: anything.
 
-A null value (tombstone) is a row of nulls in all formats. An empty value is a bad record, except in text and raw.
+A null value (tombstone) is a row of nulls in all formats, or, if a column is NOT NULL, a bad record; the source's
+`tombstone` may say otherwise. An empty value is a bad record, except in text and raw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -55,11 +56,26 @@ class Parsed:
     """A struct of the schema's columns; null for tombstones, undefined for bad records."""
     schema: StructType
     reason: Callable[[Column], Column]
-    """Returns the reason for the value of a bad record (null for a good one). Slow, because it is Python."""
+    """Returns the reason for the value of a bad record; undefined for a good one. Slow, because it is Python."""
 
 
 def parse(records: DataFrame, source: TopicSource, schema: StructType, options: Mapping[str, str]) -> Parsed:
     """Parse the records of a source; `options` are for Spark's json and csv parsers."""
+    if source.tombstone == "drop":
+        records = records.filter(F.col(VALUE).isNotNull())
+    parsed = _parse_values(records, source, schema, options)
+    not_null = next((field.name for field in schema.fields if not field.nullable), None)
+    if source.tombstone != "bad" and (source.tombstone is not None or not_null is None):
+        return parsed
+    reason = F.lit(rejection_reasons.tombstone_rejection(not_null))
+    return replace(
+        parsed,
+        is_good=F.col(VALUE).isNotNull() & parsed.is_good,
+        reason=lambda value: F.coalesce(parsed.reason(value), reason),
+    )
+
+
+def _parse_values(records: DataFrame, source: TopicSource, schema: StructType, options: Mapping[str, str]) -> Parsed:
     if source.format == "json":
         return _json(records, schema, options)
     if source.format == "csv":

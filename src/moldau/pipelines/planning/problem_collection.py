@@ -6,7 +6,7 @@ read it fail too; only the first failure is reported, with a list of what was no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,24 +14,28 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from moldau.pipelines.ddl_columns import ddl_columns
 from moldau.pipelines.planning.avro_types import UnsuitableAvro
 from moldau.pipelines.planning.python_steps import PythonStepError
 from moldau.pipelines.planning.record_schemas import UnusableSchema
 from moldau.pipelines.planning.record_values import UnwritableRows
-from moldau.pipelines.planning.sql_errors import message_of, quiet, sql_error
+from moldau.pipelines.planning.sql_errors import message_of, quiet, sql_error, unresolved_routine
 from moldau.pipelines.problems import Problem, did_you_mean
-from moldau.pipelines.spec import Pipeline
+from moldau.pipelines.spec import Pipeline, Place
 
 USER_ERRORS = (PythonStepError, UnwritableRows, UnsuitableAvro, UnusableSchema)
 """Moldau's errors whose text is for the author of the pipeline."""
 
 
 class InvalidSetting(ValueError):
-    """The value at a dotted path of the pipeline's file is invalid, or with `at_key` the key itself."""
+    """The value at a dotted path of the pipeline's file is invalid, or with `at_key` the key itself, or in a schema the
+    last column of the name `column`."""
 
-    def __init__(self, path: str, message: str, hint: str | None = None, at_key: bool = False) -> None:
+    def __init__(
+        self, path: str, message: str, hint: str | None = None, at_key: bool = False, column: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.path, self.hint, self.at_key = path, hint, at_key
+        self.path, self.hint, self.at_key, self.column = path, hint, at_key, column
 
 
 class NeededViewFailed(Exception):
@@ -45,8 +49,9 @@ class NeededViewFailed(Exception):
 class ProblemCollection:
     """The problems of one pipeline, in the order in which they were found."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, functions: Callable[[], Collection[str]] = tuple) -> None:
+        """`functions` returns the names of all SQL functions, one of which a message may suggest."""
+        self._pipeline, self._functions = pipeline, functions
         self.found: list[Problem] = []
         self.failed: dict[str, int] = {}
         """Sources and steps without a view, in lower case, and the index in `found` of the problem that caused it."""
@@ -67,7 +72,8 @@ class ProblemCollection:
         except NeededViewFailed as error:
             self.skip_dependent(subject, error.view, view)
         except InvalidSetting as error:
-            self.add(error.path, f"{subject}: {error}", error.hint, error.at_key)
+            place = self._column_place(error.path, error.column) if error.column else None
+            self.add(error.path, f"{subject}: {error}", error.hint, error.at_key, place)
         except USER_ERRORS as error:
             self.add(path, f"{subject}: {error}")
         except PySparkException as error:
@@ -97,15 +103,25 @@ class ProblemCollection:
         """Return the problems, each with a hint that lists what could not be checked because of it."""
         return [_with_unchecked(problem, self._unchecked.get(index, ())) for index, problem in enumerate(self.found)]
 
-    def add(self, path: str, message: str, hint: str | None = None, at_key: bool = False) -> None:
-        place = self._pipeline.key_places.get(path) if at_key else None
+    def add(
+        self, path: str, message: str, hint: str | None = None, at_key: bool = False, place: Place | None = None
+    ) -> None:
+        place = self._pipeline.key_places.get(path) if at_key else place
         self.found.append(Problem(message, place or self._pipeline.place_of(path), hint))
+
+    def _column_place(self, path: str, column: str) -> Place | None:
+        """Return where the last column of this name begins in the DDL at `path`; None if the file has no such DDL."""
+        text = self._pipeline.texts.get(path)
+        offsets = [each.offset for each in ddl_columns(text.text) if each.name == column] if text else []
+        return text.at(offsets[-1]) if text and offsets else None
 
     def _add_spark_error(
         self, error: PySparkException, path: str, subject: str, sql: str | None, relation: str, view: str | None
     ) -> None:
         details = sql_error(error, sql or "")
         message = details.message
+        if routine := unresolved_routine(error):
+            message += did_you_mean(routine, self._functions())
         if relation:
             message = later_step_message(relation, self._names(), view) or message + did_you_mean(
                 relation, self._names()

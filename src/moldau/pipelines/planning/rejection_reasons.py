@@ -88,6 +88,11 @@ def _log_once(kind: str) -> None:
     log.exception("the reason for a bad record was not found because of %s", kind)
 
 
+def tombstone_rejection(not_null: str | None) -> str:
+    """Return why a null value is bad; `not_null` is a column that must have a value."""
+    return "the value is null" if not_null is None else f"the value is null (a tombstone), and {not_null} is NOT NULL"
+
+
 def utf8_rejection(value: bytes) -> str | None:
     try:
         value.decode("utf-8")

@@ -260,13 +260,15 @@ def _with_deletes(condition: str) -> Shape:
 
 
 def check_columns(frame: DataFrame, names: tuple[str, ...], path: str) -> tuple[str, ...]:
-    """Return the columns with their names in the frame. Case does not matter, as in Spark. Raise InvalidSetting for a
-    name that is not a column of the frame."""
-    columns = []
-    for index, name in enumerate(names):
-        column = column_named(frame.columns, name)
-        if column is None:
-            suggestion = did_you_mean(name, frame.columns) or f"; there are {', '.join(frame.columns)}"
-            raise InvalidSetting(f"{path}.{index}", f"there is no column {name}{suggestion}")
-        columns.append(column)
-    return tuple(columns)
+    """Return the columns with their names in the frame. Raise InvalidSetting for a name that is none."""
+    return tuple(check_column(frame, name, f"{path}.{index}") for index, name in enumerate(names))
+
+
+def check_column(frame: DataFrame, name: str, path: str) -> str:
+    """Return the column with its name in the frame: case does not matter, as in Spark. Raise InvalidSetting for a name
+    that is not a column of the frame."""
+    column = column_named(frame.columns, name)
+    if column is None:
+        suggestion = did_you_mean(name, frame.columns) or f"; there are {', '.join(frame.columns)}"
+        raise InvalidSetting(path, f"there is no column {name}{suggestion}")
+    return column

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, QueryContextType
 from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
 
 from moldau.pipelines.problems import did_you_mean
 
@@ -52,6 +53,20 @@ def sql_error(error: PySparkException, text: str) -> SqlError:
     """Return what is wrong with `text`, which Spark refused with `error`."""
     line, column = _position(error, text)
     return SqlError(_condense(error), line, column)
+
+
+def unresolved_routine(error: PySparkException) -> str:
+    """Return the name of the function that does not exist, or "" for any other error."""
+    if not (error.getCondition() or "").startswith("UNRESOLVED_ROUTINE"):
+        return ""
+    return (error.getMessageParameters() or {}).get("routineName", "").replace("`", "")
+
+
+def sql_functions(session: SparkSession) -> list[str]:
+    """Return the names of all functions that SQL can call, without operators."""
+    java: Any = session._jsparkSession
+    names = java.sessionState().functionRegistry().listFunction().mkString("\n").splitlines()
+    return [name for name in (name.rpartition(".")[2].strip("`") for name in names) if name.isidentifier()]
 
 
 @contextmanager

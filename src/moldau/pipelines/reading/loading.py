@@ -99,7 +99,7 @@ class _PipelineReader:
     def pipeline(self, file: Path, bootstrap: str | None) -> Pipeline:
         section = self.section
         name = self._name()
-        address, trigger = self._bootstrap(), section.duration("trigger")
+        address, trigger = self._bootstrap(), section.trigger()
         kafka, address_of_file = read_connection(section, ValueFiles(self.folder.path))
         for wrong in _wrong_addresses(bootstrap or ""):
             self.problems.append(Problem(f"the bootstrap address {quoted(wrong.strip())} is not host:port", None))

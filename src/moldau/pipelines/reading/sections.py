@@ -25,6 +25,7 @@ INT_DIGITS_MAX = 38
 """As many as Spark's widest decimal has."""
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "on"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "off"})
+_REAL_TIME = re.compile(r"real[-_ ]?time|continuous", re.IGNORECASE)
 _INT = re.compile(r"[-+]?(\d+)")
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
@@ -176,6 +177,21 @@ class Section:
                 "write a number and a unit, such as '10 seconds'",
             )
         return parsed
+
+    def trigger(self) -> str | None:
+        """Return how often micro-batches begin. Spark's other triggers, texts or mappings, are refused."""
+        value = self.node("trigger")
+        kind = value.text if isinstance(value, ScalarNode) else ""
+        if isinstance(value, MappingNode):
+            kind = next(iter(value.values), "")
+        if _REAL_TIME.match(kind):
+            self.refuse(
+                "real-time and continuous mode are only for Spark's own sources and sinks",
+                self.value_place("trigger"),
+                "leave 'trigger' out: each micro-batch then begins when the last is done",
+            )
+            return None
+        return self.duration("trigger")
 
     def topic(self, key: str) -> str | None:
         value = self.scalar(key, "a topic's name")

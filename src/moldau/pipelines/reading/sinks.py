@@ -110,7 +110,7 @@ def _name(section: Section, view: str, target: str) -> str:
 
 
 def _trigger(section: Section, default: str | None) -> str | None:
-    return section.duration("trigger") if section.has("trigger") else default
+    return section.trigger() if section.has("trigger") else default
 
 
 def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> TopicSink:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from moldau.base.topic_names import topic_name_problem
+from moldau.pipelines.ddl_columns import ddl_columns
 from moldau.pipelines.problems import did_you_mean, printable, quoted
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
@@ -31,6 +32,7 @@ from moldau.pipelines.spec import (
     Start,
     TableFormat,
     TableSource,
+    Tombstone,
     TopicSource,
 )
 
@@ -40,7 +42,7 @@ TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 KINDS: Final = ("topic", "topics", "pattern", "file", "table")
 OTHER_KEYS: Final = (
     "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
-    "fail_above", "max_per_trigger", "options", "watch",
+    "fail_above", "tombstone", "max_per_trigger", "options", "watch",
 )  # fmt: skip
 SYNONYMS: Final = {"path": "file", "subscribe": "topic", "starting_offsets": "start", "dead_letters": "dead_letter"}
 OPTIONS_OF_KEYS: Final = {"startingOffsets": "start", "subscribe": "topic", "subscribePattern": "pattern"}
@@ -49,6 +51,7 @@ _SUFFIXES: Final[Mapping[str, FileFormat]] = {
     ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".orc": "orc",
     ".txt": "text", ".text": "text", ".log": "text",
 }  # fmt: skip
+TOMBSTONES: Final[tuple[Tombstone, ...]] = get_args(Tombstone)
 _FRAMINGS: Final[tuple[Literal["confluent"], ...]] = ("confluent",)
 _EARLIEST, _LATEST = -2, -1
 
@@ -88,10 +91,12 @@ def _topic_source(name: str, section: Section, folder: Folder, connector: Connec
         deduplicate=section.texts("deduplicate"),
         dead_letter=dead_letter,
         fail_above=fail_above,
+        tombstone=_tombstone(section, format_),
         max_per_trigger=section.count("max_per_trigger"),
         options=_topic_options(section),
     )
     _refuse_reading_dead_letters(section, source)
+    _check_watermark_column(section, source)
     _check_deduplicate(section)
     section.refuse_keys(("watch",), lambda key: f"'{key}' is for files: a topic is always a stream")
     section.finish(SYNONYMS)
@@ -231,6 +236,16 @@ def _bad_records(section: Section, input_name: str, format_: RecordFormat) -> tu
     return dead_letter, fail_above
 
 
+def _tombstone(section: Section, format_: RecordFormat) -> Tombstone | None:
+    if not section.has("tombstone"):
+        return None
+    tombstone = section.choice("tombstone", TOMBSTONES, "row")
+    if tombstone == "bad" and format_ == "raw":
+        place = section.value_place("tombstone")
+        section.refuse("'tombstone: bad' is not for format raw: every record fits", place, "row or drop")
+    return tombstone
+
+
 def _dead_letter(section: Section, input_name: str) -> str:
     """Return the topic for bad records, FAIL or DROP."""
     value = section.scalar("dead_letter", "a topic, fail or drop")
@@ -264,6 +279,18 @@ def _refuse_reading_dead_letters(section: Section, source: TopicSource) -> None:
             section.value_place(key),
             "name another topic with 'dead_letter', or use drop or fail",
         )
+
+
+def _check_watermark_column(section: Section, source: TopicSource) -> None:
+    """Refuse a column that the schema plainly lacks. Columns that begin with _ are those of the record."""
+    columns = [column.name for column in ddl_columns(source.schema or "")]
+    name = source.watermark.column if source.watermark else ""
+    if not columns or not name or name.startswith("_") or name.casefold() in map(str.casefold, columns):
+        return
+    suggestion = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
+    inner = section.section("watermark")
+    assert inner is not None, "the column was read from it"
+    section.refuse(f"there is no column {name}{suggestion}", inner.value_place("column"))
 
 
 def _check_deduplicate(section: Section) -> None:
@@ -346,5 +373,5 @@ def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
 
 
 def _refuse_topic_keys(section: Section, what: str) -> None:
-    keys = ("framing", "start", "headers", "dead_letter", "fail_above", "max_per_trigger")
+    keys = ("framing", "start", "headers", "dead_letter", "fail_above", "tombstone", "max_per_trigger")
     section.refuse_keys(keys, lambda key: f"'{key}' is for topics, not for {what}")

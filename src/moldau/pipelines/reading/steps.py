@@ -115,10 +115,13 @@ def module_problem(module: str, folder: Path) -> str | None:
 def function_problem(module: str, function: str, folder: Path) -> str | None:
     """Return a message if a usable module lacks the function."""
     file = _module_file(module, folder)
-    names = set(_bound_names(_parse(file)))
+    module_ast = _parse(file)
+    names = sorted(set(_bound_names(module_ast)))
     if function in names or "*" in names:
         return None
-    return f"{file.name} has no function {quoted(function)}{did_you_mean(function, names)}"
+    defined = [node.name for node in module_ast.body if isinstance(node, ast.FunctionDef)]
+    suggestion = did_you_mean(function, defined) or did_you_mean(function, names)
+    return f"{file.name} has no function {quoted(function)}{suggestion}"
 
 
 def _module_file(module: str, folder: Path) -> Path:
@@ -130,15 +133,19 @@ def _parse(file: Path) -> ast.Module:
         return ast.parse(file.read_bytes())
 
 
-def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module binds anywhere, enough to catch a misspelling; "*" for `from … import *`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+def _bound_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a module binds, also in its `if` and `try`, but not the local names of its functions and
+    classes; "*" for `from … import *`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name for alias in node.names)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        yield from _bound_names(node)
 
 
 def _inputs(section: Section, above: Collection[str], all_names: Collection[str]) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from moldau.pipelines.drawing.sql_names import mentions, words
 from moldau.pipelines.locations import is_url
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running.outputs import outputs_of
 from moldau.pipelines.running.python_code import code_digest, is_same_code
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import FileSource, Pipeline, PythonStep, Source, SqlStep, Step, TableSource, TopicSource
+from moldau.pipelines.sql_names import mentions, words
 
 IDENTITY: Final = "identity.json"
 _LITERAL_OR_COMMENT: Final = re.compile(r"""['"`]|--|/\*""")

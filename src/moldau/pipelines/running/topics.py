@@ -6,15 +6,18 @@ clearly and within seconds. If the broker becomes unreachable later, the queries
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.base.listeners import start_command
 from moldau.client.cluster import Cluster
-from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, did_you_mean
+from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, Severity, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
 
+CHECK_TIMEOUT_S: Final = 5.0
+"""For a check that a missing broker does not fail."""
 TIMEOUT_S: Final = 30.0
 """A refused connection fails at once; a broker on a slow machine may take long to answer."""
 
@@ -24,17 +27,34 @@ def prepare(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
 
     Raises InvalidPipeline if a source's topic is missing, PipelineError if the broker does not answer.
     """
+    with _cluster(pipeline, TIMEOUT_S) as cluster:
+        if cluster is None:
+            return []
+        existing = set(cluster.topics())
+        if missing := _missing_topics(pipeline, existing, "error"):
+            raise InvalidPipeline(missing)
+        return list(_create(cluster, pipeline, sinks, existing))
+
+
+def missing_topics(pipeline: Pipeline) -> list[Problem]:
+    """Return a warning for each topic of a source that does not exist. Raises PipelineError if no broker answers."""
+    with _cluster(pipeline, CHECK_TIMEOUT_S) as cluster:
+        return [] if cluster is None else _missing_topics(pipeline, cluster.topics(), "warning")
+
+
+@contextmanager
+def _cluster(pipeline: Pipeline, timeout_s: float) -> Iterator[Cluster | None]:
+    """Yield the cluster; None if only Spark's Kafka connector can connect to it, which then reports errors."""
     assert pipeline.bootstrap is not None
     try:
-        cluster = Cluster(pipeline.bootstrap, pipeline.kafka, TIMEOUT_S)
+        cluster = Cluster(pipeline.bootstrap, pipeline.kafka, timeout_s)
     except UnusableProperty as error:
-        if pipeline.connector == "kafka":
-            return []  # a setting of the Java client, such as a JKS file: Spark's Kafka connector will report errors
-        raise PipelineError(f"kafka: {error}") from error
+        if pipeline.connector != "kafka":
+            raise PipelineError(f"kafka: {error}") from error
+        yield None  # a setting of the Java client, such as a JKS file
+        return
     try:
-        existing = set(cluster.topics())
-        _check_sources(pipeline, existing)
-        return list(_create(cluster, pipeline, sinks, existing))
+        yield cluster
     except KafkaError as error:
         raise PipelineError(f"the topics cannot be made ready: {error}") from error
     except (OSError, MalformedData) as error:
@@ -54,18 +74,17 @@ def _create(cluster: Cluster, pipeline: Pipeline, sinks: Collection[str], existi
             yield sink.topic
 
 
-def _check_sources(pipeline: Pipeline, existing: Collection[str]) -> None:
-    problems = [
+def _missing_topics(pipeline: Pipeline, existing: Collection[str], severity: Severity) -> list[Problem]:
+    return [
         Problem(
             f"source '{source.name}' reads topic '{topic}', which does not exist at {pipeline.bootstrap}"
             + did_you_mean(topic, existing),
             pipeline.place_of(f"sources.{source.name}.{'topics' if len(source.topics) > 1 else 'topic'}"),
             f"`moldau topic create {topic}` makes it",
+            severity,
         )
         for source in pipeline.sources.values()
         if isinstance(source, TopicSource)
         for topic in source.topics
         if topic not in existing
     ]
-    if problems:
-        raise InvalidPipeline(problems)

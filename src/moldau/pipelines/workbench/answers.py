@@ -16,13 +16,13 @@ from moldau.pipelines.workbench.preview import Preview
 def problem_to_json(problem: Problem) -> dict[str, Any]:
     at = problem.place
     place = None if at is None else [at.file, at.line, at.column]
-    return {"message": problem.message, "place": place, "hint": problem.hint}
+    return {"message": problem.message, "place": place, "hint": problem.hint, "severity": problem.severity}
 
 
 def problem_from_json(fields: Mapping[str, Any]) -> Problem:
     at = fields["place"]
     place = None if at is None else Place(file=at[0], line=at[1], column=at[2])
-    return Problem(fields["message"], place, fields["hint"])
+    return Problem(fields["message"], place, fields["hint"], fields["severity"])
 
 
 def result_to_json(result: CaseResult) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.problems import InvalidPipeline, of_severity, render
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.spec import Pipeline
 
@@ -35,12 +35,15 @@ class LoadedPipeline:
         return load(self._file, self._variables, self._bootstrap).with_bootstrap(self._bootstrap)
 
     def check(self) -> None:
-        """Raise InvalidPipeline with all problems, each with its place; return if there are none."""
+        """Raise InvalidPipeline with all errors, each with its place; if there are none, print warnings and hints."""
         import moldau.spark
         from moldau.pipelines.planning.checking import check
 
-        if problems := check(self.pipeline(), moldau.spark.session()):
-            raise InvalidPipeline(problems)
+        problems = check(self.pipeline(), moldau.spark.session())
+        if errors := of_severity(problems, "error"):
+            raise InvalidPipeline(errors)
+        for problem in problems:
+            print(render(problem))
 
     def preview(self, name: str, case: str | None = None) -> DataFrame:
         """Return the rows of a source or step for the first 1,000 records of each topic, or for those of a test case.

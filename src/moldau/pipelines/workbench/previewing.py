@@ -150,8 +150,7 @@ def _case_records(session: SparkSession, source: TopicSource, case: Case) -> Dat
 
 
 def _row(record: InputRecord, source: TopicSource, offset: int) -> tuple[object, ...]:
-    at_s = time.time() if record.timestamp_ms is None else record.timestamp_ms / 1000
     topic = record.topic or (source.topics[0] if source.topics else source.name)
     headers = list(record.headers.items())
-    at = datetime.fromtimestamp(at_s, UTC)
+    at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
     return record.key, record.value, topic, record.partition or 0, offset, at, headers

@@ -4,7 +4,7 @@
                 to test "cases": [names], "update": whether cases without expected files run;
                 to preview "steps": [names], "rows", "case": name or null, "bootstrap"}
     answer     any number of {"phase": text}, then one of
-               {"problems": [{"message", "place": [file, line, column] or null, "hint"}]}
+               {"problems": [{"message", "place": [file, line, column] or null, "hint", "severity"}]}
                {"results": [{"case", "seconds", "error", "story", "closed", "outputs",
                              "differences": [{"sink", "missing", "unexpected"}]}]}
                {"previews": [{"name", "columns", "rows", "has_more", "seconds", "error"}]}

@@ -20,7 +20,7 @@ from pyspark.errors.exceptions.captured import AnalysisException, CapturedExcept
 from pyspark.logger import PySparkLogger
 
 from moldau.spark.errors.rendering import Rendering
-from moldau.spark.errors.sentences import function_error, in_short, unknown_format, worker_error
+from moldau.spark.errors.sentences import function_error, in_short, no_real_time_mode, unknown_format, worker_error
 
 Convert = Callable[[Any], CapturedException]
 MODULE: Final = "moldau.spark.errors"
@@ -55,6 +55,8 @@ def readable_error(error: CapturedException, java_exception: Any) -> CapturedExc
     if sentence := unknown_format(text):
         specific = _replace_unknown(error, AnalysisException, java_exception)
         return _rename(specific, "UnknownFormat", sentence)
+    if sentence := no_real_time_mode(text):
+        return _rename(error, "NoRealTimeMode", sentence)
     _set_rendering(error, function_error(text) or in_short(text))
     return error
 

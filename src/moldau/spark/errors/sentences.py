@@ -18,6 +18,14 @@ _WORKER_ERROR: Final = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*): (.*)"
 )
 _FORMAT: Final = re.compile(r"\[\w*DATA_SOURCE_NOT_\w+\] Failed to find (?:the )?data source: ([^\s]+)\.\s")
+_REAL_TIME: Final = re.compile(
+    r"\[STREAMING_REAL_TIME_MODE\.(?:OPERATOR_OR_SINK_NOT_IN_ALLOWLIST|INPUT_STREAM_NOT_SUPPORTED)\][^\n]*\.v2\.python\.Python"
+    r"|^Sink moldau(?:-lake)? does not support async progress tracking"
+)
+REAL_TIME: Final = (
+    "Real-time mode and async progress tracking are not for Python data sources such as moldau: leave the trigger out,"
+    " so that each micro-batch begins when the last is done, or use Spark's own Kafka connector (docs/spark.md)"
+)
 _STREAM: Final = re.compile(r"^.*?\bterminated with exception: ", re.DOTALL)
 _CLASS: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _TAIL: Final = re.compile(r"\s*(?:SQLSTATE: \w{5}|\n\n?== SQL|\nJVM stacktrace:).*$", re.DOTALL)
@@ -63,6 +71,11 @@ def _instead_of(name: str) -> str:
             " (docs/tables.md)"
         )
     return did_you_mean(name, _OTHERS, {}) or f"; it has {', '.join(_OTHERS)}"
+
+
+def no_real_time_mode(text: str) -> str | None:
+    """Return a sentence if the text says that one of our formats cannot be used in real-time mode; else None."""
+    return REAL_TIME if _REAL_TIME.search(text) else None
 
 
 def in_short(text: str) -> str:

@@ -1,0 +1,68 @@
+"""Spark's Declarative Pipelines read and write topics: the example of docs/spark.md, run twice in a row."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow.parquet
+import pyspark
+import pytest
+from committed_records import committed_records
+from confluent_kafka import Producer
+from patience import SPARK_PATIENCE_S
+
+from moldau.spark.java import find_java
+
+NEEDED = ("grpc", "grpc_status", "pandas")
+DOCS = Path(__file__).parents[2] / "docs" / "spark.md"
+
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, NEEDED)),
+    reason=f"Declarative Pipelines need {', '.join(NEEDED)}: pip install 'pyspark[pipelines]' 'pandas<3'",
+)
+
+
+def example() -> tuple[str, str, list[str]]:
+    """The specification, the transformations and the command of the page."""
+    section = DOCS.read_text().split("\n## Declarative Pipelines\n")[1].split("\n## ")[0]
+    (spec,), (code,) = (re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL) for kind in ("yaml", "python"))
+    (command,) = re.findall(r"^\$ (spark-pipelines .*)$", section, re.MULTILINE)
+    return spec, code, command.split()
+
+
+def test_a_topic_becomes_a_table_and_a_topic_and_the_next_run_continues(
+    bootstrap: str, create_topic: Callable[[int], str], tmp_path: Path
+) -> None:
+    spec, code, (program, *words) = example()
+    source, target = create_topic(1), create_topic(1)
+    (tmp_path / "transformations").mkdir()
+    (tmp_path / "spark-pipeline.yml").write_text(spec.replace("/srv/orders/storage", str(tmp_path / "storage")))
+    code = code.replace("localhost:9092", bootstrap).replace('subscribe="orders"', f'subscribe="{source}"')
+    (tmp_path / "transformations" / "orders.py").write_text(code.replace('"orders.large"', f'"{target}"'))
+    command = [Path(pyspark.__file__).parent / "bin" / program, *words]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(find_java().path)}
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def run(*amounts: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+        """Run over new orders of these amounts; return the records of the sink and the rows of the view."""
+        for amount in amounts:
+            producer.produce(source, json.dumps({"id": f"o{amount}", "amount": amount}))
+        assert producer.flush(SPARK_PATIENCE_S) == 0
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SPARK_PATIENCE_S
+        )
+        assert ran.returncode == 0, ran.stderr[-4000:]
+        records = [json.loads(record.value() or b"") for record in committed_records(bootstrap, target)]
+        return records, pyarrow.parquet.read_table(tmp_path / "spark-warehouse" / "totals").to_pylist()
+
+    first = {"id": "o101", "amount": 101}
+    assert run(99, 101) == ([first], [{"orders": 2, "total": 200}])
+    second = {"id": "o300", "amount": 300}
+    assert run(300, 50) == ([first, second], [{"orders": 4, "total": 550}])
