@@ -29,6 +29,7 @@ from moldau.platforms.support import refusal_text
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.slow_calls import log_slow_calls
@@ -36,7 +37,10 @@ from moldau.runtime.thread_work import ThreadWork
 from moldau.runtime.timers import LoopTimers
 from moldau.runtime.views.workers import view_workers
 from moldau.security.delegation_tokens import TokenHmacs
+from moldau.security.dynamic_listeners import StaticListeners
 from moldau.security.quotas.connections import ConnectionQuotas
+from moldau.security.sasl.exchange import Mechanism
+from moldau.security.sasl.settings import SaslListenerSettings
 from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.listener import Listener, bound_socket
 from moldau.server.sasl_session import SaslServer
@@ -88,6 +92,10 @@ class Node:
         self._bound_ports: dict[str, int] = {}
         """The actual port of each listener, by name."""
         self._listeners: list[Listener] = []
+        self._salts_without_users = secrets.token_bytes()
+        """While no user exists, made-up salts tell nothing."""
+        self._sasl_servers: dict[str, SaslServer] = {}
+        """By listener."""
         self._controller_listeners: list[Listener] = []
         self.metrics_address: Address | None = None
         """Where metrics are served, with the actual port."""
@@ -106,6 +114,7 @@ class Node:
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()
         self._oauth = await self._read_oauth(loop)
+        self._listener_configs = self._dynamic_configs()
         self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
         self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
         sockets, world = self._bind_addresses(), self._world(loop)
@@ -128,6 +137,19 @@ class Node:
         served = [each.name for each in (*settings.listeners, *settings.controller_listeners)]
         internal = [] if settings.is_alone else [settings.inter_broker_listener_name, settings.controller_listener_name]
         return NodeTls(settings.tls, served, internal)
+
+    def _dynamic_configs(self) -> ListenerConfigs | None:
+        """Return the dynamic configs of the listeners; None on a node that is no broker, which has none."""
+        settings, sasl = self.settings, self.settings.sasl
+        if not settings.is_broker:
+            return None
+        served = frozenset(each.name for each in (*settings.listeners, *settings.controller_listeners))
+        logins = {
+            settings.controller_listener_name: sasl.controller_login,
+            settings.inter_broker_listener_name: sasl.broker_login,
+        }
+        static = StaticListeners(settings.properties, served, settings.tls, sasl, logins)
+        return ListenerConfigs(settings.node_id, static, self._tls, self._use_sasl)
 
     async def _read_oauth(self, loop: asyncio.AbstractEventLoop) -> NodeOAuth | None:
         """Return what verifies the tokens of OAUTHBEARER; None if no listener offers it."""
@@ -157,6 +179,7 @@ class Node:
             disk_space=self._disk_space,
             boot_id=boot_id(),
             on_fault=self._fail,
+            listener_configs=self._listener_configs,
             cleaner=CleaningProcess(loop) if self._uses_cleaning_process else None,
             views=view_workers(loop, self.settings.broker_layers()),
             # Connections get half of the open files: a log that cannot open its files would stop the node.
@@ -171,6 +194,8 @@ class Node:
         await asyncio.wait([ready, failed], return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
             raise self.failed.result()
+        if self._listener_configs is not None:
+            await self._listener_configs.start(self.assembly.current.image)
         for listener in self._listeners:
             listener.start()
         self._tls.start(asyncio.get_running_loop())
@@ -307,24 +332,31 @@ class Node:
 
     def _sasl_server(self, listener: str) -> SaslServer | None:
         """Return how clients authenticate on that listener; None if it has no SASL."""
-        sasl, assembly = self.settings.sasl, self.assembly
+        sasl = self.settings.sasl
         if listener not in sasl.listeners:
             return None
-        without_users = secrets.token_bytes()  # while no user exists, salts tell nothing
-        mechanisms = sasl.listeners[listener].mechanisms(
-            lambda: assembly.current.image.scram_credentials,
-            lambda: (scram_secret(assembly.current.image) or "").encode() or without_users,
-            new_nonce,
-            self._tokens(),
-            None if self._oauth is None else self._oauth.verify(listener),
-        )
-        return SaslServer(
-            mechanisms,
+        server = self._sasl_servers[listener] = SaslServer(
+            self._mechanisms(listener, sasl.listeners[listener]),
             sasl.listeners[listener].receive_bytes_max,
             sasl.failure_delay_ms,
             self._clock,
             LoopTimers(asyncio.get_running_loop()),
             self.settings.connection_limits.authentication_ms_max,
+        )
+        return server
+
+    def _use_sasl(self, listener: str, settings: SaslListenerSettings) -> None:
+        """Let new connections of that listener authenticate by other settings."""
+        self._sasl_servers[listener].mechanisms = self._mechanisms(listener, settings)
+
+    def _mechanisms(self, listener: str, settings: SaslListenerSettings) -> dict[str, Mechanism]:
+        assembly = self.assembly
+        return settings.mechanisms(
+            lambda: assembly.current.image.scram_credentials,
+            lambda: (scram_secret(assembly.current.image) or "").encode() or self._salts_without_users,
+            new_nonce,
+            self._tokens(),
+            None if self._oauth is None else self._oauth.verify(listener),
         )
 
     def _tokens(self) -> TokenCredentials | None:
