@@ -6,7 +6,9 @@ file that only this user can read and that is removed at once.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -42,7 +44,10 @@ class DiskKeyFiles:
     """`KeyFiles` on the real disk."""
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        with open(path, "rb") as file:
+        # Without blocking: a dynamic config may name a pipe, and nobody may ever write to it.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
             return file.read(bytes_max)
 
     def version(self, path: str) -> object:

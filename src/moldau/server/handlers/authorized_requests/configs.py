@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import attrgetter, not_
-from typing import Final
+from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
@@ -46,21 +46,22 @@ def without_refused(request: AlterRequest, errors: Sequence[KafkaError | None]) 
     """Take the resources that have an error out of a request."""
     if not any(errors):
         return Authorized(request, unchanged)
-    refused = [(each, error) for each, error in zip(request.resources, errors, strict=True) if error is not None]
+    resources: Sequence[AlteredResource] = request.resources
+    refused = [(each, error) for each, error in zip(resources, errors, strict=True) if error is not None]
+    rest: list[Any] = list(compress(resources, map(not_, errors)))
+    is_full = isinstance(request, AlterConfigsRequest)
+    result_class: Callable[[int, str | None, int, str], Any] = (
+        alter_configs.AlterConfigsResourceResponse
+        if is_full
+        else incremental_alter_configs.AlterConfigsResourceResponse
+    )
 
     def with_refused(response: AlterResponse) -> Steps[AlterResponse]:
         results = yield from map_in_steps(
-            TurnItems(AUTHORIZED_A_TURN), refused, lambda pair: _result(request, pair[0], pair[1])
+            TurnItems(AUTHORIZED_A_TURN),
+            refused,
+            lambda pair: result_class(pair[1].code, pair[1].message, *_KEY(pair[0])),
         )
         return type(response)(response.throttle_time_ms, [*response.responses, *results])
 
-    rest = list(compress(request.resources, map(not_, errors)))
     return Authorized(type(request)(rest, request.validate_only) if rest else None, with_refused)
-
-
-def _result(
-    request: AlterRequest, resource: AlteredResource, error: KafkaError
-) -> alter_configs.AlterConfigsResourceResponse | incremental_alter_configs.AlterConfigsResourceResponse:
-    is_full = isinstance(request, AlterConfigsRequest)
-    response = alter_configs if is_full else incremental_alter_configs
-    return response.AlterConfigsResourceResponse(error.code, error.message, *_KEY(resource))

@@ -93,7 +93,7 @@ def _checking(authorize: Authorize, current: CurrentImage, check: CheckChange) -
                 names = _names(resource, current.image)
             errors.append((yield from check(resource, names)) if names else None)
             if turn.ends_after(len(names)):
-                yield
+                yield None
         return _both(without_refused(allowed, errors), authorized)
 
     return authorize_and_check
