@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections, TlsContext
 from moldau.log.files import DiskFiles, Files, staying_descriptor_max
-from moldau.metadata.scram_secret import scram_secret
+from moldau.node.listener_security import SaslServers, static_listeners
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.support import refusal_text
@@ -36,14 +35,8 @@ from moldau.runtime.slow_calls import log_slow_calls
 from moldau.runtime.thread_work import ThreadWork
 from moldau.runtime.timers import LoopTimers
 from moldau.runtime.views.workers import view_workers
-from moldau.security.delegation_tokens import TokenHmacs
-from moldau.security.dynamic_listeners import StaticListeners
 from moldau.security.quotas.connections import ConnectionQuotas
-from moldau.security.sasl.exchange import Mechanism
-from moldau.security.sasl.settings import SaslListenerSettings
-from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.listener import Listener, bound_socket
-from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,10 +85,6 @@ class Node:
         self._bound_ports: dict[str, int] = {}
         """The actual port of each listener, by name."""
         self._listeners: list[Listener] = []
-        self._salts_without_users = secrets.token_bytes()
-        """While no user exists, made-up salts tell nothing."""
-        self._sasl_servers: dict[str, SaslServer] = {}
-        """By listener."""
         self._controller_listeners: list[Listener] = []
         self.metrics_address: Address | None = None
         """Where metrics are served, with the actual port."""
@@ -114,6 +103,7 @@ class Node:
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()
         self._oauth = await self._read_oauth(loop)
+        self._sasl = SaslServers(self.settings, self._clock, self._oauth, self._disk_work.run)
         self._listener_configs = self._dynamic_configs()
         self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
         self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
@@ -140,16 +130,10 @@ class Node:
 
     def _dynamic_configs(self) -> ListenerConfigs | None:
         """Return the dynamic configs of the listeners; None on a node that is no broker, which has none."""
-        settings, sasl = self.settings, self.settings.sasl
+        settings = self.settings
         if not settings.is_broker:
             return None
-        served = frozenset(each.name for each in (*settings.listeners, *settings.controller_listeners))
-        logins = {
-            settings.controller_listener_name: sasl.controller_login,
-            settings.inter_broker_listener_name: sasl.broker_login,
-        }
-        static = StaticListeners(settings.properties, served, settings.tls, sasl, logins)
-        return ListenerConfigs(settings.node_id, static, self._tls, self._use_sasl)
+        return ListenerConfigs(settings.node_id, static_listeners(settings), self._tls, self._sasl.change)
 
     async def _read_oauth(self, loop: asyncio.AbstractEventLoop) -> NodeOAuth | None:
         """Return what verifies the tokens of OAUTHBEARER; None if no listener offers it."""
@@ -321,7 +305,7 @@ class Node:
             self.assembly.access,
             side.connection_gone,
             open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
-            self._sasl_server(address.name),
+            self._sasl.open(address.name, self.assembly.current),
             self._tls.server(address.name),
             self.assembly.audit.login_failed,
         )
@@ -329,43 +313,6 @@ class Node:
         listeners.append(listener)
         self._bound_ports[address.name] = port
         return address._replace(port=port)
-
-    def _sasl_server(self, listener: str) -> SaslServer | None:
-        """Return how clients authenticate on that listener; None if it has no SASL."""
-        sasl = self.settings.sasl
-        if listener not in sasl.listeners:
-            return None
-        server = self._sasl_servers[listener] = SaslServer(
-            self._mechanisms(listener, sasl.listeners[listener]),
-            sasl.listeners[listener].receive_bytes_max,
-            sasl.failure_delay_ms,
-            self._clock,
-            LoopTimers(asyncio.get_running_loop()),
-            self.settings.connection_limits.authentication_ms_max,
-        )
-        return server
-
-    def _use_sasl(self, listener: str, settings: SaslListenerSettings) -> None:
-        """Let new connections of that listener authenticate by other settings."""
-        self._sasl_servers[listener].mechanisms = self._mechanisms(listener, settings)
-
-    def _mechanisms(self, listener: str, settings: SaslListenerSettings) -> dict[str, Mechanism]:
-        assembly = self.assembly
-        return settings.mechanisms(
-            lambda: assembly.current.image.scram_credentials,
-            lambda: (scram_secret(assembly.current.image) or "").encode() or self._salts_without_users,
-            new_nonce,
-            self._tokens(),
-            None if self._oauth is None else self._oauth.verify(listener),
-        )
-
-    def _tokens(self) -> TokenCredentials | None:
-        """Return the delegation tokens with which clients may log in; None if there are none."""
-        settings, current = self.settings.delegation_tokens, self.assembly.current
-        if not settings.is_enabled:
-            return None
-        hmacs = TokenHmacs(settings.secret_key)
-        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._disk_work.run)
 
     def advertised(self) -> list[Address]:
         """Return the addresses that clients connect to, with the actual port where the setting is 0."""
@@ -401,10 +348,6 @@ def _run_in_threads(calls: Iterable[Callable[[], None]]) -> None:
         futures = [threads.submit(call) for call in calls]
     for future in futures:
         future.result()
-
-
-def new_nonce() -> str:
-    return secrets.token_urlsafe(24)
 
 
 def _close_all(sockets: Mapping[Address, socket.socket]) -> None:
