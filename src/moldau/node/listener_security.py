@@ -24,17 +24,15 @@ if TYPE_CHECKING:
 
 
 def static_listeners(settings: Settings) -> StaticListeners:
-    """Return what the listeners of a node are by its properties file."""
-    sasl = settings.sasl
+    """Return what the listeners of a broker are by its properties file."""
+    names = [each.name for each in settings.listeners]
     return StaticListeners(
         settings.properties,
-        frozenset(each.name for each in (*settings.listeners, *settings.controller_listeners)),
-        settings.tls,
-        sasl,
-        {
-            settings.controller_listener_name: sasl.controller_login,
-            settings.inter_broker_listener_name: sasl.broker_login,
-        },
+        {name: settings.tls[name] for name in names if name in settings.tls},
+        settings.sasl,
+        names,
+        settings.inter_broker_listener_name,
+        {settings.controller_listener_name, *(each.name for each in settings.controller_listeners)},
     )
 
 

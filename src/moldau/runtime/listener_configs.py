@@ -35,7 +35,7 @@ class ListenerConfigs:
         self._tls = tls
         self._use_sasl = use_sasl
         self._in_use: Mapping[str, str] = {}
-        self._sasl = dict(static.sasl.listeners)
+        self._sasl = {name: static.sasl.listeners[name] for name in static.with_sasl}
         self._is_started = False
 
     def check(self, names: Collection[str], old: Mapping[str, str], new: Mapping[str, str]) -> None:
@@ -52,14 +52,10 @@ class ListenerConfigs:
         try:
             if listener in self._static.tls:
                 self._tls.check(listener, self._static.tls_of(listener, configs))
-            if listener in self._static.sasl.listeners:
+            if listener in self._sasl:
                 self._static.sasl_of(listener, configs)
         except SettingsError as wrong:
             raise SettingsError(f"listener {listener}: {wrong}") from None
-
-    def reload_soon(self) -> None:
-        """Use changed files now."""
-        self._tls.reload_soon()
 
     async def start(self, image: MetadataImage) -> None:
         """Use the configs of the image, and follow changes from now on."""

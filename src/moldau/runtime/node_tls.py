@@ -57,8 +57,11 @@ class NodeTls:
         self._listeners[listener].want(settings)
 
     def check(self, listener: str, settings: TlsSettings) -> None:
-        """Raise SettingsError if that listener could not use these settings. Waits for the disk."""
-        self._listeners[listener].check(settings)
+        """Raise SettingsError if that listener could not use these settings. First use what has changed, also a file
+        of which the name stays: the settings are compared with those in use. Waits for the disk."""
+        with self._reading:
+            self._reload()
+            self._listeners[listener].check(settings)
 
     def reload_soon(self) -> None:
         """Look at the files and settings now, in a thread, and not only after CHECK_INTERVAL_S."""

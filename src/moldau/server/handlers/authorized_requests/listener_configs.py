@@ -57,7 +57,6 @@ def checking_listener_configs(
             yield from in_thread(run_in_thread, partial(configs.check, names, old, new))
         except KafkaError as refused:
             return refused
-        configs.reload_soon()  # a config may have been set to the same file, because that has changed
         return None
 
     return _checking(authorize, current, check)
