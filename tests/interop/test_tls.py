@@ -282,7 +282,8 @@ def change_listener(admin: AdminClient, node: int, key: str, path: str) -> None:
         try:
             admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
         except KafkaException as refused:
-            assert NOT_TRUSTED in str(refused)
+            if NOT_TRUSTED not in str(refused):
+                raise
             return False
         return True
 
