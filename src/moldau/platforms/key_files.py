@@ -44,8 +44,7 @@ class DiskKeyFiles:
     """`KeyFiles` on the real disk."""
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        # Without blocking: a dynamic config may name a pipe, and nobody may ever write to it.
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        with open(path, "rb", opener=_open_without_blocking) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file", path)
             return file.read(bytes_max)
@@ -59,6 +58,11 @@ class DiskKeyFiles:
 
     def named(self, data: bytes) -> AbstractContextManager[str]:
         return _named(data)
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    """A dynamic config may name a pipe, and perhaps nobody ever writes to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 _named: Final = named_of(sys.platform)

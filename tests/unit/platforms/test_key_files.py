@@ -35,6 +35,10 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     """A thread that waits for somebody to write to a pipe would never end."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for path in (str(pipe), "/dev/zero"):
-        with pytest.raises(OSError, match="it is not a regular file"):
-            DiskKeyFiles().read(path, 10)
+    for path, reason in (
+        (pipe, "it is not a regular file"),
+        (Path("/dev/zero"), "regular file"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(OSError, match=reason):
+            DiskKeyFiles().read(str(path), 10)
