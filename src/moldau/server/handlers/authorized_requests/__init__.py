@@ -12,9 +12,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.security.acls.requirements import CLUSTER_ALTER, CLUSTER_ALTER_CONFIGS, CLUSTER_DESCRIBE
 from moldau.server.handlers.authorized_requests.acls import authorize_acl_change
 from moldau.server.handlers.authorized_requests.authorized import Authorize, whole_request
-from moldau.server.handlers.authorized_requests.configs import (
-    authorize_alter_configs,
-)
+from moldau.server.handlers.authorized_requests.configs import authorize_alter_configs
 from moldau.server.handlers.authorized_requests.delegation_tokens import (
     authorize_create_token,
     authorize_token_change,
