@@ -144,13 +144,20 @@ BROKER = ("--entity-type", "brokers", "--entity-name", "1")
 
 
 def add_secrets(server: Server, seen: Seen) -> tuple[str, ...]:
-    """Add a user, and try to add passwords of a broker; return the words that every call needs."""
+    """Add a user and passwords of a broker, and try to add others; return the words that every call needs."""
     at = ("--bootstrap-server", server.bootstrap, "--command-config", server.file())
     scram = f"SCRAM-SHA-512=[iterations=4096,password={PLANTED}-ann]"
     assert seen.run(configs.main, *at, "--alter", *USER, "--add-config", scram) == 0
-    for key in ("ssl.keystore.password", "listener.name.sasl_ssl.ssl.key.password", "sasl.jaas.config"):
-        change = f"{key}=dyn {PLANTED}"
-        assert seen.run(configs.main, *at, "--alter", *BROKER, "--add-config", change) != 0
+    for change, is_accepted in {
+        f"ssl.keystore.password=dyn {PLANTED}": False,
+        f"sasl.jaas.config=dyn {PLANTED}": False,
+        f"{LISTENER}ssl.keystore.password=dyn {PLANTED}": False,
+        f"{LISTENER}ssl.keystore.key=dyn {PLANTED}": False,
+        f'{LISTENER}plain.sasl.jaas.config={PLANTED} required "{PLANTED}': False,
+        f"{LISTENER}ssl.key.password=dyn {PLANTED}": True,
+        f'{LISTENER}plain.sasl.jaas.config=[{JAAS} user_admin="{ADMIN}" user_eve="{PLANTED}-eve";]': True,
+    }.items():
+        assert (seen.run(configs.main, *at, "--alter", *BROKER, "--add-config", change) == 0) == is_accepted, change
         default = ("--entity-type", "brokers", "--entity-default")
         assert seen.run(configs.main, *at, "--alter", *default, "--add-config", change) != 0
     return at
@@ -162,6 +169,7 @@ def test_tool_output_and_described_configs_show_no_secret(server: Server, seen: 
     assert seen.run(configs.main, *at, "--describe", *BROKER) == 0
     assert seen.run(configs.main, *at, "--describe", *BROKER, "--all") == 0
     assert "ssl.keystore.password=null" in "".join(seen.texts).replace(" ", "")
+    assert f"{LISTENER}plain.sasl.jaas.config=null" in "".join(seen.texts)
     assert seen.run(topics.main, *at, "--create", "--topic", "t", "--partitions", "1") == 0
     for change in (
         f"SCRAM-SHA-512=[iterations=1,password={PLANTED}-few]",
@@ -197,6 +205,7 @@ def test_dumped_metadata_logs_show_no_secret(server: Server, seen: Seen) -> None
         assert seen.run(dump_log.main, "--cluster-metadata-decoder", "--files", str(file)) == 0
     shown = "".join(seen.texts)
     assert "USER_SCRAM_CREDENTIAL" in shown
+    assert f'"name":"{LISTENER}ssl.key.password","value":"[hidden]"' in shown
     assert '"name":"moldau.scram.secret","value":"[hidden]"' in shown
     seen.check()
     for file in (server.directory / "data").rglob("*"):

@@ -15,7 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from certificates import Vault
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from patience import PATIENCE_S, wait_until
 
 from moldau.client.channel import Channel
@@ -271,13 +271,38 @@ def certificate_serial(bootstrap: str, keys: Keys) -> str:
     return str(certificate["serialNumber"])
 
 
-def test_a_cluster_uses_tls_among_its_nodes(vault: Vault) -> None:
-    """Brokers and controllers authenticate each other by certificates; a killed leader is replaced."""
+NOT_TRUSTED = "this node's certificate is not accepted with the trust store in use"
+
+
+def change_listener(admin: AdminClient, node: int, key: str, path: str) -> None:
+    entry = ConfigEntry(f"listener.name.plaintext.ssl.{key}", path, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
+
+    def is_accepted() -> bool:
+        try:
+            admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+        except KafkaException as refused:
+            if NOT_TRUSTED not in str(refused):
+                raise
+            return False
+        return True
+
+    # A broker may answer before it knows of the last change itself.
+    wait_until(is_accepted, f"node {node} accepts {key}")
+
+
+def test_a_cluster_uses_tls_among_its_nodes(vault: Vault, tmp_path: Path) -> None:
+    """Brokers and controllers authenticate each other by certificates; a killed leader is replaced. Meanwhile the
+    brokers get certificates of another authority, by dynamic configs."""
+    other = Vault(tmp_path)
+    both = tmp_path / "both.pem"
+    both.write_text(vault.authority.pem + other.authority.pem)
     properties = {
         "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
         **vault.server(client_auth="required"),
     }
     topic, keys = "replicated", Keys(vault, "alice")
+    keys.trusted = str(both)
     with cluster(3, **properties) as running:
         admin = AdminClient(keys.confluent(running.bootstrap_servers))
         admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(PATIENCE_S)
@@ -290,6 +315,9 @@ def test_a_cluster_uses_tls_among_its_nodes(vault: Vault) -> None:
         for node in running.nodes.values():
             for port in (int(node.address.rpartition(":")[2]), node.settings.controller_listeners[0].port):
                 assert plaintext_answer(port) == b""
+        for key, path in (("truststore.location", str(both)), ("keystore.location", other.node)):
+            for node_id in running.nodes:
+                change_listener(admin, node_id, key, path)
         leader = running.leader_of(topic, 0)
         assert leader is not None
         running.kill(leader)

@@ -150,6 +150,8 @@ class BrokerSide:
         current.add_listener(log_gate.on_image)
         current.add_listener(self.lifecycle.on_image)
         current.add_listener(self.telemetry.on_image)
+        if self._world.listener_configs is not None:
+            current.add_listener(self._world.listener_configs.on_image)
 
     def _isr_proposals(self, channel: ControllerChannel) -> IsrChanges:
         return IsrChanges(
@@ -271,6 +273,7 @@ class BrokerSide:
             node_id=settings.node_id,
             cluster_id=self._cluster_id,
             static=self._static,
+            listener_configs=world.listener_configs,
             log_dir=os.path.abspath(settings.log_dirs[0]),
             disk_space=world.disk_space,
             auto_create_topics=settings.auto_create_topics_enable,

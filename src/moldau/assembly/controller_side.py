@@ -30,6 +30,7 @@ from moldau.security.quotas.mutations import MutationLimits
 from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
+from moldau.server.handlers.authorized_requests.listener_configs import refusing_listener_configs
 from moldau.server.handlers.controller.broker_apis import broker_api_handlers
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
@@ -127,7 +128,9 @@ class ControllerSide:
     def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, timers: Timers, audit: AuditLog) -> None:
         quorum = quorum_handlers(self._driver, timers)
         has_authorizer = self._settings.authorizer.is_enabled
-        authorize = authorize_functions(current, rng, has_authorizer)
+        authorize = dict(authorize_functions(current, rng, has_authorizer))
+        for api in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
+            authorize[api] = refusing_listener_configs(authorize[api], current)
         forwarded = audited(forwarded_handlers(self.ask, authorize, timers), audit, timers)
         self.router.serve(
             [

@@ -13,6 +13,7 @@ from moldau.client.peers import Peers
 from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
 from moldau.runtime.cleaning.ports import SegmentCleaner
+from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.views.jobs import EvaluatesViews
 
 
@@ -44,6 +45,8 @@ class World:
     """Runs the calls that close the logs when the node stops."""
     cleaner: SegmentCleaner | None = None
     """Compacts logs; None to use `run_in_thread`."""
+    listener_configs: ListenerConfigs | None = None
+    """Checks and uses the dynamic configs of a broker's listeners; None if there are no real listeners."""
     views: EvaluatesViews | None = None
     """Evaluates views; None to use `run_in_thread`."""
     connection_descriptors: int = sys.maxsize

@@ -61,14 +61,36 @@ _PER_LISTENER: Final = _PER_MECHANISM | {
 _OF_OAUTHBEARER_ONLY: Final = frozenset(("sasl.server.callback.handler.class", "sasl.login.callback.handler.class"))
 """Keys that have an effect only for this mechanism of a listener."""
 
-_FIXED_PREFIXES: Final = ("ssl.", "sasl.")
-"""Keys that Kafka can change while a broker runs, and Moldau cannot."""
-_FIXED_PREFIXES_ADVICE: Final = (
-    "; replaced key and trust stores are read within seconds, everything else needs a restart"
+LISTENER_STORE_KEYS: Final = frozenset(
+    (
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    )
 )
+"""Keys that Kafka changes in a running broker, for single listeners: SslConfigs.RECONFIGURABLE_CONFIGS."""
+_DYNAMIC_OF_LISTENERS: Final = LISTENER_STORE_KEYS | {
+    "ssl.client.auth",
+    "ssl.protocol",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "connections.max.reauth.ms",
+}
+"""Keys that Moldau changes in a running broker, for single listeners. Kafka accepts all of them, but there only those
+of stores have an effect."""
+_FIXED_PREFIXES: Final = ("ssl.", "sasl.")
+"""Other keys that Kafka accepts for a running broker, and Moldau does not."""
 _FIXED_NAMES: Final = frozenset(("listeners", "listener.security.protocol.map"))
 """More such keys."""
-_FIXED_NAMES_ADVICE: Final = "; set them in its properties file and restart it"
 
 
 def broker_config(name: str) -> ConfigDef | None:
@@ -89,6 +111,15 @@ def has_effect(name: str) -> bool:
     if mechanism is not None:
         return base in _PER_MECHANISM
     return base in _PER_LISTENER or base in OAUTH_NAMES or (base.startswith("ssl.") and base in IMPLEMENTED_NAMES)
+
+
+def is_dynamic_of_listener(name: str) -> bool:
+    """Return whether this is a key of TLS or SASL for one listener, or one mechanism of it, that a running broker uses
+    when it is changed. The JAAS line is such a key only for PLAIN, whose users it names."""
+    match = _LISTENER_PREFIX.fullmatch(name)
+    if match is None or match["base"] not in _DYNAMIC_OF_LISTENERS or match["listener"] != match["listener"].lower():
+        return False
+    return match["mechanism"] == "plain" if match["base"] == "sasl.jaas.config" else has_effect(name)
 
 
 def listener_of(name: str) -> str | None:
@@ -161,14 +192,18 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
     """Raise KafkaError if these broker keys cannot be changed at run time: a key is read-only, a value is invalid, or
     a key of single brokers is set for all of them. Unknown keys are accepted, because plug-ins may define them."""
     definitions = {name: definition for name in changes if (definition := broker_config(name))}
+    of_listeners = set(filter(is_dynamic_of_listener, definitions))
+    others = {name: definition for name, definition in definitions.items() if name not in of_listeners}
+    _raise_if_any("Cannot update these configs dynamically", [name for name in others if others[name].read_only])
     _raise_if_any(
-        "Cannot update these configs dynamically", [name for name in definitions if definitions[name].read_only]
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        [name for name in others if name in _DYNAMIC_OF_LISTENERS],
     )
-    reason = "Moldau cannot change these configs of a running broker"
-    fixed = [name for name, each in definitions.items() if each.name.startswith(_FIXED_PREFIXES)]
-    _raise_if_any(reason, fixed, _FIXED_PREFIXES_ADVICE)
-    fixed = [name for name, each in definitions.items() if each.name in _FIXED_NAMES]
-    _raise_if_any(reason, fixed, _FIXED_NAMES_ADVICE)
+    _raise_if_any(
+        "Moldau cannot change these configs of a running broker",
+        [name for name, each in others.items() if each.name.startswith(_FIXED_PREFIXES) or each.name in _FIXED_NAMES],
+        "; set them in its properties file and restart it",
+    )
     for name, definition in definitions.items():
         try:
             definition.parse(changes[name])
@@ -176,9 +211,9 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
             # Kafka responds to an invalid dynamic value with this code, not with INVALID_CONFIG.
             raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.message) from None
     if not per_broker:
-        per_broker_only = [name for name in definitions if definitions[name].update_mode is UpdateMode.PER_BROKER]
+        per_broker_only = [name for name in others if others[name].update_mode is UpdateMode.PER_BROKER]
         reason = "Cannot update these configs at default cluster level, broker id must be specified"
-        _raise_if_any(reason, per_broker_only)
+        _raise_if_any(reason, [*per_broker_only, *sorted(of_listeners)])
 
 
 def _raise_if_any(reason: str, names: list[str], advice: str = "") -> None:

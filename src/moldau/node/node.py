@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -22,24 +21,22 @@ from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnections, TlsContext
 from moldau.log.files import DiskFiles, Files, staying_descriptor_max
-from moldau.metadata.scram_secret import scram_secret
+from moldau.node.listener_security import SaslServers, static_listeners
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
 from moldau.platforms.support import refusal_text
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
 from moldau.runtime.slow_calls import log_slow_calls
 from moldau.runtime.thread_work import ThreadWork
 from moldau.runtime.timers import LoopTimers
 from moldau.runtime.views.workers import view_workers
-from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.quotas.connections import ConnectionQuotas
-from moldau.security.sasl.token_credentials import TokenCredentials
 from moldau.server.listener import Listener, bound_socket
-from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 
 if TYPE_CHECKING:
@@ -106,6 +103,8 @@ class Node:
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()
         self._oauth = await self._read_oauth(loop)
+        self._sasl = SaslServers(self.settings, self._clock, self._oauth, self._disk_work.run)
+        self._listener_configs = self._dynamic_configs()
         self._peers = self._new_peers(loop, self._tls.client(self.settings.inter_broker_listener_name))
         self._controller_peers = self._new_peers(loop, self._tls.client(self.settings.controller_listener_name))
         sockets, world = self._bind_addresses(), self._world(loop)
@@ -128,6 +127,13 @@ class Node:
         served = [each.name for each in (*settings.listeners, *settings.controller_listeners)]
         internal = [] if settings.is_alone else [settings.inter_broker_listener_name, settings.controller_listener_name]
         return NodeTls(settings.tls, served, internal)
+
+    def _dynamic_configs(self) -> ListenerConfigs | None:
+        """Return the dynamic configs of the listeners; None on a node that is no broker, which has none."""
+        settings = self.settings
+        if not settings.is_broker:
+            return None
+        return ListenerConfigs(settings.node_id, static_listeners(settings), self._tls, self._sasl.change)
 
     async def _read_oauth(self, loop: asyncio.AbstractEventLoop) -> NodeOAuth | None:
         """Return what verifies the tokens of OAUTHBEARER; None if no listener offers it."""
@@ -157,6 +163,7 @@ class Node:
             disk_space=self._disk_space,
             boot_id=boot_id(),
             on_fault=self._fail,
+            listener_configs=self._listener_configs,
             cleaner=CleaningProcess(loop) if self._uses_cleaning_process else None,
             views=view_workers(loop, self.settings.broker_layers()),
             # Connections get half of the open files: a log that cannot open its files would stop the node.
@@ -171,6 +178,8 @@ class Node:
         await asyncio.wait([ready, failed], return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
             raise self.failed.result()
+        if self._listener_configs is not None:
+            await self._listener_configs.start(self.assembly.current.image)
         for listener in self._listeners:
             listener.start()
         self._tls.start(asyncio.get_running_loop())
@@ -296,7 +305,7 @@ class Node:
             self.assembly.access,
             side.connection_gone,
             open_files_limit() - reserved_descriptors(DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, open_files_limit()),
-            self._sasl_server(address.name),
+            self._sasl.open(address.name, self.assembly.current),
             self._tls.server(address.name),
             self.assembly.audit.login_failed,
         )
@@ -304,36 +313,6 @@ class Node:
         listeners.append(listener)
         self._bound_ports[address.name] = port
         return address._replace(port=port)
-
-    def _sasl_server(self, listener: str) -> SaslServer | None:
-        """Return how clients authenticate on that listener; None if it has no SASL."""
-        sasl, assembly = self.settings.sasl, self.assembly
-        if listener not in sasl.listeners:
-            return None
-        without_users = secrets.token_bytes()  # while no user exists, salts tell nothing
-        mechanisms = sasl.listeners[listener].mechanisms(
-            lambda: assembly.current.image.scram_credentials,
-            lambda: (scram_secret(assembly.current.image) or "").encode() or without_users,
-            new_nonce,
-            self._tokens(),
-            None if self._oauth is None else self._oauth.verify(listener),
-        )
-        return SaslServer(
-            mechanisms,
-            sasl.listeners[listener].receive_bytes_max,
-            sasl.failure_delay_ms,
-            self._clock,
-            LoopTimers(asyncio.get_running_loop()),
-            self.settings.connection_limits.authentication_ms_max,
-        )
-
-    def _tokens(self) -> TokenCredentials | None:
-        """Return the delegation tokens with which clients may log in; None if there are none."""
-        settings, current = self.settings.delegation_tokens, self.assembly.current
-        if not settings.is_enabled:
-            return None
-        hmacs = TokenHmacs(settings.secret_key)
-        return TokenCredentials(hmacs, lambda: current.image.delegation_tokens, self._clock.now_ms, self._disk_work.run)
 
     def advertised(self) -> list[Address]:
         """Return the addresses that clients connect to, with the actual port where the setting is 0."""
@@ -369,10 +348,6 @@ def _run_in_threads(calls: Iterable[Callable[[], None]]) -> None:
         futures = [threads.submit(call) for call in calls]
     for future in futures:
         future.result()
-
-
-def new_nonce() -> str:
-    return secrets.token_urlsafe(24)
 
 
 def _close_all(sockets: Mapping[Address, socket.socket]) -> None:

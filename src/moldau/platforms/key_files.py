@@ -6,7 +6,9 @@ file that only this user can read and that is removed at once.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -42,7 +44,9 @@ class DiskKeyFiles:
     """`KeyFiles` on the real disk."""
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_without_blocking) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
             return file.read(bytes_max)
 
     def version(self, path: str) -> object:
@@ -54,6 +58,11 @@ class DiskKeyFiles:
 
     def named(self, data: bytes) -> AbstractContextManager[str]:
         return _named(data)
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    """A dynamic config may name a pipe, and perhaps nobody ever writes to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 _named: Final = named_of(sys.platform)

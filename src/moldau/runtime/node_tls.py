@@ -1,10 +1,12 @@
-"""The TLS of a node: the contexts of all its listeners, which follow changes of their files without a restart."""
+"""The TLS of a node: the contexts of all its listeners, which follow changes of their files and of their dynamic
+configs without a restart."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import ssl
+import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -37,9 +39,11 @@ class NodeTls:
         }
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        self._reading = threading.Lock()
+        """Held by the thread that reads the files: a changed config does not wait for the next look at them."""
 
     def server(self, listener: str) -> ListenerTls | None:
-        """Return the TLS of a listener of this node; None if it is plaintext."""
+        """Return the TLS of a listener of this node, or of one that it only connects to; None if it is plaintext."""
         return self._listeners.get(listener)
 
     def client(self, listener: str) -> Callable[[], ssl.SSLContext] | None:
@@ -47,6 +51,26 @@ class NodeTls:
         the listener is plaintext."""
         tls = self._listeners.get(listener)
         return None if tls is None else lambda: tls.client
+
+    def want(self, listener: str, settings: TlsSettings) -> None:
+        """Use other settings for that listener from the next look at the files on."""
+        self._listeners[listener].want(settings)
+
+    def check(self, listener: str, settings: TlsSettings) -> None:
+        """Raise SettingsError if that listener could not use these settings. First use what has changed, also a file
+        of which the name stays: the settings are compared with those in use. Waits for the disk."""
+        with self._reading:
+            self._reload()
+            self._listeners[listener].check(settings)
+
+    def reload_soon(self) -> None:
+        """Look at the files and settings now, in a thread, and not only after CHECK_INTERVAL_S."""
+        if self._is_stopped:
+            return
+        try:
+            asyncio.get_running_loop().run_in_executor(None, self.reload)
+        except RuntimeError as no_thread:
+            log.warning("certificates are looked at in some seconds: %s", no_thread)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Watch the files from now on."""
@@ -60,15 +84,19 @@ class NodeTls:
 
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            checking = loop.run_in_executor(None, self._reload)
+            checking = loop.run_in_executor(None, self.reload)
         except RuntimeError as no_thread:
             log.warning("certificates are not looked at now: %s", no_thread)
             self.start(loop)
         else:
             checking.add_done_callback(lambda done: self._on_checked(done, loop))
 
+    def reload(self) -> None:
+        """Use changed files and configs for new connections. Runs in a thread: it waits for the disk."""
+        with self._reading:
+            self._reload()
+
     def _reload(self) -> None:
-        """Runs in a thread: it waits for the disk."""
         for tls in self._listeners.values():
             try:
                 line = tls.reload_if_changed()

@@ -37,11 +37,12 @@ _ERROR_CODE: Final = slice(8, 10)
 _HANDSHAKE_KEY: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SaslServer:
     """What all connections of a SASL listener share."""
 
     mechanisms: Mapping[str, Mechanism]
+    """For the next authentications; others may take their place at any time."""
     receive_bytes_max: int
     """Largest frame of a client that is not authenticated yet."""
     failure_delay_ms: int
@@ -167,6 +168,7 @@ class SaslSession:
         _check_version(header, HANDSHAKE_VERSIONS)
         request, _ = decode_from(SaslHandshakeRequest, frame, header.api_version, position)
         exchange, now_ms = self._exchange, self._server.clock.monotonic_ms()
+        exchange.mechanisms = self._server.mechanisms  # a removed user cannot authenticate again either
         answer = exchange.handshake(request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(answer.error, answer.mechanisms)
         reply = Framing(ApiKey.SASL_HANDSHAKE, header.api_version).frame(header.correlation_id, response)

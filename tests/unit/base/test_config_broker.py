@@ -15,12 +15,14 @@ from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
     IMPLEMENTED_NAMES,
+    LISTENER_STORE_KEYS,
     broker_config,
     broker_value,
     check_dynamic_broker_configs,
     cluster_default_configs,
     effective_broker_configs,
     has_effect,
+    is_dynamic_of_listener,
 )
 from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
 from moldau.base.errors import ErrorCode, KafkaError
@@ -109,6 +111,57 @@ def test_dynamic_changes_are_refused_as_in_kafka(changes: dict[str, str], per_br
     with pytest.raises(KafkaError) as refused:
         check_dynamic_broker_configs(changes, per_broker=per_broker)
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, expected)
+
+
+PREFIX = "These security configs can be dynamically updated only per-listener using the listener prefix"
+DEFAULT_LEVEL = "Cannot update these configs at default cluster level, broker id must be specified"
+READ_ONLY = "Cannot update these configs dynamically"
+FIXED = "Moldau cannot change these configs of a running broker"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "per_broker", "expected"),
+    [
+        *((f"listener.name.a.{key}", "PEM", True, None) for key in sorted(LISTENER_STORE_KEYS)),
+        *((f"listener.name.a.{key}", "PEM", False, DEFAULT_LEVEL) for key in sorted(LISTENER_STORE_KEYS)),
+        *((key, "PEM", True, PREFIX) for key in sorted(LISTENER_STORE_KEYS)),
+        ("listener.name.a.ssl.client.auth", "required", True, None),
+        ("listener.name.a.ssl.client.auth", "perhaps", True, "Invalid value perhaps for configuration ssl.client.auth"),
+        ("listener.name.a.ssl.enabled.protocols", "TLSv1.3", True, None),
+        ("listener.name.a.ssl.protocol", "TLSv1.2", True, None),
+        ("listener.name.a.ssl.cipher.suites", "x", True, None),
+        ("ssl.client.auth", "required", True, PREFIX),
+        ("listener.name.A.ssl.client.auth", "required", True, FIXED),
+        ("listener.name.a.plain.ssl.client.auth", "required", True, FIXED),
+        ("listener.name.a.ssl.endpoint.identification.algorithm", "", True, FIXED),
+        ("listener.name.a.ssl.principal.mapping.rules", "DEFAULT", True, READ_ONLY),
+        ("listener.name.a.ssl.allow.dn.changes", "true", True, READ_ONLY),
+        ("listener.name.a.sasl.enabled.mechanisms", "PLAIN", True, None),
+        ("sasl.enabled.mechanisms", "PLAIN", True, PREFIX),
+        ("listener.name.a.plain.sasl.jaas.config", "x", True, None),
+        ("listener.name.a.plain.sasl.jaas.config", "x", False, DEFAULT_LEVEL),
+        ("listener.name.a.sasl.jaas.config", "x", True, FIXED),
+        ("listener.name.a.oauthbearer.sasl.jaas.config", "x", True, FIXED),
+        ("sasl.jaas.config", "x", True, PREFIX),
+        ("listener.name.a.connections.max.reauth.ms", "5", True, None),
+        ("listener.name.a.plain.connections.max.reauth.ms", "5", True, None),
+        ("listener.name.a.connections.max.reauth.ms", "5", False, DEFAULT_LEVEL),
+        ("connections.max.reauth.ms", "5", True, READ_ONLY),
+        ("sasl.mechanism.inter.broker.protocol", "PLAIN", True, FIXED),
+        ("listener.name.a.oauthbearer.sasl.oauthbearer.jwks.endpoint.url", "file:/x", True, READ_ONLY),
+        ("sasl.kerberos.service.name", "x", True, FIXED),
+    ],
+)
+def test_which_configs_of_tls_and_sasl_can_be_changed(
+    name: str, text: str, per_broker: bool, expected: str | None
+) -> None:
+    assert is_dynamic_of_listener(name) == (expected not in (PREFIX, READ_ONLY, FIXED))
+    if expected is None:
+        check_dynamic_broker_configs({name: text}, per_broker=per_broker)
+        return
+    with pytest.raises(KafkaError, match=f"^{re.escape(expected)}") as refused:
+        check_dynamic_broker_configs({name: text}, per_broker=per_broker)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(

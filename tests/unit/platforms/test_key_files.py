@@ -29,3 +29,16 @@ def test_a_replaced_file_has_another_version(tmp_path: Path) -> None:
     path.with_suffix(".new").replace(path)
     assert files.version(str(path)) != first
     assert files.read(str(path), 2) == b"tw"
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    """A thread that waits for somebody to write to a pipe would never end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, reason in (
+        (pipe, "it is not a regular file"),
+        (Path("/dev/zero"), "regular file"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(OSError, match=reason):
+            DiskKeyFiles().read(str(path), 10)

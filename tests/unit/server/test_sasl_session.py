@@ -463,6 +463,17 @@ def test_an_expired_session_can_reauthenticate() -> None:
     assert connection.heartbeat()
 
 
+def test_a_user_who_was_removed_stays_until_the_next_authentication() -> None:
+    connection = SaslConnection(LIFETIME_MS)
+    connection.log_in()
+    connection.session._server.mechanisms = {"PLAIN": Mechanism(lambda: PlainServer({"bob": "secret"}), LIFETIME_MS)}
+    assert connection.heartbeat()
+    connection.handshake()
+    assert connection.authenticate(b"\0ann\0secret") is None
+    connection.timers.advance(DELAY_MS)
+    assert connection.closed == "authentication failed: Authentication failed: Invalid username or password"
+
+
 def test_other_requests_during_reauthentication_close_the_connection() -> None:
     connection = SaslConnection(LIFETIME_MS)
     connection.log_in()

@@ -6,9 +6,9 @@ lists). Each resource succeeds or fails alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from moldau.base import own_configs
 from moldau.base.broker_configs import broker_config, broker_value, check_dynamic_broker_configs
@@ -31,7 +31,7 @@ from moldau.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-R = TypeVar("R", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
+AlteredResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 Outcome = tuple[int, str | None, int, str]
 """Error code, message, resource type and resource name, as in both responses."""
 
@@ -51,10 +51,7 @@ class Operation(IntEnum):
 def decide_alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, broker_configs: BrokerLayers
 ) -> Steps[Decision[AlterConfigsResponse]]:
-    def new_configs(resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
-        return _check_no_nulls({config.name: config.value for config in resource.configs})
-
-    outcomes, records = yield from _decide(image, request.resources, broker_configs, new_configs)
+    outcomes, records = yield from _decide(image, request.resources, broker_configs)
     responses = yield from map_in_steps(
         TurnItems(CONFIGS_A_TURN), outcomes, lambda outcome: alter_configs.AlterConfigsResourceResponse(*outcome)
     )
@@ -64,14 +61,7 @@ def decide_alter_configs(
 def decide_incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, broker_configs: BrokerLayers
 ) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
-    def new_configs(resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
-        key = (resource.resource_type, resource.resource_name)
-        configs = dict(image.configs_of(*key))
-        for config in resource.configs:
-            _apply_operation(configs, config, key, broker_configs)
-        return configs
-
-    outcomes, records = yield from _decide(image, request.resources, broker_configs, new_configs)
+    outcomes, records = yield from _decide(image, request.resources, broker_configs)
     responses = yield from map_in_steps(
         TurnItems(CONFIGS_A_TURN),
         outcomes,
@@ -80,13 +70,22 @@ def decide_incremental_alter_configs(
     return Decision(IncrementalAlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
 
+def configs_after(image: MetadataImage, resource: AlteredResource, broker_configs: BrokerLayers) -> dict[str, str]:
+    """Return the configs that a resource would have after this change. Raise KafkaError if the operations, without
+    regard to the values, are invalid."""
+    if isinstance(resource, alter_configs.AlterConfigsResource):
+        return _check_no_nulls({config.name: config.value for config in resource.configs})
+    key = (resource.resource_type, resource.resource_name)
+    configs = dict(image.configs_of(*key))
+    for config in resource.configs:
+        _apply_operation(configs, config, key, broker_configs)
+    return configs
+
+
 def _decide(
-    image: MetadataImage,
-    resources: Sequence[R],
-    broker_configs: BrokerLayers,
-    new_configs: Callable[[R], Mapping[str, str]],
+    image: MetadataImage, resources: Sequence[AlteredResource], broker_configs: BrokerLayers
 ) -> Steps[tuple[list[Outcome], tuple[MetadataRecord, ...]]]:
-    """Return the outcome of each resource, and the records that give the valid ones their `new_configs`."""
+    """Return the outcome of each resource, and the records that give the valid ones their new configs."""
     outcomes: list[Outcome] = []
     records: list[MetadataRecord] = []
     duplicates = _find_duplicates([(each.resource_type, each.resource_name) for each in resources])
@@ -98,7 +97,7 @@ def _decide(
         error, message = 0, None
         try:
             _check_resource(image, key, duplicates, [config.name for config in resource.configs])
-            changes = _config_records(image, key, new_configs(resource), broker_configs)
+            changes = _config_records(image, key, configs_after(image, resource, broker_configs), broker_configs)
             _check_existence(image, key)
             records += changes
         except KafkaError as refused:

@@ -71,6 +71,8 @@ class SaslExchange:
         self.user_tried = ""
         """As whom the client wanted to log in when the authentication failed."""
         self.expires_ms: int | None = None
+        self.mechanisms = mechanisms
+        """From which the client chooses next; others may take their place before a handshake."""
         self._mechanisms = mechanisms
         self._name = ""
         self._former_name = ""
@@ -95,6 +97,7 @@ class SaslExchange:
             return HandshakeAnswer(ErrorCode.ILLEGAL_SASL_STATE, ())
         if self.phase is Phase.AUTHENTICATED:
             self._began_again_ms, self._former_name = now_ms, self._name
+        self._mechanisms = self.mechanisms
         enabled = tuple(self._mechanisms)
         if mechanism not in self._mechanisms:
             self._fail("the mechanism that the client wants is not enabled")

@@ -111,6 +111,7 @@ class SaslSettings:
     broker_login: ClientLogin | None = None
     """How this node logs in to other brokers; None if it need not."""
     controller_login: ClientLogin | None = None
+    jaas_file: JaasFile = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,28 @@ def read_sasl(
         delay_ms,
         None if use.brokers is None else reader.login(use.brokers, BROKERS_MECHANISM, use),
         None if use.controllers is None else reader.login(use.controllers, CONTROLLERS_MECHANISM, use),
+        jaas_file,
     )
+
+
+def read_changed_listener(
+    values: Values, listener: str, running: SaslSettings, own_login: ClientLogin | None
+) -> SaslListenerSettings:
+    """Read the settings of a listener of a node that runs already. `own_login` is that of this node at this listener of
+    other nodes: they have the same users, so it must stay valid. Raise SettingsError."""
+    reader = _Reader(values, running.jaas_file, None, None)
+    changed = reader.listener(listener, running.listeners[listener])
+    if own_login is None:
+        return changed
+    if own_login.mechanism not in changed.lifetimes_ms:
+        key = reader.key(listener, ENABLED_MECHANISMS)
+        raise values.error(key, f"must include {own_login.mechanism}, with which this node logs in to other nodes")
+    if own_login.mechanism == PLAIN and changed.passwords.get(own_login.user) != own_login.password:
+        raise values.error(
+            jaas_key(listener, PLAIN),
+            f"expected the user {own_login.user} with the same password: nodes log in to each other as this user",
+        )
+    return changed
 
 
 class _Reader:
@@ -175,17 +197,19 @@ class _Reader:
         self,
         values: Values,
         jaas_file: JaasFile,
-        token_source: TokenSource,
+        token_source: TokenSource | None,
         allowed_urls: frozenset[str] | None,
     ) -> None:
+        """`token_source` is for `login`."""
         self._values = values
         self._jaas_file = jaas_file
         self._token_source = token_source
         self._allowed_urls = allowed_urls
 
-    def listener(self, name: str) -> SaslListenerSettings:
+    def listener(self, name: str, running: SaslListenerSettings | None = None) -> SaslListenerSettings:
+        """`running` are the settings with which the listener runs already: what it has of OAUTHBEARER stays."""
         enabled = self._enabled(name)
-        key = self._key(name, ENABLED_MECHANISMS)
+        key = self.key(name, ENABLED_MECHANISMS)
         if not enabled:
             raise self._values.error(key, f"listener {name} needs one of {', '.join(SUPPORTED_MECHANISMS)}")
         for mechanism in enabled:
@@ -194,14 +218,19 @@ class _Reader:
                     key,
                     f"{mechanism} on listener {name} is not supported; expected {', '.join(SUPPORTED_MECHANISMS)}",
                 )
-        size_key = self._key(name, RECEIVE_SIZE)
+        size_key = self.key(name, RECEIVE_SIZE)
         if (size := self._values.integer(size_key)) < 1:
             raise self._values.error(size_key, "expected at least 1")
         lifetimes_ms = {
-            mechanism: self._values.integer(self._key(name, REAUTHENTICATION_MS, mechanism)) for mechanism in enabled
+            mechanism: self._values.integer(self.key(name, REAUTHENTICATION_MS, mechanism)) for mechanism in enabled
         }
         passwords = self._module(name, PLAIN).users() if PLAIN in enabled else {}
-        oauthbearer = self._validation(name, key) if OAUTHBEARER in enabled else None
+        if running is not None:
+            oauthbearer = running.oauthbearer
+            if OAUTHBEARER in enabled and oauthbearer is None:
+                raise self._values.error(key, f"{OAUTHBEARER} cannot be added while the broker runs; restart it")
+        else:
+            oauthbearer = self._validation(name, key) if OAUTHBEARER in enabled else None
         return SaslListenerSettings(lifetimes_ms, size, passwords, oauthbearer)
 
     def _validation(self, listener: str, key: str) -> OAuthBearerSettings:
@@ -245,6 +274,7 @@ class _Reader:
             partial(self._oauth_error, listener),
             self._allowed_urls,
         )
+        assert self._token_source is not None
         token, extensions = self._token_source(request), request.extensions
         return ClientLogin(OAUTHBEARER, request.user, token=token, extensions=extensions)
 
@@ -270,12 +300,12 @@ class _Reader:
     def _oauth_key(self, listener: str, name: str) -> str:
         if name in (JAAS_CONFIG, SERVER_HANDLER, LOGIN_HANDLER):  # only in this form, as in Kafka
             return f"listener.name.{listener.lower()}.{OAUTHBEARER.lower()}.{name}"
-        return self._key(listener, name, OAUTHBEARER)
+        return self.key(listener, name, OAUTHBEARER)
 
     def _enabled(self, listener: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._values.strings(self._key(listener, ENABLED_MECHANISMS))))
+        return tuple(dict.fromkeys(self._values.strings(self.key(listener, ENABLED_MECHANISMS))))
 
-    def _key(self, listener: str, key: str, mechanism: str | None = None) -> str:
+    def key(self, listener: str, key: str, mechanism: str | None = None) -> str:
         """Return the most specific key that is set."""
         prefix = f"listener.name.{listener.lower()}."
         candidates = [f"{prefix}{mechanism.lower()}.{key}"] if mechanism else []

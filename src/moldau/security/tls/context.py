@@ -51,10 +51,15 @@ def client_context(settings: TlsSettings, stores: Stores, files: KeyFiles) -> ss
     return context
 
 
-def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext, has_trust_store: bool = True) -> None:
-    """Let the contexts of this node talk to each other, in memory. Raise SettingsError if they cannot: then it could
-    not talk to nodes with the same settings either."""
-    trust = "its own trust store" if has_trust_store else "the system's authorities; set ssl.truststore.location"
+OWN_TRUST: Final = "its own trust store"
+SYSTEM_TRUST: Final = "the system's authorities; set ssl.truststore.location"
+
+
+def check_handshake(
+    server: ssl.SSLContext, client: ssl.SSLContext, trust: str = OWN_TRUST, what: str = "this node's certificate"
+) -> None:
+    """Let two contexts of this node talk to each other, in memory. Raise SettingsError, which names the certificate and
+    the `trust` that should accept it, if they cannot: then it could not talk to nodes with the same settings either."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     checks_host, client.check_hostname = client.check_hostname, False
     try:
@@ -68,9 +73,7 @@ def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext, has_trust_st
                 if not to_server.pending and not to_client.pending:
                     raise SettingsError("the handshake with itself does not end") from None
     except ssl.SSLError as refused:
-        raise SettingsError(
-            f"this node's certificate is not accepted with {trust}: {handshake_fault(refused)}"
-        ) from None
+        raise SettingsError(f"{what} is not accepted with {trust}: {handshake_fault(refused)}") from None
     finally:
         client.check_hostname = checks_host
 

@@ -1,4 +1,5 @@
-"""The TLS of one listener: its contexts, made again when the files change, and the principals of its clients.
+"""The TLS of one listener: its contexts, made again when the files or the settings change, and the principals of its
+clients.
 
 Connections keep the context that they began with. A renewed certificate has to be for the same node: its subject is
 the same, and it has all old alternative names. A file that cannot be used leaves everything as it was.
@@ -11,7 +12,15 @@ from dataclasses import dataclass
 
 from moldau.base.setting_sources import SettingsError
 from moldau.security.principals import ANONYMOUS, USER, Principal
-from moldau.security.tls.context import Stores, check_handshake, client_context, read_stores, server_context
+from moldau.security.tls.context import (
+    OWN_TRUST,
+    SYSTEM_TRUST,
+    Stores,
+    check_handshake,
+    client_context,
+    read_stores,
+    server_context,
+)
 from moldau.security.tls.names import alternative_names, subject
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.tls.stores import KeyFiles
@@ -19,6 +28,7 @@ from moldau.security.tls.stores import KeyFiles
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
+    settings: TlsSettings
     server: ssl.SSLContext | None
     client: ssl.SSLContext
     stores: Stores
@@ -39,15 +49,16 @@ class ListenerTls:
         """Without `is_server` this node only connects to the listener. The nodes of a cluster use an internal listener
         among each other, so the node must accept its own certificate. Raise SettingsError if a file cannot be used."""
         self.listener = listener
-        self._settings = settings
         self._files = files
         self._is_server = is_server
         self._is_internal = is_internal
+        self._wanted = settings
         try:
-            self._contexts = self._load()
+            self._contexts = self._load(settings)
         except SettingsError as wrong:
             raise SettingsError(f"listener {listener}: {wrong}") from None
-        self._versions_seen = self._contexts.versions
+        self._seen: tuple[TlsSettings, tuple[object, ...]] = settings, self._contexts.versions
+        """The settings and the versions of their files that were tried last."""
 
     @property
     def server(self) -> ssl.SSLContext:
@@ -64,51 +75,72 @@ class ListenerTls:
         """Return who a client with this certificate (in DER) is. Raise NoRuleApplies or MalformedData if nobody."""
         if certificate is None:
             return ANONYMOUS
-        return Principal(USER, self._settings.mapping_rules.user(subject(certificate)))
+        return Principal(USER, self._contexts.settings.mapping_rules.user(subject(certificate)))
+
+    def want(self, settings: TlsSettings) -> None:
+        """From the next `reload_if_changed` on, use these settings."""
+        self._wanted = settings
+
+    def check(self, settings: TlsSettings) -> None:
+        """Raise SettingsError if these settings could not replace those in use. Nothing changes. Waits for the disk.
+
+        The nodes of a cluster change one after the other. On an internal listener a new certificate must be trusted
+        with the trust store in use, which the others have, and the certificate in use with a new trust store."""
+        new, old = self._load(settings), self._contexts
+        self._check_names(new)
+        if self._is_internal and new.server is not None and old.server is not None:
+            # A context of its own: to check it changes it for a moment, and that in use belongs to new connections.
+            check_handshake(new.server, client_context(old.settings, old.stores, self._files), "the trust store in use")
+            check_handshake(old.server, new.client, "the new trust store", "the certificate in use")
 
     def reload_if_changed(self) -> str | None:
-        """Make new contexts if a file has changed; return a line for the log if so. Waits for the disk: a thread calls
-        it. Raise SettingsError if a new file cannot be used; it is then not tried again before its next change."""
-        versions = self._file_versions()
-        if versions == self._versions_seen:
+        """Make new contexts if a file or the settings have changed; return a line for the log if so. Waits for the
+        disk: a thread calls it. Raise SettingsError if the new ones cannot be used; they are then not tried again
+        before the next change."""
+        wanted = self._wanted
+        seen = wanted, self._file_versions(wanted)
+        if seen == self._seen:
             return None
+        is_other = wanted != self._contexts.settings
+        self._seen = seen
         try:
-            new = self._load()
-            self._check_names(new.stores)
+            new = self._load(wanted)
+            self._check_names(new)
         except SettingsError as wrong:
-            self._versions_seen = versions
+            what = "the dynamic configs" if is_other else "the new ones"
             raise SettingsError(
-                f"listener {self.listener}: the old certificates stay in use, the new ones cannot be used: {wrong}"
+                f"listener {self.listener}: the old certificates stay in use, {what} cannot be used: {wrong}"
             ) from None
-        self._versions_seen = versions
+        self._seen = wanted, new.versions
         self._contexts = new
-        return f"listener {self.listener}: renewed certificates are in use for new connections"
+        what = "changed configs" if is_other else "renewed certificates"
+        return f"listener {self.listener}: {what} are in use for new connections"
 
-    def _load(self) -> Contexts:
-        versions = self._file_versions()
-        stores = read_stores(self._settings, self._files)
-        server = server_context(self._settings, stores, self._files) if self._is_server else None
-        client = client_context(self._settings, stores, self._files)
+    def _load(self, settings: TlsSettings) -> Contexts:
+        versions = self._file_versions(settings)
+        stores = read_stores(settings, self._files)
+        server = server_context(settings, stores, self._files) if self._is_server else None
+        client = client_context(settings, stores, self._files)
         if server is not None and self._is_internal:
-            check_handshake(server, client, self._settings.trust_store.is_set)
-        return Contexts(server, client, stores, versions)
+            check_handshake(server, client, OWN_TRUST if settings.trust_store.is_set else SYSTEM_TRUST)
+        return Contexts(settings, server, client, stores, versions)
 
-    def _file_versions(self) -> tuple[object, ...]:
-        return tuple(self._files.version(path) for path in self._settings.files)
+    def _file_versions(self, settings: TlsSettings) -> tuple[object, ...]:
+        return tuple(self._files.version(path) for path in settings.files)
 
-    def _check_names(self, new: Stores) -> None:
-        old = self._contexts.stores
-        if old.keys is None or new.keys is None:
+    def _check_names(self, new: Contexts) -> None:
+        old, settings = self._contexts.stores, new.settings
+        if old.keys is None or new.stores.keys is None:
             return
-        old_certificate, new_certificate = old.keys.certificate, new.keys.certificate
+        old_certificate, new_certificate = old.keys.certificate, new.stores.keys.certificate
         old_subject, new_subject = subject(old_certificate), subject(new_certificate)
-        if not self._settings.allow_dn_changes and old_subject.lower() != new_subject.lower():
+        if not settings.allow_dn_changes and old_subject.lower() != new_subject.lower():
             raise SettingsError(
                 f"the subject is {new_subject} instead of {old_subject}; if this is intended, set"
                 " ssl.allow.dn.changes=true and restart"
             )
         missing = alternative_names(old_certificate) - alternative_names(new_certificate)
-        if not self._settings.allow_san_changes and missing:
+        if not settings.allow_san_changes and missing:
             raise SettingsError(
                 f"the subject alternative names lack {', '.join(sorted(missing))}; if this is intended, set"
                 " ssl.allow.san.changes=true and restart"

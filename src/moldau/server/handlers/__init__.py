@@ -21,11 +21,13 @@ from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
+from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.runtime.views.ports import missing_for_views
 from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
+from moldau.server.handlers.authorized_requests.listener_configs import checking_listener_configs
 from moldau.server.handlers.authorized_requests.views import refusing_views
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.describe_acls import DescribeAcls
@@ -86,6 +88,7 @@ class HandlerDependencies:
     node_id: int
     cluster_id: str
     static: Mapping[str, str]
+    listener_configs: ListenerConfigs | None
     log_dir: str
     disk_space: DiskSpace
     auto_create_topics: bool
@@ -103,6 +106,11 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
     current, partitions, channel = node.current, node.partitions, node.channel
     authorize = dict(authorize_functions(current, node.rng, node.has_authorizer))
     authorize[ApiKey.CREATE_TOPICS] = refusing_views(authorize[ApiKey.CREATE_TOPICS], missing_for_views)
+    if node.listener_configs is not None:
+        for api in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
+            authorize[api] = checking_listener_configs(
+                authorize[api], node.node_id, current, node.static, node.listener_configs, node.run_in_thread
+            )
     return [
         Produce(current, partitions, node.gate, node.clock, node.timers, node.counters, node.run_codec),
         Fetch(

@@ -23,7 +23,7 @@ from moldau.base.steps import Steps
 from moldau.runtime.controller.channel import AskController
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response
-from moldau.server.handlers.replies import run_steps, steps_when_ready
+from moldau.server.handlers.replies import WaitingSteps, run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message
@@ -74,7 +74,7 @@ class ForwardedHandler:
     def answer(self, request: Message, caller: Caller) -> Message | Promise[Message]:
         return run_steps(self._timers, self._steps(request, caller))
 
-    def _steps(self, request: Message, caller: Caller) -> Steps[Message | Promise[Message]]:
+    def _steps(self, request: Message, caller: Caller) -> WaitingSteps[Message | Promise[Message]]:
         allowed, with_refused = yield from self._authorize(request, caller.access)
         if allowed is None:
             return (yield from with_refused(response_class(self.api)()))

@@ -10,6 +10,7 @@ from moldau.base.setting_sources import SettingsError
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.tls.mapping_rules import NoRuleApplies
 from moldau.security.tls.renewal import ListenerTls
+from moldau.security.tls.settings import TlsSettings
 
 AUTHORITY = Authority()
 
@@ -82,6 +83,101 @@ def test_an_internal_listener_keeps_a_certificate_that_its_nodes_trust() -> None
     files.write("node.pem", Authority().issue(user="node").pem)
     with pytest.raises(SettingsError, match="not accepted with its own trust store"):
         tls.reload_if_changed()
+
+
+STRANGERS = Authority()
+FILES = {
+    "node.pem": AUTHORITY.issue("a.example", user="node").pem,
+    "ca.pem": AUTHORITY.pem,
+    "renewed.pem": AUTHORITY.issue("a.example", "b.example", user="node").pem,
+    "other.pem": AUTHORITY.issue("a.example", user="other").pem,
+    "fewer.pem": AUTHORITY.issue("b.example", user="node").pem,
+    "strange.pem": STRANGERS.issue("a.example", user="node").pem,
+    "strangers.pem": STRANGERS.pem,
+    "both.pem": AUTHORITY.pem + STRANGERS.pem,
+}
+
+
+@pytest.mark.parametrize("is_internal", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "reason", "is_for_internal_only"),
+    [
+        ({"keystore_location": "renewed.pem"}, None, False),
+        ({"truststore_location": "both.pem"}, None, False),
+        ({"client_auth": "required", "enabled_protocols": "TLSv1.3"}, None, False),
+        ({"keystore_location": "gone.pem"}, r"ssl\.keystore\.location=gone\.pem: cannot be read: No such file", False),
+        ({"truststore_location": "gone.pem"}, r"ssl\.truststore\.location=gone\.pem: cannot be read", False),
+        ({"keystore_location": "ca.pem"}, "expected one private key, but found 0", False),
+        ({"cipher_suites": "MADE_UP"}, r"ssl\.cipher\.suites: MADE_UP is not supported", False),
+        ({"keystore_location": "other.pem"}, r"the subject is CN=other,.* instead of CN=node", False),
+        ({"keystore_location": "fewer.pem"}, r"names lack DNS:a\.example", False),
+        (
+            {"keystore_location": "strange.pem"},
+            "this node's certificate is not accepted with its own trust store",
+            True,
+        ),
+        ({"truststore_location": "strangers.pem"}, "this node's certificate is not accepted with its own", True),
+        # other nodes would not trust it yet
+        (
+            {"keystore_location": "strange.pem", "truststore_location": "both.pem"},
+            "this node's certificate is not accepted with the trust store in use",
+            True,
+        ),
+        # the other nodes, which still have the old certificates, would not be trusted any more
+        (
+            {"keystore_location": "strange.pem", "truststore_location": "strangers.pem"},
+            "this node's certificate is not accepted with the trust store in use",
+            True,
+        ),
+    ],
+)
+def test_which_settings_can_replace_those_in_use(
+    changed: dict[str, str], reason: str | None, is_for_internal_only: bool, is_internal: bool
+) -> None:
+    tls = listener_tls(MemoryKeyFiles(FILES), is_internal)
+    server, client, wanted = tls.server, tls.client, pem_settings(**changed)
+    if reason is None or (is_for_internal_only and not is_internal):
+        tls.check(wanted)
+        assert tls.server is server
+        tls.want(wanted)
+        assert tls.reload_if_changed() == "listener SSL: changed configs are in use for new connections"
+        assert tls.server is not server
+        assert tls.reload_if_changed() is None
+        return
+    with pytest.raises(SettingsError, match=reason):
+        tls.check(wanted)
+    assert (tls.server, tls.client) == (server, client)
+    assert client.check_hostname
+
+
+def test_the_certificate_in_use_must_be_trusted_by_a_new_trust_store() -> None:
+    """Step by step to another authority: trust both, change the certificate, stop to trust the old one."""
+    tls = listener_tls(MemoryKeyFiles(FILES), is_internal=True)
+
+    def wanted(key: str, trust: str) -> TlsSettings:
+        return pem_settings(keystore_location=key, truststore_location=trust)
+
+    for step in (("node.pem", "both.pem"), ("strange.pem", "both.pem"), ("strange.pem", "strangers.pem")):
+        tls.check(wanted(*step))
+        if step == ("strange.pem", "both.pem"):
+            with pytest.raises(SettingsError, match="the certificate in use is not accepted with the new trust store"):
+                tls.check(wanted("strange.pem", "strangers.pem"))
+        tls.want(wanted(*step))
+        assert tls.reload_if_changed()
+
+
+def test_settings_that_cannot_be_used_are_tried_again_when_their_files_change() -> None:
+    files = MemoryKeyFiles(FILES)
+    tls = listener_tls(files)
+    server = tls.server
+    tls.want(pem_settings(keystore_location="later.pem"))
+    with pytest.raises(SettingsError, match=r"the dynamic configs cannot be used: .*later\.pem: cannot be read"):
+        tls.reload_if_changed()
+    assert tls.reload_if_changed() is None
+    assert tls.server is server
+    files.write("later.pem", FILES["renewed.pem"])
+    assert tls.reload_if_changed()
+    assert tls.server is not server
 
 
 def test_a_start_with_a_bad_file_names_the_listener() -> None:

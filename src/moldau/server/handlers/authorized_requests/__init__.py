@@ -12,10 +12,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.security.acls.requirements import CLUSTER_ALTER, CLUSTER_ALTER_CONFIGS, CLUSTER_DESCRIBE
 from moldau.server.handlers.authorized_requests.acls import authorize_acl_change
 from moldau.server.handlers.authorized_requests.authorized import Authorize, whole_request
-from moldau.server.handlers.authorized_requests.configs import (
-    authorize_alter_configs,
-    authorize_incremental_alter_configs,
-)
+from moldau.server.handlers.authorized_requests.configs import authorize_alter_configs
 from moldau.server.handlers.authorized_requests.delegation_tokens import (
     authorize_create_token,
     authorize_token_change,
@@ -38,7 +35,7 @@ def authorize_functions(current: CurrentImage, rng: Random, has_authorizer: bool
         ApiKey.DELETE_TOPICS: lambda request, access: authorize_delete_topics(request, access, current.image, rng),
         ApiKey.CREATE_PARTITIONS: authorize_create_partitions,
         ApiKey.ALTER_CONFIGS: authorize_alter_configs,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: authorize_incremental_alter_configs,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: authorize_alter_configs,
         ApiKey.ELECT_LEADERS: whole_request(CLUSTER_ALTER),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: whole_request(CLUSTER_ALTER),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: whole_request(CLUSTER_DESCRIBE),

@@ -16,6 +16,7 @@ from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
 from moldau.security.acls.access import Access, Needs
 from moldau.security.acls.denials import denied
 from moldau.server.handlers.error_responses import error_response
+from moldau.server.handlers.replies import WaitingSteps
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class Authorized(NamedTuple):
     """Returns the whole response from the one to the allowed part, or from an empty one if nothing is left."""
 
 
-Authorize = Callable[[Any, Access], Steps[Authorized]]
+Authorize = Callable[[Any, Access], WaitingSteps[Authorized]]
 """Takes what the client may not do out of a request. A request that is allowed as a whole is not copied."""
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import attrgetter, not_
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from moldau.base.errors import KafkaError
-from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
+from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.metadata.controller.configs import AlteredResource
 from moldau.security.acls.access import Access
 from moldau.server.handlers.authorized_requests.authorized import (
     AUTHORIZED_A_TURN,
@@ -24,48 +25,43 @@ from moldau.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-R = TypeVar("R", alter_configs.AlterConfigsResource, incremental_alter_configs.AlterConfigsResource)
-
-
+AlterRequest = AlterConfigsRequest | IncrementalAlterConfigsRequest
+AlterResponse = AlterConfigsResponse | IncrementalAlterConfigsResponse
 _KEY: Final = attrgetter("resource_type", "resource_name")
 
 
-def authorize_alter_configs(request: AlterConfigsRequest, access: Access) -> Steps[Authorized]:
-    allowed, denials = yield from _split(request.resources, access, alter_configs.AlterConfigsResourceResponse)
-    if not denials:
-        return Authorized(request, unchanged)
-    return Authorized(
-        AlterConfigsRequest(allowed, request.validate_only) if allowed else None,
-        lambda response: no_steps(AlterConfigsResponse(response.throttle_time_ms, [*response.responses, *denials])),
-    )
+def authorize_alter_configs(request: AlterRequest, access: Access) -> Steps[Authorized]:
+    unchecked = duplicates(map(_KEY, request.resources))
 
-
-def authorize_incremental_alter_configs(request: IncrementalAlterConfigsRequest, access: Access) -> Steps[Authorized]:
-    allowed, denials = yield from _split(
-        request.resources, access, incremental_alter_configs.AlterConfigsResourceResponse
-    )
-    if not denials:
-        return Authorized(request, unchanged)
-    return Authorized(
-        IncrementalAlterConfigsRequest(allowed, request.validate_only) if allowed else None,
-        lambda response: no_steps(
-            IncrementalAlterConfigsResponse(response.throttle_time_ms, [*response.responses, *denials])
-        ),
-    )
-
-
-def _split(
-    resources: Sequence[R], access: Access, denial: Callable[[int, str | None, int, str], Any]
-) -> Steps[tuple[list[R], list[Any]]]:
-    """Return the resources that may be sent to the controller, and a `denial` for each of the others."""
-    unchecked = duplicates(map(_KEY, resources))
-    turn = TurnItems(AUTHORIZED_A_TURN)
-
-    def error(resource: R) -> KafkaError | None:
+    def error(resource: AlteredResource) -> KafkaError | None:
         key = _KEY(resource)
         return None if key in unchecked else altering_error(access, *key)
 
-    errors = yield from map_in_steps(turn, resources, error)
-    denied = [(each, error) for each, error in zip(resources, errors, strict=True) if error is not None]
-    denials = yield from map_in_steps(turn, denied, lambda pair: denial(pair[1].code, pair[1].message, *_KEY(pair[0])))
-    return list(compress(resources, map(not_, errors))), denials
+    resources: Sequence[AlteredResource] = request.resources
+    errors = yield from map_in_steps(TurnItems(AUTHORIZED_A_TURN), resources, error)
+    return without_refused(request, errors)
+
+
+def without_refused(request: AlterRequest, errors: Sequence[KafkaError | None]) -> Authorized:
+    """Take the resources that have an error out of a request."""
+    if not any(errors):
+        return Authorized(request, unchanged)
+    resources: Sequence[AlteredResource] = request.resources
+    refused = [(each, error) for each, error in zip(resources, errors, strict=True) if error is not None]
+    rest: list[Any] = list(compress(resources, map(not_, errors)))
+    is_full = isinstance(request, AlterConfigsRequest)
+    result_class: Callable[[int, str | None, int, str], Any] = (
+        alter_configs.AlterConfigsResourceResponse
+        if is_full
+        else incremental_alter_configs.AlterConfigsResourceResponse
+    )
+
+    def with_refused(response: AlterResponse) -> Steps[AlterResponse]:
+        results = yield from map_in_steps(
+            TurnItems(AUTHORIZED_A_TURN),
+            refused,
+            lambda pair: result_class(pair[1].code, pair[1].message, *_KEY(pair[0])),
+        )
+        return type(response)(response.throttle_time_ms, [*response.responses, *results])
+
+    return Authorized(type(request)(rest, request.validate_only) if rest else None, with_refused)

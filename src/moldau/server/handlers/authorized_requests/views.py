@@ -16,6 +16,7 @@ from moldau.server.handlers.authorized_requests.authorized import (
     duplicates,
     split,
 )
+from moldau.server.handlers.replies import WaitingSteps
 from moldau.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -27,7 +28,7 @@ from moldau.wire.messages.create_topics import (
 def refusing_views(authorize: Authorize, missing: Callable[[], str | None]) -> Authorize:
     """`missing` says in one sentence what this broker needs for views; None if it has it."""
 
-    def authorize_and_refuse(request: CreateTopicsRequest, access: Access) -> Steps[Authorized]:
+    def authorize_and_refuse(request: CreateTopicsRequest, access: Access) -> WaitingSteps[Authorized]:
         authorized = yield from authorize(request, access)
         if not isinstance(authorized.request, CreateTopicsRequest):
             return authorized

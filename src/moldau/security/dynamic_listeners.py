@@ -1,0 +1,75 @@
+"""The settings of TLS and SASL that a broker's listeners get by its dynamic configs, `listener.name.NAME.KEY`.
+
+A dynamic config overrides the same key of the properties file. Each listener is read alone, so that one with configs
+that cannot be used leaves the others as they are. The controllers' listener has no dynamic configs: a node that starts
+must reach it before it knows any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from moldau.base.broker_configs import is_dynamic_of_listener, listener_of
+from moldau.base.setting_sources import SettingsError, SettingText, Values
+from moldau.security.sasl.settings import SaslListenerSettings, SaslSettings, read_changed_listener
+from moldau.security.tls.listener_settings import read_listener_tls
+from moldau.security.tls.settings import TlsSettings
+
+STATIC: Final = "its properties"
+DYNAMIC: Final = "dynamic config"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticListeners:
+    """What the listeners of a broker begin with, without that of the controllers."""
+
+    properties: Mapping[str, str] = field(repr=False)
+    tls: Mapping[str, TlsSettings]
+    """By listener, for those with TLS."""
+    sasl: SaslSettings
+    names: Collection[str]
+    inter_broker: str
+    """The listener by which the brokers reach each other."""
+    controllers: Collection[str]
+    """The names of the controllers' listeners."""
+
+    @property
+    def with_sasl(self) -> list[str]:
+        return [name for name in self.names if name in self.sasl.listeners]
+
+    def tls_of(self, listener: str, dynamic: Mapping[str, str]) -> TlsSettings:
+        """Return the settings of a listener with TLS. Raise SettingsError."""
+        values, static = self._values(listener, dynamic), self.tls[listener]
+        changed = read_listener_tls(values, listener, is_server=True)
+        return replace(changed, mapping_rules=static.mapping_rules)
+
+    def sasl_of(self, listener: str, dynamic: Mapping[str, str]) -> SaslListenerSettings:
+        """Return the settings of a listener with SASL. Raise SettingsError."""
+        values = self._values(listener, dynamic)
+        own_login = self.sasl.broker_login if listener == self.inter_broker else None
+        return read_changed_listener(values, listener, self.sasl, own_login)
+
+    def refuse_without_effect(self, names: Collection[str]) -> None:
+        """Raise SettingsError if one of these dynamic configs would have no effect here: a mistyped one must not look
+        as if it protected something."""
+        for name in names:
+            listener = listener_of(name)
+            assert listener is not None, "a key of a listener"
+            if listener in self.controllers:
+                raise SettingsError(
+                    f"{name}: a node that starts connects to the controllers before it knows its dynamic configs; set"
+                    " this in its properties file"
+                )
+            is_tls = name.startswith(f"listener.name.{listener.lower()}.ssl.")
+            if listener not in (self.tls if is_tls else self.with_sasl):
+                what = "TLS" if is_tls else "SASL"
+                raise SettingsError(f"{name}: this broker has no listener {listener} with {what}")
+
+    def _values(self, listener: str, dynamic: Mapping[str, str]) -> Values:
+        texts = {name: SettingText(text, STATIC) for name, text in self.properties.items()}
+        for name, text in dynamic.items():
+            if is_dynamic_of_listener(name) and listener_of(name) == listener:
+                texts[name] = SettingText(text, DYNAMIC)
+        return Values(texts)
