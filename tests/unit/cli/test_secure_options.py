@@ -21,7 +21,7 @@ from moldau.cli.loopback_names import warn_of_loopback
 from moldau.cli.secure_options import connect_lines
 from moldau.cli.secure_start import Recovery, secured_defaults, values_to_keep
 from moldau.cli.start import listener_flags
-from moldau.cli.user.commands import connection_properties
+from moldau.cli.user.saving import connection_properties
 from moldau.client.properties import public_java_properties
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.security.sasl.jaas import parse_line
