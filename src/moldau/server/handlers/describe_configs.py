@@ -1,7 +1,7 @@
 """DescribeConfigs v1–4. Every config of a topic or broker, with its value, its source and its synonyms.
 
-Defaults are included: clients that read, change and write back all configs rely on it. Brokers and
-controllers serve it: a node describes its own configs, those of the cluster, of topics and of client metrics.
+Defaults are included: clients that read, change and write back all configs rely on it. If a client asks for some keys,
+they come in its order. Brokers and controllers serve it: a node describes its own configs, those of the cluster, of topics and of client metrics.
 """
 
 from __future__ import annotations
@@ -108,8 +108,10 @@ class DescribeConfigs:
             return DescribeConfigsResult(
                 error.code, error.message or "", resource.resource_type, resource.resource_name
             )
-        requested_names = frozenset(resource.configuration_keys or ())
-        results = [_result(entry, request) for entry in entries if not requested_names or entry.name in requested_names]
+        if resource.configuration_keys:  # an empty list requests everything, too
+            by_name = {entry.name: entry for entry in entries}
+            entries = [by_name[key] for key in dict.fromkeys(resource.configuration_keys) if key in by_name]
+        results = [_result(entry, request) for entry in entries]
         return DescribeConfigsResult(0, "", resource.resource_type, resource.resource_name, results)
 
     def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
