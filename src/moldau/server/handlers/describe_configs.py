@@ -1,7 +1,8 @@
 """DescribeConfigs v1–4. Every config of a topic or broker, with its value, its source and its synonyms.
 
 Defaults are included: clients that read, change and write back all configs rely on it. If a client asks for some keys,
-they come in its order. Brokers and controllers serve it: a node describes its own configs, those of the cluster, of topics and of client metrics.
+they come in its order. Brokers and controllers serve it: a node describes its own configs, those of the cluster, of
+topics and of client metrics.
 """
 
 from __future__ import annotations
