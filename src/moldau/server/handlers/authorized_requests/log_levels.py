@@ -106,7 +106,10 @@ def _check(resource: AlterConfigsResource, node_id: int, log_levels: LogLevels) 
 def _check_change(config: AlterableConfig, known: dict[str, str]) -> None:
     operation = config.config_operation
     if operation not in (Operation.SET, Operation.DELETE):
-        operations = {Operation.APPEND: "APPEND operation", Operation.SUBTRACT: "SUBTRACT operation"}
+        operations: dict[int, str] = {
+            Operation.APPEND: "APPEND operation",
+            Operation.SUBTRACT: "SUBTRACT operation",
+        }
         what = operations.get(operation, f"Unknown operation type {operation}")
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} is not allowed for the BROKER_LOGGER resource")
     if config.name not in known:
