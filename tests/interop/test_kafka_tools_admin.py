@@ -54,6 +54,22 @@ class TestConfigs:
         assert {"cleanup.policy", "max.message.bytes", "min.insync.replicas", "segment.bytes"} <= set(names)
         assert "  segment.ms=604800000 sensitive=false synonyms={}" in lines
 
+    def test_log_levels_change_while_the_broker_runs(self, tools: Tools) -> None:
+        first, *lines = tools("configs", "--describe", "--entity-type", "broker-loggers").lines
+        node = re.fullmatch(r"Dynamic configs for broker-logger (\d+) are:", first)
+        assert node
+        levels = dict(line.strip().split(" ")[0].rsplit("=", 1) for line in lines if line.startswith("  "))
+        assert "root" in levels
+        logger = next(name for name in levels if name.count("."))
+        entity = ("--entity-type", "broker-loggers", "--entity-name", node[1])
+        done = (0, f"Completed updating config for broker-logger {node[1]}.\n", "")
+        assert tools("configs", *entity, "--alter", "--add-config", f"{logger}=ERROR") == done
+        assert f"  {logger}=ERROR sensitive=false synonyms={{}}" in tools("configs", *entity, "--describe").lines
+        assert tools("configs", *entity, "--alter", "--delete-config", logger) == done
+        refused = tools("configs", *entity, "--alter", "--add-config", "no.such.logger=INFO")
+        assert refused.status == 1
+        assert "no.such.logger" in refused.out + refused.err
+
     def test_add_config_file(self, tools: Tools, create_topic: CreateTopic, tmp_path: Path) -> None:
         name = create_topic()
         (tmp_path / "add.properties").write_text("# mine\nretention.ms = 5000\n")

@@ -111,6 +111,16 @@ def test_describe_returns_only_the_requested_keys(wire: Wire, name: str) -> None
     assert sorted(config.name for config in result.configs) == ["retention.ms", "segment.ms"]
 
 
+@pytest.mark.moldau_only
+def test_configs_come_in_the_order_in_which_their_keys_were_asked_for(wire: Wire, name: str, node: str) -> None:
+    for kind, resource, keys in (
+        (TOPIC, name, ["segment.ms", "cleanup.policy", "retention.ms", "cleanup.policy"]),
+        (BROKER, node, ["num.partitions", "log.retention.hours", "background.threads"]),
+    ):
+        found = [config.name for config in describe(wire, kind, resource, keys).configs]
+        assert found == list(dict.fromkeys(keys))
+
+
 def test_success_has_an_empty_error_message(wire: Wire, name: str) -> None:
     assert describe(wire, TOPIC, name, ["retention.ms"]).error_message == ""
 

@@ -3,6 +3,8 @@ Also the warning of `moldau user add` on a broker without an authorizer."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +31,9 @@ def secured() -> Iterator[TestBroker]:
     with broker(secure=True) as running:
         running.add_user("ann")
         running.add_user("eve")
+        running.add_user("bob")
         running.allow("ann", "read,write,create", topic="homework")
+        running.allow("bob", "describe", topic="homework")
         yield running
 
 
@@ -115,6 +119,21 @@ def moldau(kafka: TestBroker, *words: str, status: int = 0) -> Result:
     result = CliRunner(env={"MOLDAU_BOOTSTRAP": kafka.bootstrap_servers}).invoke(main, list(words))
     assert result.exit_code == status, result.output
     return result
+
+
+def test_librdkafkas_own_log_is_printed_only_with_debug(secured: TestBroker) -> None:
+    """librdkafka prints that an idempotent producer is refused, which is fatal, whatever its log level is. The commands
+    run in processes of their own, because it writes to standard error by itself."""
+    moldau(secured, "topic", "create", "homework", "--if-not-exists", *config(secured, "ann"))
+    errors = []
+    for option in ([], ["--debug"]):
+        command = [sys.executable, "-m", "moldau", *option, "produce", "homework", *config(secured, "bob")]
+        words = [*command, "-b", secured.bootstrap_servers]
+        errors.append(subprocess.run(words, input="x\n", capture_output=True, text=True, timeout=PATIENCE_S).stderr)
+    quiet, debugging = errors
+    assert "moldau: this user may not write to homework" in quiet
+    assert "rdkafka" not in quiet
+    assert "rdkafka" in debugging
 
 
 def test_moldau_acl_suggests_the_right_user_name(secured: TestBroker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,7 +165,7 @@ def test_a_new_user_may_do_only_what_its_acl_allows(secured: SecuredBroker, tmp_
     for topic in ("homework", "exam"):
         admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
     added = moldau(secured, "user", "add", "ann", "--save", str(tmp_path / "ann.properties"))
-    assert added.stdout == f"added ann; client properties in {tmp_path / 'ann.properties'}\n"
+    assert added.stdout == f"added ann; client settings in {tmp_path / 'ann.properties'}\n"
     assert (tmp_path / "ann.properties").stat().st_mode & 0o777 == 0o600
     moldau(secured, "acl", "allow", "ann", "--role", "producer", "--topic", "homework")
     properties = {each.key: each.value for each in parse((tmp_path / "ann.properties").read_text())}
@@ -182,6 +183,62 @@ def test_a_new_user_may_do_only_what_its_acl_allows(secured: SecuredBroker, tmp_
         each["name"]: each["size"] for each in json.loads(moldau(secured, "topic", "list", "--format", "json").stdout)
     }
     assert sizes["homework"] > 0
+
+
+@pytest.fixture(scope="module")
+def reader(secured: SecuredBroker) -> str:
+    """A user who may see one topic."""
+    moldau(secured, "topic", "create", "shelf")
+    moldau(secured, "user", "add", "cid")
+    moldau(secured, "acl", "allow", "cid", "--role", "consumer", "--topic", "shelf", "--group", "cid")
+    return "cid"
+
+
+def test_a_saved_file_has_the_addresses_and_is_a_command_config(
+    secured: SecuredBroker, reader: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "cid.properties"
+    moldau(secured, "user", "password", reader, "--save", str(file))
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert {each.key: each.value for each in parse(file.read_text())}["bootstrap.servers"] == secured.address
+    listed = CliRunner().invoke(main, ["topic", "list", "--format", "json", "--command-config", str(file)])
+    assert [each["name"] for each in json.loads(listed.stdout)] == ["shelf"]
+    if KAFKA_LIBS:
+        command = ["java", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.TopicCommand", "--list"]
+        words = ["--bootstrap-server", secured.address, "--command-config", str(file)]
+        ran = subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE_S)
+        assert ran.stdout == "shelf\n", ran.stderr
+
+
+def test_librdkafka_takes_its_saved_settings(secured: SecuredBroker, reader: str, tmp_path: Path) -> None:
+    file = tmp_path / "cid.conf"
+    changed = moldau(secured, "user", "password", reader, "--save", str(file), "--format", "librdkafka")
+    assert changed.stdout.endswith(f"client settings in {file}, the authority's certificate in {tmp_path}/cid.ca.pem\n")
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    settings = dict(line.split("=", 1) for line in lines)
+    assert settings["ssl.ca.location"] == str(tmp_path / "cid.ca.pem")
+    assert settings.keys() & {"ssl.ca.pem", "sasl.jaas.config"} == set()
+    assert set(AdminClient(settings).list_topics(timeout=PATIENCE_S).topics) == {"shelf"}
+    _check_modes(file, tmp_path / "cid.ca.pem")
+
+
+@pytest.mark.parametrize("file_format", ["python", "kafka-python"])
+def test_saved_python_runs_with_its_client(
+    secured: SecuredBroker, reader: str, file_format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cid.py"
+    words = () if file_format == "python" else ("--format", file_format)
+    moldau(secured, "user", "password", reader, "--save", str(file), *words)
+    runpy.run_path(str(file), run_name="__main__")
+    assert capsys.readouterr().out == "shelf\n"
+    _check_modes(file, *([tmp_path / "cid.ca.pem"] if file_format == "kafka-python" else []))
+
+
+def _check_modes(private: Path, *public: Path) -> None:
+    assert {path: path.stat().st_mode & 0o777 for path in private.parent.iterdir()} == {
+        private: 0o600,
+        **dict.fromkeys(public, 0o644),
+    }
 
 
 def test_users_are_listed_changed_and_removed(secured: SecuredBroker) -> None:
@@ -224,7 +281,7 @@ def test_later_starts_reuse_the_passwords_and_certificates(tmp_path: Path) -> No
         assert "kafka.example.com" in hosts_of((data_dir / "node.pem").read_text())
         channel(second, security(properties)).close()
         moldau(second, "user", "password", "admin", "--save", str(second.client_file))
-        assert second.properties.keys() == properties.keys()
+        assert second.properties.keys() == {"bootstrap.servers", *properties}
         with pytest.raises(KafkaError, match="Authentication failed"):
             channel(second, security(properties))
         channel(second, security(second.properties)).close()

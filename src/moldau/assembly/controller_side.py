@@ -23,6 +23,7 @@ from moldau.runtime.controller.broker_requests import BrokerRequests
 from moldau.runtime.controller.delegation_tokens import ControllerTokens
 from moldau.runtime.controller.duties import ControllerDuties
 from moldau.runtime.controller.first_records import read_first_records
+from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.security.principals import ANONYMOUS, Client
@@ -31,6 +32,7 @@ from moldau.server.audit import AuditLog, audited
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.authorized_requests.listener_configs import refusing_listener_configs
+from moldau.server.handlers.authorized_requests.log_levels import with_log_levels
 from moldau.server.handlers.controller.broker_apis import broker_api_handlers
 from moldau.server.handlers.controller.describe_cluster import DescribeControllers
 from moldau.server.handlers.controller.envelope import Envelope
@@ -128,7 +130,8 @@ class ControllerSide:
     def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, timers: Timers, audit: AuditLog) -> None:
         quorum = quorum_handlers(self._driver, timers)
         has_authorizer = self._settings.authorizer.is_enabled
-        authorize = dict(authorize_functions(current, rng, has_authorizer))
+        node_id, log_levels = self._settings.node_id, LogLevels()
+        authorize = with_log_levels(authorize_functions(current, rng, has_authorizer), node_id, log_levels)
         for api in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
             authorize[api] = refusing_listener_configs(authorize[api], current)
         forwarded = audited(forwarded_handlers(self.ask, authorize, timers), audit, timers)
@@ -140,7 +143,7 @@ class ControllerSide:
                 Envelope(self.ask),
                 ApiVersions(current, self.router.served, self._driver.kraft_version),
                 DescribeAcls(current, has_authorizer, timers),
-                DescribeConfigs(current, self._settings.node_id, self._static, timers),
+                DescribeConfigs(current, node_id, self._static, timers, log_levels),
                 SaslHandshake(),
                 SaslAuthenticate(),
                 DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),

@@ -141,9 +141,10 @@ class Broker:
         return existing_topics(self.metadata(), [name])[0]
 
     def _config(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        from moldau.client.confluent import without_log
         from moldau.client.properties import with_tokens
 
-        quiet = {} if _debugging() else {"log_level": 0}
+        quiet = {} if _debugging() else without_log()
         try:
             client_config = with_tokens(self.client_config)
         except UnusableProperty as error:

@@ -5,6 +5,9 @@ Import this module inside functions: loading librdkafka is too slow for a `--hel
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 try:
     from confluent_kafka import (
         OFFSET_BEGINNING,
@@ -73,4 +76,13 @@ __all__ = [
     "OffsetSpec",
     "Producer",
     "TopicPartition",
+    "without_log",
 ]
+
+
+def without_log() -> dict[str, Any]:
+    """Return the settings that keep librdkafka's log off stderr. Level 0 still prints fatal errors, which the caller
+    gets as exceptions anyway; a logger takes these too."""
+    silent = logging.getLogger("moldau.librdkafka")
+    silent.disabled = True
+    return {"log_level": 0, "logger": silent}

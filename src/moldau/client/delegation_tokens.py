@@ -69,7 +69,8 @@ class DelegationTokens:
         ).expiry_timestamp_ms
 
     def describe(self, owners: Sequence[Principal] | None = None) -> list[TokenWithHmac]:
-        """Return the tokens that this user may see, of the given owners and renewers or of all."""
+        """Return the tokens that this user may see: those that one of `owners` owns, has requested or may renew, or
+        all."""
         named = None if owners is None else [DescribeDelegationTokenOwner(each.type, each.name) for each in owners]
         request = DescribeDelegationTokenRequest(named)
         response = self._admin.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, request, DescribeDelegationTokenResponse)

@@ -104,7 +104,7 @@ class PracticeConsumer(threading.Thread):
         self._stopped.set()
 
     def run(self) -> None:
-        from moldau.client.confluent import Consumer
+        from moldau.client.confluent import Consumer, without_log
 
         consumer = Consumer(
             {
@@ -116,7 +116,7 @@ class PracticeConsumer(threading.Thread):
                 "session.timeout.ms": 10_000,
                 "auto.commit.interval.ms": 1000,
                 "topic.metadata.refresh.interval.ms": 2000,
-                "log_level": 0,
+                **without_log(),
             }
         )
         try:

@@ -56,6 +56,7 @@ from moldau.security.token_settings import SECRET_KEY
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 KEPT_HEADER: Final = "# Made by --secure, for later starts. Without the key, no delegation token is valid any more.\n"
 PRIVATE_FILE: Final = 0o600
+PUBLIC_FILE: Final = 0o644
 PRIVATE_DIRECTORY: Final = 0o700
 KEPT_MACHINE_NAMES: Final = "machine.names"
 MACHINE_NAMES_MAX: Final = 20
@@ -215,6 +216,14 @@ def _check_is_new(log_dir: Path) -> None:
 def write_private(path: Path, text: str) -> None:
     """Replace a file in one step by one that only this user can read."""
     with replacement(path, _open_private(path), text):
+        pass
+
+
+def write_public(path: Path, text: str) -> None:
+    """Replace a file in one step by one that everybody can read, such as a certificate."""
+    temporary, descriptor = _open_private(path)
+    temporary.chmod(PUBLIC_FILE)
+    with replacement(path, (temporary, descriptor), text):
         pass
 
 

@@ -31,8 +31,12 @@ class DelegationToken(NamedTuple):
         return min(self.max_ms, self.expires_ms) - now_ms
 
     def belongs_to(self, principal: Principal) -> bool:
-        """Return whether that is its owner or a renewer: they may see, renew and expire it."""
+        """Return whether that is its owner or a renewer: they may renew and expire it."""
         return any(principal[:2] == each[:2] for each in (self.owner, *self.renewers))
+
+    def concerns(self, principal: Principal) -> bool:
+        """Return whether that is its owner, a renewer or its requester: they may see it."""
+        return self.belongs_to(principal) or principal[:2] == self.requester[:2]
 
 
 def may_use_tokens(principal: Principal) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -21,7 +23,8 @@ from moldau.cli.loopback_names import warn_of_loopback
 from moldau.cli.secure_options import connect_lines
 from moldau.cli.secure_start import Recovery, secured_defaults, values_to_keep
 from moldau.cli.start import listener_flags
-from moldau.cli.user.commands import connection_properties
+from moldau.cli.user.saving import bootstrap_properties, connection_properties
+from moldau.client.cluster_values import BrokerNode, DescribedCluster
 from moldau.client.properties import public_java_properties
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.security.sasl.jaas import parse_line
@@ -158,6 +161,22 @@ def test_a_saved_file_has_the_certificates_themselves(tmp_path: Path) -> None:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": "PEM",
     }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "properties"), [("SASL_SSL", {"bootstrap.servers": "a:1,[::1]:2"}), ("SSL", {}), ("PLAINTEXT", {})]
+)
+def test_a_saved_file_has_the_advertised_addresses_of_listeners_with_a_login(
+    protocol: str, properties: dict[str, str]
+) -> None:
+    nodes = [
+        BrokerNode(2, "::1", 2, None, False),
+        BrokerNode(1, "a", 1, None, False),
+        BrokerNode(3, "b", 3, None, True),
+    ]
+    described = DescribedCluster("id", 1, {node.node_id: node for node in nodes})
+    admin: Any = SimpleNamespace(described=lambda: described)
+    assert bootstrap_properties(Broker("localhost:1", {"security.protocol": protocol}), admin) == properties
 
 
 class TestCluster:

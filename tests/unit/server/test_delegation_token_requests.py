@@ -142,6 +142,11 @@ def test_a_token_for_another_owner_needs_create_tokens(node: TokenNode) -> None:
     assert node.create(ANN, EVE).error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     assert node.create(ANN, ANN).error_code == 0
     assert node.owners(BOB) == ["bob"]
+    assert sorted(node.owners(ANN)) == ["ann", "bob"], "ann has requested both"
+    assert sorted(node.owners(ANN, ANN)) == ["ann", "bob"]
+    assert node.owners(ANN, BOB) == ["bob"]
+    root = Principal("User", "root")
+    assert sorted(node.owners(root, ANN)) == ["ann", "bob"]
     assert node.renew(created.hmac, ANN).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
 
@@ -243,8 +248,8 @@ def test_many_tokens_are_described_in_turns(count: int, monkeypatch: pytest.Monk
     hmac = TokenHmacs.hmac
     monkeypatch.setattr(TokenHmacs, "hmac", lambda self, token_id: described.append(token_id) or hmac(self, token_id))
     tokens = {
-        f"t{number:05}": DelegationToken(f"t{number:05}", [ANN, BOB][number % 2], ANN, (), number, 10**15, 10**15)
-        for number in range(2 * count)
+        f"t{number:05}": DelegationToken(f"t{number:05}", owner, owner, (), number, 10**15, 10**15)
+        for number, owner in enumerate([ANN, BOB] * count)
     }
     current = CurrentImage()
     current.image = MetadataImage(delegation_tokens=PersistentMap(tokens))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,6 +14,7 @@ from click.shell_completion import CompletionItem
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import COMPLETION_SECONDS, Broker, CommandFailed, broker_options, completion_broker
 from moldau.cli.output import Table, confirm, format_option, show
+from moldau.cli.user.saving import Destination, bootstrap_properties, connection_properties, save_options
 
 if TYPE_CHECKING:
     from moldau.client.cluster_admin import ClusterAdmin
@@ -35,12 +35,6 @@ def _complete_users(ctx: click.Context, param: click.Parameter, incomplete: str)
 new_user_argument = click.argument("name", metavar="NAME")
 user_argument = click.argument("name", metavar="NAME", shell_complete=_complete_users)
 stdin_option = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-save_option = click.option(
-    "--save",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the user's client properties to FILE, for --command-config, instead of showing the password.",
-)
 
 
 @click.group()
@@ -65,30 +59,33 @@ def list_users(broker: Broker, output_format: str) -> None:
 @user.command(short_help="Add a user with a random password.")
 @new_user_argument
 @stdin_option
-@save_option
+@save_options
 @broker_options
-def add(broker: Broker, name: str, password_stdin: bool, save: Path | None) -> None:
+def add(broker: Broker, name: str, password_stdin: bool, destination: Destination | None) -> None:
     """Add a user. The password is random and shown once, unless --save or --password-stdin is given.
 
     If the brokers have an authorizer, a new user may do nothing until `moldau acl allow` allows it.
 
     \b
     moldau user add ann
-    moldau user add ann --save ann.properties
+    moldau user add ann --save ann.properties          for Kafka's tools, ours and Java's clients
+    moldau user add ann --save ann.py                  for confluent-kafka; `python ann.py` lists the topics
+    moldau user add ann --save ann.py --format kafka-python
+    moldau user add ann --save ann.conf --format librdkafka         kcat -F ann.conf -L
     """
     from moldau.cli.user.rights import rights_of
     from moldau.client.acls import Acls
     from moldau.client.users import Users
 
-    _check_can_save(save)
-    password = _password(password_stdin)
+    password = _checked_password(name, password_stdin, destination)
     with _admin(broker) as admin:
         users = Users(admin)
         if name in users.all():
             raise CommandFailed(f"there is a user {name} already; `moldau user password {name}` sets a new password")
         rights = rights_of(name, Acls(admin))
+        connection = _connection(broker, admin, destination)
         users.set_password(name, password)
-    _show_or_save(broker, f"added {name}", name, password, save, password_stdin)
+    _show_or_save(f"added {name}", name, password, destination, connection, password_stdin)
     if rights is not None:
         click.echo(rights.line(name), err=True)
 
@@ -96,9 +93,9 @@ def add(broker: Broker, name: str, password_stdin: bool, save: Path | None) -> N
 @user.command(name="password", short_help="Give a user a new password.")
 @user_argument
 @stdin_option
-@save_option
+@save_options
 @broker_options
-def change_password(broker: Broker, name: str, password_stdin: bool, save: Path | None) -> None:
+def change_password(broker: Broker, name: str, password_stdin: bool, destination: Destination | None) -> None:
     """Give a user a new password: a random one that is shown once, unless --save or --password-stdin is given.
 
     The old password is refused from then on; connections that are open stay open.
@@ -106,14 +103,18 @@ def change_password(broker: Broker, name: str, password_stdin: bool, save: Path 
     \b
     moldau user password ann
     moldau user password admin --save client.properties
+    moldau user password ann --save ann.py
     """
-    _check_can_save(save)
-    password = _password(password_stdin)
-    with _users(broker) as users:
+    from moldau.client.users import Users
+
+    password = _checked_password(name, password_stdin, destination)
+    with _admin(broker) as admin:
+        users = Users(admin)
         if name not in users.all():
             raise CommandFailed(f"no user {name}; {LIST_HINT}")
+        connection = _connection(broker, admin, destination)
         users.set_password(name, password)
-    _show_or_save(broker, f"{name} has a new password", name, password, save, password_stdin)
+    _show_or_save(f"{name} has a new password", name, password, destination, connection, password_stdin)
 
 
 @user.command(short_help="Remove users.")
@@ -145,16 +146,12 @@ def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
             click.echo(f"removed {name}; `moldau acl remove --user {name}` removes its ACLs")
 
 
-def _check_can_save(save: Path | None) -> None:
-    """Fail before anything is changed if the file cannot be written."""
-    if save is None:
-        return
-    from moldau.secure_setup.directory import check_can_write_private
-
-    try:
-        check_can_write_private(save)
-    except OSError as error:
-        raise CommandFailed(f"--save {save}: {(error.strerror or str(error)).lower()}; nothing was changed") from error
+def _checked_password(name: str, from_stdin: bool, destination: Destination | None) -> str:
+    """Return the password; fail before anything is changed if it cannot be saved."""
+    password = _password(from_stdin)
+    if destination is not None:
+        destination.check(name, password)
+    return password
 
 
 def _password(from_stdin: bool) -> str:
@@ -168,34 +165,29 @@ def _password(from_stdin: bool) -> str:
     return password
 
 
-def _show_or_save(broker: Broker, done: str, name: str, password: str, save: Path | None, is_known: bool) -> None:
+def _connection(broker: Broker, admin: ClusterAdmin, destination: Destination | None) -> dict[str, str]:
+    """Return how the user connects, if that is to be saved."""
+    if destination is None:
+        return {}
+    return {**bootstrap_properties(broker, admin), **connection_properties(broker)}
+
+
+def _show_or_save(
+    done: str, name: str, password: str, destination: Destination | None, connection: Mapping[str, str], is_known: bool
+) -> None:
     """Print what was done, and the password if it is new and not saved."""
-    if save is None:
+    if destination is None:
         click.echo(done if is_known else f"{done}; password: {password}")
         return
-    from moldau.secure_setup.directory import write_private
-    from moldau.secure_setup.settings import client_file, login_properties
-
     try:
-        write_private(save, client_file({**connection_properties(broker), **login_properties(name, password)}))
+        files = destination.write(connection, name, password)
     except OSError as error:
         # The password is set: without it the user could not log in.
         click.echo(f"{done}; password: {password}")
-        raise CommandFailed(f"{save}: {(error.strerror or str(error)).lower()}") from error
-    click.echo(f"{done}; client properties in {save}")
-
-
-def connection_properties(broker: Broker) -> dict[str, str]:
-    """Return how this command connects, with Java's names and without its user: the other user connects likewise. The
-    certificates themselves are in it, not their path, so that the file can be copied to another machine."""
-    from moldau.client.properties import public_java_properties
-    from moldau.secure_setup.settings import CERTIFICATES
-
-    properties = public_java_properties(broker.client_config)
-    location = properties.pop("ssl.truststore.location", None)
-    if location is not None:
-        properties[CERTIFICATES] = Path(location).read_text()
-    return properties
+        raise CommandFailed(f"{destination.path}: {(error.strerror or str(error)).lower()}") from error
+    click.echo(f"{done}; client settings in {files}")
+    if "bootstrap.servers" not in connection:
+        click.echo(f"add bootstrap.servers to {destination.path}: a listener where users log in", err=True)
 
 
 @contextmanager

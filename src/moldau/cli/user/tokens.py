@@ -22,7 +22,7 @@ def tokens_note(name: str, tokens: DelegationTokens, now_ms: int) -> str | None:
         if error.code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
             return None
         return f"delegation tokens of {name}, if there are any, keep working until they expire; {how}"
-    # Without those that the user may only renew.
+    # Without those that the user may only renew, or has requested for others.
     own = [token for token in found if (token.owner.type, token.owner.name) == (owner.type, owner.name)]
     ends_ms = [min(token.max_ms, token.expires_ms) for token in own]
     valid_until_ms = [end_ms for end_ms in ends_ms if end_ms > now_ms]

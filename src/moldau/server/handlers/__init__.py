@@ -22,12 +22,14 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.runtime.listener_configs import ListenerConfigs
+from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.views.ports import missing_for_views
 from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.authorized_requests.listener_configs import checking_listener_configs
+from moldau.server.handlers.authorized_requests.log_levels import with_log_levels
 from moldau.server.handlers.authorized_requests.views import refusing_views
 from moldau.server.handlers.delete_records import DeleteRecords
 from moldau.server.handlers.describe_acls import DescribeAcls
@@ -104,7 +106,9 @@ class HandlerDependencies:
 
 def handlers(node: HandlerDependencies) -> list[Handler]:
     current, partitions, channel = node.current, node.partitions, node.channel
-    authorize = dict(authorize_functions(current, node.rng, node.has_authorizer))
+    log_levels = LogLevels()
+    functions = authorize_functions(current, node.rng, node.has_authorizer)
+    authorize = with_log_levels(functions, node.node_id, log_levels)
     authorize[ApiKey.CREATE_TOPICS] = refusing_views(authorize[ApiKey.CREATE_TOPICS], missing_for_views)
     if node.listener_configs is not None:
         for api in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
@@ -133,7 +137,7 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         DeleteRecords(partitions, node.timers),
         InitProducerId(node.producer_ids, node.transactions, node.counters),
         OffsetForLeaderEpoch(partitions, node.timers),
-        DescribeConfigs(current, node.node_id, node.static, node.timers, partitions.view_counts),
+        DescribeConfigs(current, node.node_id, node.static, node.timers, log_levels, partitions.view_counts),
         DescribeLogDirs(partitions, node.log_dir, node.disk_space, node.timers),
         AlterReplicaLogDirs(partitions, node.log_dir, node.timers),
         DescribeCluster(current, node.cluster_id),

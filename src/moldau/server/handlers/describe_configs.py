@@ -1,13 +1,14 @@
 """DescribeConfigs v1–4. Every config of a topic or broker, with its value, its source and its synonyms.
 
-Defaults are included: clients that read, change and write back all configs rely on it. Brokers and
-controllers serve it: a node describes its own configs, those of the cluster, of topics and of client metrics.
+Defaults are included: clients that read, change and write back all configs rely on it. If a client asks for some keys,
+they come in its order. Brokers and controllers serve it: a node describes its own configs and loggers, and the configs
+of the cluster, of topics and of client metrics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from moldau.base.broker_configs import cluster_default_configs, effective_broker_configs
 from moldau.base.client_metrics_configs import effective_client_metrics_configs
@@ -23,6 +24,7 @@ from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
 from moldau.replica.view_counts import ViewCounts
+from moldau.runtime.log_levels import LogLevels
 from moldau.security.acls.access import Access
 from moldau.server.handlers.config_access import describing_error, is_known_kind
 from moldau.server.handlers.replies import in_turns
@@ -36,6 +38,8 @@ from moldau.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+
+N = TypeVar("N", ConfigEntry, DescribeConfigsResourceResult)
 
 REFUSED_A_TURN: Final = 2_000
 RESOURCES_A_TURN: Final = 10
@@ -56,10 +60,12 @@ class DescribeConfigs:
         node_id: int,
         static_configs: Mapping[str, str],
         timers: Timers,
+        log_levels: LogLevels,
         find_view_counts: Callable[[str], ViewCounts | None] = lambda view: None,
     ) -> None:
         """`find_view_counts` returns what this node has evaluated of a view."""
         self._find_view_counts = find_view_counts
+        self._log_levels = log_levels
         self._timers = timers
         self._current = current
         self._node_id = node_id
@@ -103,14 +109,29 @@ class DescribeConfigs:
             denial = describing_error(access, resource.resource_type, resource.resource_name)
             if denial is not None:
                 raise denial
-            entries = self._entries(resource.resource_type, resource.resource_name)
+            if resource.resource_type == ConfigResource.BROKER_LOGGER:
+                results = _asked_for(self._loggers(resource.resource_name), resource)
+            else:
+                entries = self._entries(resource.resource_type, resource.resource_name)
+                results = [_result(entry, request) for entry in _asked_for(entries, resource)]
         except KafkaError as error:
             return DescribeConfigsResult(
                 error.code, error.message or "", resource.resource_type, resource.resource_name
             )
-        requested_names = frozenset(resource.configuration_keys or ())
-        results = [_result(entry, request) for entry in entries if not requested_names or entry.name in requested_names]
         return DescribeConfigsResult(0, "", resource.resource_type, resource.resource_name, results)
+
+    def _loggers(self, name: str) -> list[DescribeConfigsResourceResult]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        if name != str(self._node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {self._node_id} but received {name}"
+            )
+        source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+        return [
+            DescribeConfigsResourceResult(logger, level, False, source, False, [])
+            for logger, level in self._log_levels.levels().items()
+        ]
 
     def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
         image = self._current.image
@@ -137,6 +158,14 @@ class DescribeConfigs:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
             return effective_client_metrics_configs(image.configs_of(kind, name))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _asked_for(configs: Iterable[N], resource: DescribeConfigsResource) -> list[N]:
+    """Return the configs with the keys that the client asked for, in its order; all of them if it named none."""
+    if not resource.configuration_keys:
+        return list(configs)
+    by_name = {config.name: config for config in configs}
+    return [by_name[key] for key in dict.fromkeys(resource.configuration_keys) if key in by_name]
 
 
 def _view_entries(counts: ViewCounts | None) -> list[ConfigEntry]:

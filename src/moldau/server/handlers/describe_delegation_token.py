@@ -1,11 +1,12 @@
-"""DescribeDelegationToken v1–3: the tokens that a client owns, may renew, or may see by ACLs, with their hmacs; others
-are left out silently. From this node's image: a token that was just created may be missing for a moment. There may be
-tens of thousands, each with a hash, so they are described in turns.
+"""DescribeDelegationToken v1–3: the tokens that a client owns, has requested, may renew, or may see by ACLs, with their
+hmacs; others are left out silently. A filter by owners matches owner, requester and renewers, as in Kafka. From this
+node's image: a token that was just created may be missing for a moment. There may be tens of thousands, each with a
+hash, so they are described in turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Final
 
@@ -67,10 +68,10 @@ class DescribeDelegationToken:
         )
 
     def _describe(
-        self, token: DelegationToken, owners: Collection[Principal] | None, access: Access
+        self, token: DelegationToken, owners: AbstractSet[Principal] | None, access: Access
     ) -> DescribedDelegationToken | None:
         """Return the token; None if the client did not ask for it or may not see it."""
-        if owners is not None and not any(each in owners for each in (token.owner, *token.renewers)):
+        if owners is not None and owners.isdisjoint((token.owner, token.requester, *token.renewers)):
             return None
         if not _may_see(token, access):
             return None
@@ -90,7 +91,7 @@ class DescribeDelegationToken:
 
 def _may_see(token: DelegationToken, access: Access) -> bool:
     return (
-        token.belongs_to(access.principal)
+        token.concerns(access.principal)
         or access.allows_quietly(TOKEN_DESCRIBE, token.id)
         or access.allows_quietly(USER_DESCRIBE_TOKENS, str(token.owner))
     )

@@ -7,7 +7,6 @@ are shown with MOLDAU_DEBUG=1 only. Nothing here depends on what a tool does.
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 import time
@@ -82,13 +81,13 @@ def _create(
 
     A property that librdkafka does not have is reported and left out, because the file may be one for Java's clients.
     """
-    from moldau.client.confluent import KafkaException
+    from moldau.client.confluent import KafkaException, without_log
     from moldau.client.properties import for_librdkafka
 
     require_accepted(bootstrap_servers, java_config)
     config = {
         "error_cb": ErrorLog().report,
-        **_log_config(),
+        **({} if debugging() else without_log()),
         **tool_config,
         **for_librdkafka(java_config),
         "bootstrap.servers": bootstrap_servers,
@@ -120,15 +119,6 @@ def require_accepted(bootstrap_servers: str, java_config: Mapping[str, str]) -> 
             f"{host}:{port} refuses this client: {reason.rstrip('.')}; check the port, and the TLS and SASL settings in"
             " --command-config"
         )
-
-
-def _log_config() -> dict[str, Any]:
-    """Return what keeps librdkafka from printing: level 0 still prints fatal errors, which also come as exceptions."""
-    if debugging():
-        return {}
-    silent = logging.getLogger("moldau.librdkafka")
-    silent.disabled = True
-    return {"log_level": 0, "logger": silent}
 
 
 class ErrorLog:
