@@ -60,6 +60,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     pause.hidden = true;
     more.disabled = true;
     replace(problem);
+    form.mark(false);
     if (!goOn) list.classList.add("loading");
     try {
       const answer = await get(`${url}?${queryString({ ...choiceOf(state.query), cursor: goOn ? state.next : null })}`, { signal });
@@ -70,13 +71,29 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
       }
       show(answer);
     } catch (error) {
-      if (error.name !== "AbortError" && mine === state.asked) replace(problem, errorNotice(error));
+      if (error.name === "AbortError" || mine !== state.asked) return;
+      tell(error);
+      if (!goOn) forget();
     } finally {
       if (mine === state.asked) {
         more.disabled = false;
         list.classList.remove("loading");
       }
     }
+  }
+
+  /** An error; of an expression also the place. */
+  function tell(error) {
+    replace(problem, errorNotice(error, error.column && markedPlace(state.query.get("where") ?? "", error.column)));
+    form.mark(Boolean(error.column));
+  }
+
+  /** The records of an earlier search do not answer this one. */
+  function forget() {
+    replace(list);
+    Object.assign(state, { next: null, count: 0 });
+    more.hidden = true;
+    status.textContent = "";
   }
 
   function show(answer) {
@@ -95,6 +112,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     state.asked += 1;
     list.classList.remove("loading");
     replace(problem);
+    form.mark(false);
     if (fresh) replace(list, h("p.muted.live-hint", "Waiting for new records …"));
     more.hidden = true;
     pause.hidden = false;
@@ -113,7 +131,11 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
         },
         idle: () => {},
       },
-      failed: (error) => replace(problem, errorNotice(error)),
+      failed: (error) => {
+        tell(error);
+        forget();
+        pause.hidden = true;
+      },
     });
     status.textContent = "Live: new records appear at the top";
   }
@@ -222,7 +244,19 @@ function searchForm(query, apply) {
     const begins = { end: null, start: "start", live: "live", offset: place || "0", time: `@${place.replace(/^@/, "") || "-1h"}` }[begin.value];
     return { from: begins, ...Object.fromEntries(FILTERS.map((name) => [name, (data.get(name) ?? "").trim()])) };
   };
-  return { element, read };
+  /** Whether the expression is wrong. */
+  const mark = (isWrong) => {
+    const expression = element.elements.namedItem("where");
+    if (isWrong) expression.setAttribute("aria-invalid", "true");
+    else expression.removeAttribute("aria-invalid");
+  };
+  return { element, read, mark };
+}
+
+/** An expression with the letter at a column marked. */
+function markedPlace(text, column) {
+  const letters = [...text];
+  return h("pre.place", letters.slice(0, column - 1).join(""), h("mark", letters[column - 1] ?? " "), letters.slice(column).join(""));
 }
 
 async function replayDialog(topic, choice) {
