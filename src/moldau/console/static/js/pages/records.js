@@ -182,7 +182,8 @@ function recordRow(topic, record) {
       h("span.place.mono", `${record.partition} / ${record.offset}`),
       h("time.muted", { datetime: isoOf(record.timestamp_ms) }, format.moment(record.timestamp_ms)),
       h("span.key", preview(record.key, 40)),
-      h("span.value", preview(record.value))),
+      h("span.value", preview(record.value)),
+      record.dead_letter && h("span.reason", `Dead letter: ${format.shortened(record.dead_letter.reason, 300)}`)),
     inside);
   row.addEventListener("toggle", () => {
     if (row.open && !inside.childNodes.length) append(inside, [h("a", { href: recordAddress(topic, record) }, "Open on its own page"), recordBody(topic, record)]);
