@@ -68,7 +68,8 @@ class _Source:
         node = mistake.node
         if not mistake.is_after:
             return self._column(self._at(node.lineno, self._letters(node.lineno, node.col_offset)))
-        assert node.end_lineno is not None and node.end_col_offset is not None
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         at = self._at(node.end_lineno, self._letters(node.end_lineno, node.end_col_offset))
         while self.parsed[at : at + 1] in _BEFORE_OPERATOR:
             at += 1
