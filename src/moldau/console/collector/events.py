@@ -1,4 +1,5 @@
 """What happened in the cluster since the console reads it: brokers that came and went, new leaders, replicas in sync.
+What happens to a view happens to its source, and is told once.
 
 Each version of the collector's state is compared with the one before. What a topic's state holds is replaced when it
 changes, so topics without a change are not looked at. Pure.
@@ -65,7 +66,8 @@ class ClusterEvents:
         if self._has_quorum and state.quorum is not None and state.quorum.leader_id != self._leader:
             text = f"Controller: {_name(self._leader)} → {_name(state.quorum.leader_id)}"
             yield ClusterEvent(now_ms, "warn", text)
-        changes = self._changes_of_partitions(state.topics, now_ms)
+        stored = {name: topic for name, topic in state.topics.items() if name not in state.views.by_name}
+        changes = self._changes_of_partitions(stored, now_ms)
         yield from islice(changes, PARTITIONS_TOLD)
         more = sum(1 for _ in changes)
         if more:

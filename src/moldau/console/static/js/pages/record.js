@@ -7,7 +7,7 @@ import * as format from "../format.js";
 import { asJson, body, views } from "../payload.js";
 import { link } from "../router.js";
 import { tellError, toast } from "../toast.js";
-import { topicCrumbs, topicHead } from "./topic.js";
+import { topicCrumbs, topicHead, viewOf } from "./topic.js";
 import { produceDialog } from "./produce.js";
 
 export function recordAddress(topic, record) {
@@ -17,15 +17,15 @@ export function recordAddress(topic, record) {
 export async function recordPage({ root, params, signal, crumbs, go, may }) {
   const { topic, partition, offset } = params;
   topicCrumbs(crumbs, topic, ["Records", link("topics", topic, "records")], [`${partition} / ${offset}`]);
-  const answer = await get(path("/api/topics/{topic}/records/{partition}/{offset}", params), { signal });
+  const [answer, view] = await Promise.all([get(path("/api/topics/{topic}/records/{partition}/{offset}", params), { signal }), viewOf(topic, signal)]);
   const { record } = answer;
   const to = (other) => link("topics", topic, "records", partition, other);
   append(root, topicHead(topic, "records", {
-    about: `Partition ${partition}, offset ${format.count(record.offset)}`,
+    view, about: `Partition ${partition}, offset ${format.count(record.offset)}`,
     actions: [
       answer.previous !== null && h("a.button", { href: to(answer.previous), rel: "prev" }, "← Earlier"),
       answer.next !== null && h("a.button", { href: to(answer.next), rel: "next" }, "Later →"),
-      may && button("Send again …", () => produceDialog(topic, go, record)),
+      may && !view && button("Send again …", () => produceDialog(topic, go, record)),
     ],
   }));
   append(root, [

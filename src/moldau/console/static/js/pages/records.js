@@ -1,7 +1,7 @@
 // Records of a topic: from a place in it or live, filtered, with links, exports and replays.
 
 import { get, path, post, queryString } from "../api.js";
-import { button, empty, errorNotice, whatIsLeft } from "../components.js";
+import { button, empty, errorNotice, notice, whatIsLeft } from "../components.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field, select } from "../dialog.js";
 import * as format from "../format.js";
@@ -11,7 +11,7 @@ import { setQuery } from "../router.js";
 import { toast } from "../toast.js";
 import { produceDialog } from "./produce.js";
 import { recordAddress, recordBody } from "./record.js";
-import { topicCrumbs, topicHead } from "./topic.js";
+import { topicCrumbs, topicHead, viewOf } from "./topic.js";
 
 const FILTERS = ["partition", "text", "key", "header", "field", "where", "tombstones", "committed"];
 const KEEP = 500; // rows of a live list
@@ -29,6 +29,8 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
   topicCrumbs(crumbs, topic, ["Records"]);
   const url = path("/api/topics/{topic}/records", { topic });
   const state = { query, next: null, stream: null, count: 0, asked: 0 };
+  const view = await viewOf(topic, signal);
+  const mayProduce = may && !view;
   const list = h("section.records", { "aria-label": "Records" });
   const status = h("span", { role: "status" });
   const problem = h("div");
@@ -104,7 +106,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     more.textContent = answer.stopped === "work" ? "Search on" : "Show more";
     const looked = `looked at ${format.plural(answer.scanned.records, "record")}, ${format.bytes(answer.scanned.bytes)}`;
     status.textContent = `${format.plural(state.count, "record")}, ${answer.order} first; ${looked}${answer.stopped === "work" ? "; there is more to search" : ""}`;
-    if (!state.count) replace(list, nothing(topic, answer, state.query, may && (() => produceDialog(topic, go).then((done) => done && search()))));
+    if (!state.count) replace(list, nothing(topic, answer, state.query, mayProduce && (() => produceDialog(topic, go).then((done) => done && search())), Boolean(view)));
   }
 
   function startLive({ fresh = false } = {}) {
@@ -148,15 +150,16 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   list.addEventListener("keydown", (event) => moveAlong(list, event));
   append(root, [
-    topicHead(topic, "records", { actions: may ? [button("Produce", () => produceDialog(topic, go).then((done) => done && !state.stream && search()), { kind: "primary", iconName: "plus" })] : [] }),
+    topicHead(topic, "records", { view, actions: mayProduce ? [button("Produce", () => produceDialog(topic, go).then((done) => done && !state.stream && search()), { kind: "primary", iconName: "plus" })] : [] }),
     form.element, problem, h("div.table-foot", status, h("span.pages"), exports), list, h("div.row", more, pause),
   ]);
   pause.hidden = true;
   more.hidden = true;
   drawExports();
-  if (query.get("from") === "live") startLive({ fresh: true });
+  if (view?.source_deleted) replace(problem, notice("bad", `${topic} shows nothing: its source ${view.from} was deleted`));
+  else if (query.get("from") === "live") startLive({ fresh: true });
   else await search();
-  if (query.get("produce") && may) {
+  if (query.get("produce") && mayProduce) {
     setQuery({ produce: null });
     produceDialog(topic, go).then((done) => done && search());
   }
@@ -196,10 +199,11 @@ function isoOf(ms) {
   return Number.isNaN(at.getTime()) ? undefined : at.toISOString();
 }
 
-function nothing(topic, answer, query, produce) {
+function nothing(topic, answer, query, produce, isView) {
   const filtered = FILTERS.some((name) => query.get(name));
   if (filtered && answer.next !== null) return empty("Nothing found so far", h("p", `${format.plural(answer.scanned.records, "record")} looked at. Search on to look at more.`));
   if (filtered) return empty("No record matches", h("p", "Take a filter away, or begin elsewhere."));
+  if (isView) return empty("No records here", h("p", "No record of its source is shown."));
   return empty("No records here", h("p", "Produce one, or write some in a terminal:"), h("code", `echo 'key:value' | moldau produce ${topic} --key-separator :`), produce && button("Produce a record", produce, { kind: "primary" }));
 }
 
