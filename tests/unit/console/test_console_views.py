@@ -9,10 +9,11 @@ import pytest
 
 from moldau.base.errors import ErrorCode
 from moldau.base.view_configs import VIEW_FROM, VIEW_SELECT, VIEW_WHERE
+from moldau.client.topic_admin import TOPICS_PER_REQUEST
 from moldau.console.access import Access
 from moldau.console.call import Call
 from moldau.console.collector.state import ClusterState, TopicState, Views
-from moldau.console.collector.views import TOPICS_PER_REQUEST, read_views
+from moldau.console.collector.views import read_views
 from moldau.console.endpoints.topics import list_topics, topic_row, view_of_topic
 from moldau.console.options import ConsoleOptions
 from moldau.wire.messages.describe_configs import (

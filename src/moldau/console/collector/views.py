@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any, Final
 
-from moldau.base.errors import ErrorCode
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.view_configs import (
     VIEW_FORMAT,
     VIEW_FROM,
@@ -17,18 +16,10 @@ from moldau.base.view_configs import (
     VIEW_SELECT,
     VIEW_WHERE,
 )
-from moldau.client.broker_admin import TOPIC
 from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.topic_admin import chosen_configs
 from moldau.console.collector.state import TopicState, View, Views
-from moldau.wire.apis import ApiKey
-from moldau.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
 
-TOPICS_PER_REQUEST: Final = 500
 NAMES: Final = (
     VIEW_FROM, VIEW_WHERE, VIEW_SELECT, VIEW_FORMAT, VIEW_KEY, VIEW_HEADERS, VIEW_ON_ERROR, VIEW_MADE_BY,
 )  # fmt: skip
@@ -53,22 +44,10 @@ def read_views(admin: ClusterAdmin, topics: Mapping[str, TopicState], before: Vi
     not see count as stored."""
     keys = {name: (name, topic.topic_id) for name, topic in topics.items()}
     known = {key: before.known[key] for key in keys.values() if key in before.known}
-    for chunk in _chunks([name for name, key in keys.items() if key not in known]):
-        for result in _described(admin, chunk):
-            is_gone = result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if result.resource_name in keys and not is_gone:
-                configs = {entry.name: entry.value for entry in result.configs}
-                known[keys[result.resource_name]] = view_of(configs)
+    new = [name for name, key in keys.items() if key not in known]
+    for name, configs in chosen_configs(admin, new, NAMES).items():
+        if not isinstance(configs, KafkaError):
+            known[keys[name]] = view_of(configs)
+        elif configs.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            known[keys[name]] = None
     return Views({name: view for name, key in keys.items() if (view := known.get(key)) is not None}, known)
-
-
-def _chunks(names: Sequence[str]) -> Iterator[list[str]]:
-    left = iter(names)
-    while chunk := list(islice(left, TOPICS_PER_REQUEST)):
-        yield chunk
-
-
-def _described(admin: ClusterAdmin, names: Sequence[str]) -> Sequence[DescribeConfigsResult]:
-    request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, list(NAMES)) for name in names])
-    response = admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-    return list(response.results)
