@@ -3,8 +3,8 @@
 v0: replicas that the client cannot reach are left out, with an error; v1: null means all topics, empty means none; v4:
 the client may forbid creation; v10: topic ids; v12: request by id.
 Clients get the addresses of the listener they use. A topic that is being created is answered when it exists. A view
-whose source was deleted is unknown to those who ask for it, which are its readers; in the list of all topics it has no
-partitions, so that it can be found and deleted.
+whose source was deleted is unknown to those who ask for it by name, as its readers do; its id tells it from a topic that
+does not exist. In the list of all topics it has no partitions, so that it can be found and deleted.
 """
 
 from __future__ import annotations
@@ -165,8 +165,11 @@ class Metadata:
         if not access.allows(TOPIC_DESCRIBE, name):
             return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name), ()
         topic = image.topics.get(name)
-        if topic is not None and not topic.is_orphan:
-            return self._topic_entry(topic, request, access)
+        if topic is not None:
+            entry, partitions = self._topic_entry(topic, request, access)
+            if topic.is_orphan:
+                entry.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return entry, partitions
         code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_name_problem(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION

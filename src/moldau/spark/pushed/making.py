@@ -60,6 +60,11 @@ class _Layout(NamedTuple):
     topic_id: bytes
     partitions: int
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether it is a view whose source was deleted: it is unknown to readers, but has an id."""
+        return self.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.topic_id != ZERO_UUID
+
 
 class _Known(NamedTuple):
     """What is known of one topic."""
@@ -285,7 +290,8 @@ def _describe(cluster: Cluster, names: Sequence[str]) -> dict[str, _Known]:
     _check_complete(names, known)
     views = [name for name, each in known.items() if each.configs]
     for name, layout in (_layouts(cluster, views) if views else {}).items():
-        known[name] = _Known(layout.error, known[name].configs, layout.topic_id, layout.partitions)
+        error = ErrorCode.NONE if layout.is_orphan else layout.error
+        known[name] = _Known(error, known[name].configs, layout.topic_id, layout.partitions)
     return known
 
 
