@@ -170,6 +170,7 @@ def list_partitions(call: Call) -> dict[str, Any]:
 
 
 def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> list[dict[str, Any]]:
+    is_view = topic.name in state.views.by_name
     rows = []
     for index in indexes:
         start, end = _at(topic.starts, index), _at(topic.ends, index)
@@ -183,7 +184,7 @@ def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> li
                 "start": start,
                 "end": end,
                 "records": None if start is None or end is None else end - start,
-                "size_bytes": _at(topic.sizes, index),
+                "size_bytes": None if is_view else _at(topic.sizes, index),
                 "records_per_second": None if rate is None else round(rate, 2),
                 "note": note_of(topic.partition(index), state.reassignments.get(TopicPartition(topic.name, index))),
             }

@@ -35,7 +35,7 @@ TOPIC: Final = 2
 """The type of a topic in DescribeConfigs."""
 TIMEOUT_MS: Final = 10_000
 SEARCHED_TOPICS_MAX: Final = 2_000
-"""Among more topics no view of another name is searched: describing a topic costs a broker half a millisecond."""
+"""Among more topics no view of another name is searched: that describes all of them."""
 TOPICS_PER_REQUEST: Final = 500
 ATTEMPTS_MAX: Final = 3
 """How often views are looked up again, because others made or deleted them in between."""

@@ -226,7 +226,7 @@ function searchForm(query, apply) {
       field("JSON field", input("field", "amount>100")),
       field("Tombstones", select("tombstones", [["", "also"], ["only", "only"], ["without", "none"]], query.get("tombstones") ?? "")),
       field("Transactions", select("committed", [["", "committed only"], ["false", "also open and aborted"]], query.get("committed") ?? "")),
-      field("Expression", input("where", 'value.amount > 100 and key == "anna"'), { hint: "key, value, headers.NAME, partition, offset, timestamp, size; == != < > and or not in; contains(), matches() …" })));
+      widened(field("Expression", input("where", 'value.amount > 100 and key == "anna"'), { hint: "key, value, headers.NAME, partition, offset, timestamp, size; == != < > and or not in; contains(), matches() …" }))));
   const element = h("form.card.search-form", { role: "search" },
     h("div.toolbar", h("div.search", icon("search"), text), begin, where, partition, h("button.primary", { type: "submit" }, "Search")), extra);
   const sync = () => {
@@ -256,6 +256,12 @@ function searchForm(query, apply) {
     else expression.removeAttribute("aria-invalid");
   };
   return { element, read, mark };
+}
+
+/** A field that takes a whole line. */
+function widened(element) {
+  element.classList.add("whole");
+  return element;
 }
 
 /** An expression with the letter at a column marked. */

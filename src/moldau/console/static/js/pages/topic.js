@@ -102,7 +102,7 @@ function viewCard(view, name) {
   const code = (text) => h("code.command", text);
   return card("View", view.source_deleted && notice("bad", `Its source ${view.from} was deleted`, "It shows nothing, also if a topic of this name is created again. Delete it."),
     pairs([
-      ["Source", h("a", { href: link("topics", view.from) }, view.from)],
+      ["Source", view.source_deleted ? view.from : h("a", { href: link("topics", view.from) }, view.from)],
       ["Condition", view.where ? code(view.where) : "none: all records are shown"],
       ["Fields", view.select ? code(view.select) : "the values as they are"],
       ["Values are read as", view.format ?? "json"],
@@ -111,7 +111,7 @@ function viewCard(view, name) {
       ["Values that cannot be read", FORMATS[view.on_error ?? "skip"]],
       view.made_by && ["Made by", view.made_by],
     ]),
-    h("p.muted", "It stores nothing, and cannot be written or changed. What brokers have evaluated for its readers shows ", code(`moldau view describe ${name}`), "."));
+    h("p.muted", "It stores nothing, and cannot be written or changed. ", code(`moldau view describe ${name}`), " shows what brokers have evaluated for its readers."));
 }
 
 function lagNote({ groups: known, lag_seconds: seconds }) {

@@ -43,7 +43,7 @@ const COLUMNS = [
 
 /** What says that a topic is a view, for the heading and for lists. */
 export function viewBadges(view) {
-  return view && [h("span.badge.accent", "view of ", h("a", { href: link("topics", view.from) }, view.from)), view.source_deleted && badge("source deleted", "bad")];
+  return view && [h("span.badge.accent", "view of ", view.source_deleted ? view.from : h("a", { href: link("topics", view.from) }, view.from)), view.source_deleted && badge("source deleted", "bad")];
 }
 
 export function troubles(row) {
