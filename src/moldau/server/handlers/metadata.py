@@ -3,8 +3,8 @@
 v0: replicas that the client cannot reach are left out, with an error; v1: null means all topics, empty means none; v4:
 the client may forbid creation; v10: topic ids; v12: request by id.
 Clients get the addresses of the listener they use. A topic that is being created is answered when it exists. A view
-whose source was deleted is unknown to those who ask for it by name, as its readers do; its id tells it from a topic that
-does not exist. In the list of all topics it has no partitions, so that it can be found and deleted.
+whose source was deleted is unknown to those who ask for it by name, as its readers do; its id tells it from a topic
+that does not exist. In the list of all topics it has no partitions, so that it can be found and deleted.
 """
 
 from __future__ import annotations
