@@ -41,7 +41,7 @@ def views_of(broker: Broker, sources: Collection[str]) -> dict[str, list[str]]:
     with answering_cluster(broker) as cluster:
         for name, configs in chosen_configs(ClusterAdmin(cluster, TIMEOUT_MS), others, [VIEW_FROM]).items():
             source = None if isinstance(configs, KafkaError) else configs.get(VIEW_FROM)
-            if source in sources:
+            if source is not None and source in sources:
                 views.setdefault(source, []).append(name)
     return views
 
