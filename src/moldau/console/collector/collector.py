@@ -290,15 +290,14 @@ class Collector:
             self._pace.hurry("ends", "starts", "views")
 
     def _read_ends(self) -> None:
-        topics = self.state.topics
-        ends, silent = readings.read_offsets(self._cluster, topics.values(), LATEST)
+        ends, silent = readings.read_offsets(self._cluster, self.state.topics.values(), LATEST)
         if silent != self.state.silent:
             self.state.silent = silent
             self._pace.hurry("brokers")
             self._publish()
         now = time.monotonic()
         for name, its_ends in ends.items():
-            topics[name].note_ends(its_ends, now)
+            self.state.topics[name].note_ends(its_ends, now)
 
     def _read_starts(self) -> None:
         starts, _ = readings.read_offsets(self._cluster, self.state.topics.values(), EARLIEST)
