@@ -50,7 +50,7 @@ def test_an_outage_is_shown_on_every_page_until_it_ends(page: Page, address: str
 
 def test_an_outage_in_the_event_stream_is_shown(page: Page, address: str, shop: Shop) -> None:
     event = f'event: cluster\ndata: {{"read_error": "{OUTAGE}", "read_ms": 1, "brokers": [], "health": {{}},'
-    rest = ' "partitions": [], "quorum": null, "reassignments": []}\n\n'
+    rest = ' "partitions": [], "quorum": null, "reassignments": [], "events": []}\n\n'
     page.route("**/api/live/cluster*", lambda route: route.fulfill(body=event + rest, content_type="text/event-stream"))
     page.goto(f"{address}/cluster")
     expect(page.get_by_role("alert").filter(has_text=OUTAGE)).to_be_visible()

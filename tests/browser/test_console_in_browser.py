@@ -143,6 +143,23 @@ def test_records_are_found_shown_and_written(page: Page, address: str, shop: Sho
     page.reload()  # the address of a record can be shared
     expect(page.locator("pre.json")).to_contain_text('"id": 17')
 
+    open_page(page, address, "/topics/orders/records")
+    expect(found.first).to_be_visible()
+    page.get_by_text("More filters").click()
+    heights = [each.bounding_box()["height"] for each in page.locator(".search-form .more input").all()]
+    assert max(heights) == min(heights) < 50
+    expression = page.get_by_label("Expression")
+    expression.fill("value.id > 17 and")
+    expression.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("near column 17")
+    expect(page.locator(".place mark")).to_have_text("d")
+    expect(expression).to_have_attribute("aria-invalid", "true")
+    expect(found).to_have_count(0)
+    expression.fill("value.id == 17")
+    expression.press("Enter")
+    expect(found).to_have_count(1)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
     open_page(page, address, "/topics/payments/records")
     expect(page.get_by_role("heading", name="No records here")).to_be_visible()
     page.get_by_role("button", name="Produce", exact=True).click()
@@ -230,6 +247,10 @@ def test_a_killed_broker_is_shown_as_down(page: Page, address: str, kafka: TestC
     expect(page.locator(".matrix .cell.leader:not(.gone)")).to_have_count(6)  # others lead now
     kafka.restart(victim)
     expect(card).to_contain_text("up")
+    page.get_by_role("link", name="Topics").first.click()
+    expect(heading(page, "Topics")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("list", name="What happened")).to_contain_text(f"Broker {victim} is down")
 
 
 def test_markup_in_data_is_shown_as_text(page: Page, address: str) -> None:

@@ -109,6 +109,43 @@ def test_a_topic_equals_moldau_topic_describe(page: Page, tool: Callable[..., An
     assert page.get(f"/api/topics/{orders}/partitions?sort=-partition&size=2").data["rows"][0]["partition"] == 2
 
 
+@pytest.mark.moldau_only
+def test_a_view_equals_moldau_view_list(
+    page: Page, bootstrap: str, tool: Callable[..., Any], topic: Callable[[], str], create_topic: CreateTopic
+) -> None:
+    pytest.importorskip("duckdb")
+    source, view = create_topic(1), topic()
+    words = ["view", "create", view, "--from", source, "--where", "amount > 100", "--headers", "drop"]
+    created = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, words)
+    assert created.exit_code == 0, created.stderr
+
+    def shown() -> dict[str, Any] | None:
+        rows = page.get(f"/api/topics?filter={view}").data["rows"]
+        return rows[0]["view"] if rows else None
+
+    wait_until(lambda: shown() is not None, "the console shows the view")
+    (listed,) = (each for each in tool("view", "list") if each["name"] == view)
+    said = shown() or {}
+    assert {name: said[name] for name in ("from", "where", "select", "made_by")} == {
+        name: listed[name] for name in ("from", "where", "select", "made_by")
+    }
+    described = page.get(f"/api/topics/{view}").data
+    assert (described["view"], described["size_bytes"], described["views"]) == (said, None, [])
+    assert {each["name"].removeprefix("moldau.view.").partition(".")[0] for each in described["configs"]} == {
+        "from", "where", "headers", "source", "count", "last",
+    }  # fmt: skip
+    assert page.get(f"/api/topics/{source}").data["views"] == [view]
+    refused = page.post(f"/api/topics/{view}/records", {"value": "{}"})
+    assert (refused.status, refused.code) == (400, "POLICY_VIOLATION")
+    assert f"produce to its source '{source}'" in refused.message
+    assert page.delete(f"/api/topics/{source}", {"confirm": source}).status == 200
+    wait_until(lambda: (shown() or {})["source_deleted"], "the console shows that the source is deleted")
+    assert page.get(f"/api/topics/{view}/records").code == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert page.delete(f"/api/topics/{view}", {"confirm": view}).status == 200
+    again = page.delete(f"/api/topics/{view}", {"confirm": view})
+    assert (again.status, again.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
 def test_topics_are_created_grown_and_deleted(page: Page, tool: Callable[..., Any], topic: Callable[[], str]) -> None:
     name = topic()
     assert page.post("/api/topics", {"name": name, "validate_only": True, "partitions": 2}).status == 201

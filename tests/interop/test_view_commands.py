@@ -80,6 +80,29 @@ def test_views_created_by_a_program_are_listed_and_deleted_together(
     assert run("view", "delete", mine).stdout == f"deleted {mine}\n"
 
 
+def test_a_deleted_source_is_named_before_and_after(
+    run: Run, orders: str, topic: Callable[[], str], bootstrap: str
+) -> None:
+    first, second = sorted((topic(), topic()))
+    for view in (first, second):
+        run("view", "create", view, "--from", orders)
+    producing = CliRunner(env={"MOLDAU_BOOTSTRAP": bootstrap}).invoke(main, ["produce", first], input="{}\n")
+    assert (producing.exit_code, producing.stderr.splitlines()[-1]) == (
+        1, f"moldau: {first} is a view of {orders} and cannot be written; produce to {orders}",
+    )  # fmt: skip
+    deleted = run("topic", "delete", orders, "--yes").stdout
+    assert deleted == f"deleted {orders}; views of it: {first}, {second}: they show nothing now\n"
+    for words in ((first, "-o", "start", "-e"), (first, "-g", f"{first}-readers", "-e")):
+        assert run("consume", *words, status=1).stderr == (
+            f"moldau: {first} is a view of {orders}, which was deleted: it shows nothing;"
+            f" `moldau view delete {first}` deletes it\n"
+        )
+    rows = {row["name"]: row["state"] for row in json.loads(run("view", "list", "--format", "json").stdout)}
+    assert (rows[first], rows[second]) == ("source deleted", "source deleted")
+    assert run("topic", "delete", first).stdout == f"deleted {first}\n"
+    assert run("view", "delete", second).stdout == f"deleted {second}\n"
+
+
 def test_records_indexed_by_another_view_are_skipped(
     run: Run, orders: str, topic: Callable[[], str], bootstrap: str
 ) -> None:

@@ -15,8 +15,11 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from patience import PATIENCE_S, wait_until
+from kio.schema.errors import ErrorCode
+from patience import PATIENCE_S, Patience, wait_until
+from protocol_requests import fetch, list_offset, metadata
 from view_readers import Read, position_at_end, read_by_aiokafka, read_by_confluent, read_by_kafka_python
+from wire_client import Wire
 
 pytest.importorskip("duckdb")
 pytestmark = pytest.mark.moldau_only
@@ -190,8 +193,8 @@ def test_invalid_views_are_refused(orders: str, create_view: Callable[..., str])
         assert part in text, (name, text)
 
 
-def test_a_view_of_a_deleted_source_does_not_show_the_recreated_topic(
-    bootstrap: str, admin: AdminClient, create_topic: CreateTopic, create_view: Callable[..., str]
+def test_a_view_of_a_deleted_source_is_unknown_and_does_not_show_the_recreated_topic(
+    bootstrap: str, wire: Wire, admin: AdminClient, create_topic: CreateTopic, create_view: Callable[..., str]
 ) -> None:
     source = create_topic(1)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -201,6 +204,17 @@ def test_a_view_of_a_deleted_source_does_not_show_the_recreated_topic(
     assert len(read_by_confluent(bootstrap, view)) == 1
     admin.delete_topics([source])[source].result(PATIENCE_S)
     wait_until(lambda: not admin.list_topics(timeout=PATIENCE_S).topics[view].partitions, "the view without partitions")
+    (described,) = metadata(wire, [{"topic_id": None, "name": view}], auto_create=True).topics
+    assert (described.error_code, described.partitions) == (ErrorCode.unknown_topic_or_partition, ())
+    for answer in (list_offset(wire, view, -2), list_offset(wire, view, -1), fetch(wire, view, 0)):
+        assert answer.error_code == ErrorCode.unknown_topic_or_partition
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": view, "allow.auto.create.topics": True})
+    consumer.subscribe([view])
+    patience = Patience("the consumer is told that the topic is unknown")
+    while (told := consumer.poll(0.2)) is None:
+        patience.check("nothing")
+    assert told.error().name() == "UNKNOWN_TOPIC_OR_PART"
+    consumer.close()
     create_topic(1, name=source)
     producer.produce(source, b'{"a": 1}')
     producer.flush(PATIENCE_S)

@@ -7,7 +7,7 @@ Names, types, defaults, limits and broker keys to fall back to are those of Apac
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -211,12 +211,14 @@ def topic_config_texts(overrides: Mapping[str, str], broker_configs: BrokerLayer
     return {name: text for name, value in values.items() if (text := TOPIC_CONFIGS[name].text(value)) is not None}
 
 
-def effective_topic_configs(overrides: Mapping[str, str], broker_configs: BrokerLayers) -> tuple[ConfigEntry, ...]:
-    """Return every topic key with its effective value, its source and its synonyms, for DescribeConfigs."""
+def effective_topic_configs(
+    overrides: Mapping[str, str], broker_configs: BrokerLayers, names: Collection[str] = ()
+) -> tuple[ConfigEntry, ...]:
+    """Return topic keys with their effective values, sources and synonyms, for DescribeConfigs: these, or all."""
     return tuple(
         _entry(definition, overrides, broker_configs)
         for name, definition in TOPIC_CONFIGS.items()
-        if name in overrides or not definition.internal
+        if (name in overrides or not definition.internal) and (not names or name in names)
     )
 
 

@@ -34,6 +34,8 @@ from moldau.wire.messages.describe_configs import (
 )
 
 TIMEOUT_MS_MIN: Final = 1_000
+TOPICS_PER_REQUEST: Final = 500
+"""Topics whose configs are asked for at once."""
 ANSWER_MS: Final = 2_000
 """The time for the response itself."""
 SOURCES: Final = {1: "topic", 2: "broker", 3: "broker", 4: "broker", 5: "default"}
@@ -85,6 +87,26 @@ def delete_topic(admin: ClusterAdmin, name: str) -> None:
     request = DeleteTopicsRequest([DeleteTopicState(name=name)], [name], timeout_ms=_timeout_ms(admin))
     response = admin.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
     _raise(response.responses[0].error_code, response.responses[0].error_message)
+
+
+def chosen_configs(
+    admin: ClusterAdmin, topics: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, str | None] | KafkaError]:
+    """Return these configs of each topic, or why they cannot be read. A broker that does not know them leaves them
+    out."""
+    found: dict[str, dict[str, str | None] | KafkaError] = {}
+    for start in range(0, len(topics), TOPICS_PER_REQUEST):
+        resources = [
+            DescribeConfigsResource(TOPIC, name, list(names)) for name in topics[start : start + TOPICS_PER_REQUEST]
+        ]
+        response = admin.ask(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources), DescribeConfigsResponse)
+        for result in response.results:
+            found[result.resource_name] = (
+                KafkaError(ErrorCode(result.error_code), result.error_message)
+                if result.error_code
+                else {entry.name: entry.value for entry in result.configs}
+            )
+    return found
 
 
 def topic_configs(admin: ClusterAdmin, name: str) -> list[Config]:

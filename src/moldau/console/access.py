@@ -14,6 +14,7 @@ from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.groups import Groups
 from moldau.client.transactions import Transactions
 from moldau.console.collector.collector import Collector, MetricsReader
+from moldau.console.collector.events import ClusterEvents
 from moldau.console.failures import too_many
 from moldau.console.lately import ReadLately
 from moldau.console.learning import Practice
@@ -48,6 +49,8 @@ class Access:
     ) -> None:
         self.bootstrap, self._properties, self.user = bootstrap, properties, user
         self.collector = Collector(bootstrap, properties, read_metrics)
+        self.events = ClusterEvents()
+        self.collector.listeners.add(lambda: self.events.note(self.collector.state))
         self.rows = RowCache()
         self.lately = ReadLately()
         self.practice: Practice | None = None

@@ -18,6 +18,7 @@ STEP_NAMES: Final = {
     "topics": "topics",
     "ends": "log end offsets",
     "starts": "log start offsets",
+    "views": "configs of topics",
     "groups": "groups",
     "offsets": "committed offsets",
     "members": "members of groups",

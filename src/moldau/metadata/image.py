@@ -67,6 +67,11 @@ class TopicImage:
         return self.source_id is not None
 
     @property
+    def is_orphan(self) -> bool:
+        """Whether it is a view whose source was deleted."""
+        return self.is_view and not self.partitions
+
+    @property
     def stored_id(self) -> Uuid:
         """The id of the topic that has the records: of a view, that of its source."""
         return self.source_id or self.id

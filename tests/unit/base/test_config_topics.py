@@ -183,3 +183,9 @@ def test_throttled_replicas_that_cannot_exist_are_refused(replicas: str) -> None
 )
 def test_valid_overrides_are_accepted_as_in_kafka(overrides: dict[str, str]) -> None:
     check_topic_configs(overrides, NOTHING)
+
+
+def test_only_the_requested_keys_are_computed() -> None:
+    chosen = effective_topic_configs({"retention.ms": "5", "moldau.view.from": "orders"}, NOTHING, {"moldau.view.from"})
+    assert [(each.name, each.value) for each in chosen] == [("moldau.view.from", "orders")]
+    assert effective_topic_configs({}, NOTHING, {"moldau.view.from", "unknown"}) == ()

@@ -60,6 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(Broker, "metadata", lambda _: SimpleNamespace(topics=topics, brokers={}))
     monkeypatch.setattr(Broker, "admin", Admin())
     monkeypatch.setattr(commands, "topic_sizes", lambda *_: None)
+    monkeypatch.setattr(commands, "views_of", lambda *_: {"a": ["big", "small"]})
 
     def invoke(*words: str) -> Result:
         return CliRunner().invoke(main, ["topic", *words])
@@ -70,8 +71,18 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_other_topics_are_deleted_if_one_cannot_be(run: Any) -> None:
     result = run("delete", "gone", "a", "orders", "--yes")
     assert result.exit_code == 1
-    assert result.stdout.splitlines() == ["deleted a", "deleted orders"]
+    deleted = "deleted a; views of it: big, small: they show nothing now"
+    assert result.stdout.splitlines() == [deleted, "deleted orders"]
     assert result.stderr.startswith("moldau: gone: ")
+
+
+def test_views_that_will_show_nothing_are_named_before_a_topic_is_deleted(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(commands, "confirm", lambda question, yes: asked.append(question))
+    run("delete", "a", "orders")
+    assert asked == ["Delete a, orders and all records in them? Views of a: big, small: they will show nothing."]
 
 
 def test_other_partitions_are_trimmed_if_one_cannot_be(run: Any) -> None:

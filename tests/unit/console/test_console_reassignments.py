@@ -16,6 +16,7 @@ from moldau.cli.connect import CommandFailed
 from moldau.client.cluster_admin import Outcomes
 from moldau.client.cluster_values import PartitionReplicas, Reassignment, TopicReplicas
 from moldau.console.call import Call
+from moldau.console.collector.events import ClusterEvents
 from moldau.console.collector.readings import read_log_dirs
 from moldau.console.collector.state import ClusterState, TopicState, total_size
 from moldau.console.endpoints import cluster as endpoint
@@ -107,7 +108,7 @@ def test_only_the_first_partitions_of_a_large_topic_are_drawn() -> None:
     topic = TopicState("orders", False, bytes(16), array("i", [1] * count), [(1,)] * count, [(1,)] * count)
     state = ClusterState(topics={"orders": topic})
     collector: Any = SimpleNamespace(look=lambda: state, freshness=dict)
-    drawn = endpoint.cluster_data(collector, "orders")["partitions"]
+    drawn = endpoint.cluster_data(collector, ClusterEvents(), "orders")["partitions"]
     assert [row["partition"] for row in drawn] == list(range(endpoint.TOPIC_PARTITIONS_DRAWN))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.console.records.shown import HEADERS_MAX, FoundRecord, record_data, shown
+from moldau.console.records.shown import HEADERS_MAX, REASON_LENGTH_MAX, FoundRecord, record_data, shown
 from moldau.wire.records import Record
 
 
@@ -32,3 +32,33 @@ def test_omitted_headers_are_marked(count: int, is_cut: bool) -> None:
     data = record_data(FoundRecord(0, record, False))
     assert len(data["headers"]) == HEADERS_MAX
     assert data.get("headers_cut", False) is is_cut
+
+
+def letter_of(*headers: tuple[str, bytes | None]) -> object:
+    return record_data(FoundRecord(0, Record(0, 0, None, b"v", headers), False)).get("dead_letter")
+
+
+def test_a_dead_letter_of_a_pipeline_has_its_reason_and_its_place() -> None:
+    written = {"error": "amount: not a number", "topic": "orders", "partition": "2", "offset": "17", "pipeline": "shop"}
+    headers = [(f"moldau.{name}", text.encode()) for name, text in written.items()]
+    assert letter_of(("trace", b"x"), *headers) == {
+        "reason": "amount: not a number",
+        "topic": "orders",
+        "partition": 2,
+        "offset": 17,
+        "written_by": "shop",
+    }
+
+
+def test_a_dead_letter_of_kafka_connect_has_its_reason() -> None:
+    letter = letter_of(("__connect.errors.topic", b"orders"), ("__connect.errors.exception.message", b"no schema"))
+    assert letter == {"reason": "no schema", "topic": "orders", "partition": None, "offset": None, "written_by": None}
+
+
+def test_only_a_reason_that_is_text_makes_a_dead_letter() -> None:
+    assert letter_of(("moldau.topic", b"orders")) is None
+    assert letter_of(("moldau.error", None)) is None
+    assert letter_of(("moldau.error", b"\xff\xfe")) is None
+    assert letter_of(("moldau.error", b"x" * 5000), ("moldau.offset", "\u0663".encode())) == {
+        "reason": "x" * REASON_LENGTH_MAX, "topic": None, "partition": None, "offset": None, "written_by": None,
+    }  # fmt: skip

@@ -33,7 +33,7 @@ from moldau.cli.records.consume_group import consume_group
 from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messages
 from moldau.cli.records.format_language import BadFormat, Formatter
 from moldau.cli.stop_signals import exiting_at_signals
-from moldau.cli.view.views import temporary_view
+from moldau.cli.view.views import refuse_orphans, temporary_view
 
 GROUP_SECONDS: Final = 3.0
 VIEW_SECONDS: Final = 10.0
@@ -144,7 +144,9 @@ def consume(
     printer = Printer(_formatter(record_format, as_json), sys.stdout.buffer, num)
     config = CLIENT_CONFIG | {"isolation.level": isolation_level}
     metadata = broker.metadata()
-    names = _matching(metadata, topics) if regex else [t.topic for t in existing_topics(metadata, topics)]
+    names = _matching(metadata, topics) if regex else list(topics)
+    if not regex:
+        refuse_orphans(broker, existing_topics(metadata, topics))
     if group is not None:
         subscription = _matcher(topics) if regex else names
         _consume_group(broker, group, subscription, offset or "start", exit_at_end, config, printer)

@@ -20,6 +20,7 @@ from moldau.cli.connect import Broker, CommandFailed, broker_options, failure, k
 from moldau.cli.output import progress_bar
 from moldau.cli.partition_offsets import partitions_of
 from moldau.cli.records.input import BadRecord, Headers, LineParser, envelope_parser, line_parser
+from moldau.cli.view.views import source_of
 
 REFUSALS: Final = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 """Errors for who may not write. The second comes if the user may write to no topic at all: then it may not have the
@@ -213,9 +214,16 @@ def produce(
             f"this user may not write to {topic}; `moldau acl allow USER --role producer --topic {topic}`, by an"
             " administrator, allows it"
         )
+    if deliveries.first_error is not None and (source := _source_of(broker, topic, deliveries.first_error)):
+        raise CommandFailed(f"{topic} is a view of {source} and cannot be written; produce to {source}")
     if deliveries.first_error is not None:
         were = "record was" if deliveries.failed == 1 else "records were"
         raise failure(deliveries.first_error, f"{deliveries.failed} {were} not written to {topic}")
+
+
+def _source_of(broker: Broker, topic: str, error: Any) -> str | None:
+    """Return what the topic is a view of, if that may be why the broker refused the records."""
+    return source_of(broker, topic) if error.name() == "POLICY_VIOLATION" else None
 
 
 def _separator(text: str | None) -> bytes | None:

@@ -29,6 +29,7 @@ from moldau.cli.output import Bytes, Table, confirm, format_option, show
 from moldau.cli.partition_offsets import Bounds
 from moldau.cli.topic.defaults import config_defaults
 from moldau.cli.topic.sizes import topic_sizes
+from moldau.cli.view.views import views_of
 
 PARTITIONS_MAX: Final = 100_000
 REPLICAS_MAX: Final = 10_000
@@ -229,18 +230,22 @@ def _alter_configs(admin: Any, name: str, to_set: dict[str, str], to_unset: Iter
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @broker_options
 def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
-    """Delete topics and all their records. On a terminal it asks first.
+    """Delete topics and all their records. On a terminal it asks first. Views of a topic stay, and show nothing: they
+    are named, and `moldau view delete` deletes them.
 
     \b
     moldau topic delete orders --yes
     """
     existing_topics(broker.metadata(), names)
-    confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
+    views = views_of(broker, names)
+    orphans = "".join(f" Views of {name}: {', '.join(its)}: they will show nothing." for name, its in views.items())
+    confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?{orphans}", yes)
     failures: list[CommandFailed] = []
     for name, future in broker.admin.delete_topics(list(names)).items():
         try:
             outcome(future, name)
-            click.echo(f"deleted {name}")
+            orphans = f"; views of it: {', '.join(views[name])}: they show nothing now" if name in views else ""
+            click.echo(f"deleted {name}{orphans}")
         except CommandFailed as error:
             failures.append(error)
     _raise_all(failures)

@@ -28,9 +28,7 @@ from moldau.cli.connect import (
     outcome,
 )
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.cli.view.views import create_view, readable_views, view_configs
-
-TIMEOUT_MS = 15_000
+from moldau.cli.view.views import TIMEOUT_MS, create_view, readable_views, view_configs
 
 
 @click.group()

@@ -19,7 +19,7 @@ from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import DescribedGroup
 from moldau.client.groups import Groups
-from moldau.console.collector import lags, readings
+from moldau.console.collector import lags, readings, views
 from moldau.console.collector.ages import Ages
 from moldau.console.collector.history import History
 from moldau.console.collector.measured import measured
@@ -33,6 +33,7 @@ PERIODS: Final = {
     "topics": 1.0,
     "ends": 1.0,
     "starts": 10.0,
+    "views": 10.0,
     "groups": 2.0,
     "offsets": 2.0,
     "members": 2.0,
@@ -79,8 +80,7 @@ class Collector:
         self._last_look = time.monotonic()
         self._last_hurry = -HURRY_SECONDS
         self.ages = Ages()
-        self._rounds_begun = 0
-        self._rounds_done = 0
+        self._rounds_begun = self._rounds_done = 0
         self.state = ClusterState()
         self.history = History()
         self.listeners: set[Callable[[], None]] = set()
@@ -289,24 +289,25 @@ class Collector:
         if self.state.topics is not before:
             self.state.layout = layout_of(self.state.topics.values())
         if self.state.topics.keys() != before.keys():
-            self._pace.hurry("ends", "starts")
+            self._pace.hurry("ends", "starts", "views")
 
     def _read_ends(self) -> None:
-        topics = self.state.topics
-        ends, silent = readings.read_offsets(self._cluster, topics.values(), LATEST)
+        ends, silent = readings.read_offsets(self._cluster, self.state.topics.values(), LATEST)
         if silent != self.state.silent:
             self.state.silent = silent
             self._pace.hurry("brokers")
             self._publish()
         now = time.monotonic()
         for name, its_ends in ends.items():
-            topics[name].note_ends(its_ends, now)
+            self.state.topics[name].note_ends(its_ends, now)
 
     def _read_starts(self) -> None:
-        topics = self.state.topics
-        starts_of_topics, _ = readings.read_offsets(self._cluster, topics.values(), EARLIEST)
-        for name, starts in starts_of_topics.items():
-            topics[name].note_starts(starts)
+        starts, _ = readings.read_offsets(self._cluster, self.state.topics.values(), EARLIEST)
+        for name, its_starts in starts.items():
+            self.state.topics[name].note_starts(its_starts)
+
+    def _read_views(self) -> None:
+        self.state.views = views.read_views(self._admin, self.state.topics, self.state.views)
 
     def _read_log_dirs(self) -> None:
         try:

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import WallMs
 from moldau.base.ids import TopicPartition
@@ -240,6 +240,31 @@ class MetricsSubscription:
     """Empty if all clients are asked."""
 
 
+class View(NamedTuple):
+    """What a view says. None is the default."""
+
+    source: str
+    where: str | None
+    select: str | None
+    format: str | None
+    key: str | None
+    headers: str | None
+    on_error: str | None
+    made_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The topics that are views of others."""
+
+    by_name: Mapping[str, View] = field(default_factory=dict)
+    known: Mapping[tuple[str, bytes], View | None] = field(default_factory=dict)
+    """What was read of each topic, by name and id: None of a stored one. A view does not change."""
+
+    def of_source(self, source: str) -> list[str]:
+        return sorted(name for name, view in self.by_name.items() if view.source == source)
+
+
 @dataclass(slots=True)
 class ClusterState:
     cluster_id: str | None = None
@@ -252,6 +277,7 @@ class ClusterState:
     """Those that lead partitions and do not answer the console."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     layout: Layout = field(default_factory=Layout)
+    views: Views = field(default_factory=Views)
     groups: dict[str, GroupState] = field(default_factory=dict)
     readers: dict[str, list[Reader]] = field(default_factory=dict)
     """By topic, the greatest lag first."""

@@ -17,6 +17,7 @@ from moldau.client.cluster_values import ElectionType, Reassignment, TopicReplic
 from moldau.client.topic_admin import broker_configs
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.collector import Collector
+from moldau.console.collector.events import ClusterEvents
 from moldau.console.collector.state import ClusterState, TopicState, is_internal
 from moldau.console.endpoints.overview import broker_data
 from moldau.console.endpoints.topics import unknown_topic
@@ -29,6 +30,7 @@ TOPIC_PARTITIONS_DRAWN: Final = 1_000
 """Of one topic: the live feed sends them again after each round of the collector."""
 LED_SHOWN: Final = 500
 REASSIGNMENTS_SHOWN: Final = 500
+EVENTS_SHOWN: Final = 60
 PLAN_PARTITIONS_MAX: Final = 5_000
 FACTOR_MAX: Final = 2**15 - 1
 ENDED_MEANWHILE: Final = frozenset({ErrorCode.NO_REASSIGNMENT_IN_PROGRESS})
@@ -36,10 +38,10 @@ ENDED_MEANWHILE: Final = frozenset({ErrorCode.NO_REASSIGNMENT_IN_PROGRESS})
 
 
 def cluster(call: Call) -> dict[str, Any]:
-    return cluster_data(call.access.collector, call.query.get("topic"))
+    return cluster_data(call.access.collector, call.access.events, call.query.get("topic"))
 
 
-def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]:
+def cluster_data(collector: Collector, events: ClusterEvents, topic_name: str | None) -> dict[str, Any]:
     state = collector.look()
     if topic_name:
         topic = state.topics.get(topic_name)
@@ -59,6 +61,10 @@ def cluster_data(collector: Collector, topic_name: str | None) -> dict[str, Any]
         "partitions_total": state.layout.partitions,
         "reassignments": [
             reassignment_data(state, *each) for each in sorted(state.reassignments.items())[:REASSIGNMENTS_SHOWN]
+        ],
+        "events": [
+            {"time_ms": each.time_ms, "kind": each.kind, "text": each.text}
+            for each in events.last(EVENTS_SHOWN, topic_name or None)
         ],
         **collector.freshness(),
     }
@@ -191,10 +197,10 @@ def broker(call: Call) -> dict[str, Any]:
 
 
 def live(call: Call) -> Feed:
-    collector, topic = call.access.collector, call.query.get("topic")
+    collector, events, topic = call.access.collector, call.access.events, call.query.get("topic")
 
     def poll() -> list[Event]:
-        return [("cluster", cluster_data(collector, topic))]
+        return [("cluster", cluster_data(collector, events, topic))]
 
     return Feed(poll, collector)
 

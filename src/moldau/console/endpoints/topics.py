@@ -6,8 +6,9 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, uuid_text
+from moldau.base.view_configs import VIEW_PREFIX
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import HINT_TOPICS, kafka_failure
 from moldau.cli.cluster.overview import note_of
@@ -19,6 +20,7 @@ from moldau.console.collector.ages import Age, age_data, oldest
 from moldau.console.collector.collector import Collector
 from moldau.console.collector.measured import TOPICS_WITH_SIZES
 from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal, known_sum
+from moldau.console.collector.views import view_data, view_of
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
@@ -53,7 +55,13 @@ def topic_row(topic: TopicState, state: ClusterState) -> dict[str, Any]:
         "internal": is_internal(topic),
         "under_replicated": sum(len(isr) < len(all_) for isr, all_ in zip(topic.isr, topic.replicas, strict=True)),
         "without_leader": topic.leaders.count(-1),
+        "view": view_data(state.views.by_name.get(topic.name), topic),
     }
+
+
+def _size(topic: TopicState, state: ClusterState) -> int | None:
+    """A view stores nothing."""
+    return None if topic.name in state.views.by_name else topic.size_bytes
 
 
 def _rate(topic: TopicState, state: ClusterState) -> float | None:
@@ -78,7 +86,7 @@ CELLS: Final[Mapping[str, Callable[[TopicState, ClusterState], Any]]] = {
     "partitions": lambda topic, state: len(topic.leaders),
     "replicas": lambda topic, state: max(map(len, topic.replicas), default=0),
     "records": lambda topic, state: topic.records,
-    "size_bytes": lambda topic, state: topic.size_bytes,
+    "size_bytes": _size,
     "records_per_second": _rate,
     "groups": _groups,
     "lag": _lag,
@@ -119,9 +127,16 @@ def describe_topic(call: Call) -> dict[str, Any]:
     except OSError as error:
         configs_error = str(error)
     history = collector.history
-    is_size_known = topic.sizes is not None and len(collector.state.topics) <= TOPICS_WITH_SIZES
+    data = topic_data(collector, topic)
+    if data["view"] is None:  # one that was created just now
+        data["view"] = view_data(view_of({each["name"]: each["value"] for each in configs or ()}), topic)
+    is_view = data["view"] is not None
+    if is_view and configs is not None:
+        configs = [each for each in configs if each["name"].startswith(VIEW_PREFIX)]
+    is_size_known = topic.sizes is not None and len(collector.state.topics) <= TOPICS_WITH_SIZES and not is_view
     return {
-        **topic_data(collector, topic),
+        **data,
+        "views": collector.state.views.of_source(topic.name),
         "topic_id": uuid_text(topic.topic_id),
         "readers": readers_data(collector.state.readers.get(topic.name, [])),
         "configs": configs,
@@ -156,6 +171,7 @@ def list_partitions(call: Call) -> dict[str, Any]:
 
 
 def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> list[dict[str, Any]]:
+    is_view = topic.name in state.views.by_name
     rows = []
     for index in indexes:
         start, end = _at(topic.starts, index), _at(topic.ends, index)
@@ -169,7 +185,7 @@ def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> li
                 "start": start,
                 "end": end,
                 "records": None if start is None or end is None else end - start,
-                "size_bytes": _at(topic.sizes, index),
+                "size_bytes": None if is_view else _at(topic.sizes, index),
                 "records_per_second": None if rate is None else round(rate, 2),
                 "note": note_of(topic.partition(index), state.reassignments.get(TopicPartition(topic.name, index))),
             }
@@ -179,6 +195,12 @@ def partition_rows(state: ClusterState, topic: TopicState, indexes: range) -> li
 
 def _at(values: array[int] | None, index: int) -> int | None:
     return None if values is None or index >= len(values) or values[index] < 0 else values[index]
+
+
+def view_of_topic(call: Call) -> dict[str, Any]:
+    """Say whether a topic is a view: its pages offer no changes that a view refuses."""
+    state, name = call.access.collector.look(), call.path["topic"]
+    return {"view": view_data(state.views.by_name.get(name), state.topics.get(name))}
 
 
 # --- changes ----------------------------------------------------------------------------------------------------
@@ -241,20 +263,22 @@ def require_topic(cluster: Cluster, name: str) -> None:
     try:
         cluster.topic(name)
     except KafkaError as error:
-        raise (
-            unknown_topic(name) if error.code.name == "UNKNOWN_TOPIC_OR_PARTITION" else kafka_failure(error, name)
-        ) from error
+        raise _failure(error, name) from error
+
+
+def _failure(error: KafkaError, name: str) -> Exception:
+    is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return unknown_topic(name) if is_unknown else kafka_failure(error, name)
 
 
 def delete_topic(call: Call) -> dict[str, Any]:
     name = call.path["topic"]
     call.confirmed(name)
     with call.access.admin() as admin:
-        require_topic(admin.cluster, name)
         try:
             topic_admin.delete_topic(admin, name)
         except KafkaError as error:
-            raise kafka_failure(error, name) from error
+            raise _failure(error, name) from error
     call.changed(lambda state: name not in state.topics)
     return {"ok": True, "message": f"deleted {name}"}
 
@@ -321,6 +345,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/api/topics/{topic}", describe_topic),
     Endpoint("PATCH", "/api/topics/{topic}", alter_topic, fields=("partitions", "set", "unset")),
     Endpoint("DELETE", "/api/topics/{topic}", delete_topic, fields=("confirm",)),
+    Endpoint("GET", "/api/topics/{topic}/view", view_of_topic, asks_cluster=False),
     Endpoint("GET", "/api/topics/{topic}/partitions", list_partitions, LIST_PARAMETERS),
     Endpoint("POST", "/api/topics/{topic}/trim", trim_topic, fields=("before", "partitions", "confirm")),
 )  # fmt: skip

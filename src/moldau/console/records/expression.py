@@ -35,12 +35,16 @@ _BACKSLASH: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = "\\'\"ntr"
 """Only before these a backslash is an escape; `"\\d"` stands for itself, as people write regular expressions."""
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
+_BEFORE_OPERATOR: Final = frozenset(" \t\f\r\n\\)")
+"""What stands between an operand and its operator."""
 
 
 class _Mistake(Exception):
-    def __init__(self, node: ast.expr, message: str) -> None:
+    """At a node, or at the operator that follows it."""
+
+    def __init__(self, node: ast.expr, message: str, is_after: bool = False) -> None:
         super().__init__(message)
-        self.node = node
+        self.node, self.is_after = node, is_after
 
 
 class _Source:
@@ -59,13 +63,31 @@ class _Source:
         self.parsed = "".join("\\\\" if at in doubled else letter for at, letter in enumerate(given))
         self._columns = [blanks + at + 1 for at in range(len(given)) for _ in range(1 + (at in doubled))]
 
-    def column_of_node(self, node: ast.expr) -> int:
-        """Return where a node begins in the text that was given. Python counts the bytes of a line."""
-        return self.column(node.lineno, len(self._line(node.lineno).encode()[: node.col_offset].decode()))
+    def column_of(self, mistake: _Mistake) -> int:
+        """Return the column of a mistake in the text that was given. Python counts the bytes of a line."""
+        node = mistake.node
+        if not mistake.is_after:
+            return self._column(self._at(node.lineno, self._letters(node.lineno, node.col_offset)))
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        at = self._at(node.end_lineno, self._letters(node.end_lineno, node.end_col_offset))
+        while self.parsed[at : at + 1] in _BEFORE_OPERATOR:
+            at += 1
+        return self._column(at)
 
-    def column(self, line: int, letters: int) -> int:
-        """Return the column in the text that was given, of what comes after so many letters of a line."""
-        at = sum(len(self._line(number)) for number in range(1, line)) + letters
+    def column_of_syntax(self, error: Exception) -> int:
+        """Return the column where Python's parser got stuck. It tells no column for the end of the text."""
+        if isinstance(error, SyntaxError) and error.lineno and error.offset:
+            return self._column(self._at(error.lineno, error.offset - 1))
+        return self._column(len(self.parsed)) if isinstance(error, SyntaxError) else 1
+
+    def _at(self, line: int, letters: int) -> int:
+        return sum(len(self._line(number)) for number in range(1, line)) + letters
+
+    def _letters(self, line: int, count_bytes: int) -> int:
+        return len(self._line(line).encode()[:count_bytes].decode())
+
+    def _column(self, at: int) -> int:
         return self._columns[min(at, len(self._columns) - 1)] if self._columns else 1
 
     def _line(self, number: int) -> str:
@@ -81,16 +103,14 @@ def compile_expression(text: str) -> Evaluate:
     try:
         tree = ast.parse(source.parsed, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        column = 1
-        if isinstance(error, SyntaxError) and error.lineno and error.offset:
-            column = source.column(error.lineno, error.offset - 1)
+        column = source.column_of_syntax(error)
         raise bad_request(f"where: not an expression, near column {column}", column=column) from None
     try:
         evaluate = _compiled(tree.body)
         _check_programs(tree.body)
         return evaluate
     except _Mistake as mistake:
-        column = source.column_of_node(mistake.node)
+        column = source.column_of(mistake)
         raise bad_request(f"where, column {column}: {mistake}", column=column) from None
     except RecursionError:
         raise bad_request("where: too deeply nested", column=1) from None
@@ -123,6 +143,8 @@ def _compiled(node: ast.expr) -> Evaluate:
         case ast.List() | ast.Tuple():
             parts = [_compiled(each) for each in node.elts]
             return lambda record: [part(record) for part in parts]
+        case ast.BinOp(left=operand) | ast.IfExp(body=operand):
+            raise _Mistake(operand, "this is not part of the language", is_after=True)
     raise _Mistake(node, "this is not part of the language")
 
 
@@ -135,7 +157,7 @@ def _boolean(node: ast.BoolOp) -> Evaluate:
 
 def _comparison(node: ast.Compare) -> Evaluate:
     operands = [_compiled(each) for each in (node.left, *node.comparators)]
-    tests = [_test(node, each) for each in node.ops]
+    tests = [_test(left, each) for left, each in zip((node.left, *node.comparators), node.ops, strict=False)]
 
     def compare(record: Mapping[str, Any]) -> bool:
         values = [each(record) for each in operands]
@@ -144,7 +166,7 @@ def _comparison(node: ast.Compare) -> Evaluate:
     return compare
 
 
-def _test(node: ast.Compare, kind: ast.cmpop) -> Callable[[Any, Any], bool]:
+def _test(left_operand: ast.expr, kind: ast.cmpop) -> Callable[[Any, Any], bool]:
     match kind:
         case ast.Eq():
             return equals
@@ -157,7 +179,7 @@ def _test(node: ast.Compare, kind: ast.cmpop) -> Callable[[Any, Any], bool]:
     if type(kind) in ORDERS:
         compare = ORDERS[type(kind)]
         return lambda left, right: ordered(compare, left, right)
-    raise _Mistake(node, "use == != < <= > >= or in")
+    raise _Mistake(left_operand, "use == != < <= > >= or in", is_after=True)
 
 
 def equals(left: Any, right: Any) -> bool:
@@ -202,7 +224,7 @@ def _subscript(node: ast.Subscript) -> str | int:
             return name
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as from_the_end)):
             return -from_the_end
-    raise _Mistake(node, "write [0], [-1] or ['name']")
+    raise _Mistake(node.slice, "write [0], [-1] or ['name']")
 
 
 def member(value: Any, name: str | int) -> Any:

@@ -1,13 +1,14 @@
-"""A record as JSON for the pages: text, JSON or bytes, cut if it is long. Pure."""
+"""A record as JSON for the pages: text, JSON or bytes, cut if it is long; why it is a dead letter. Pure."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from moldau.wire.records import Record
+from moldau.wire.records import Header, Record
 
 LIST_BYTES_MAX: Final = 64 << 10
 ONE_BYTES_MAX: Final = 4 << 20
@@ -15,6 +16,28 @@ HEADERS_MAX: Final = 200
 DEPTH_MAX: Final = 100
 EXACT_MAX: Final = 2**53
 """A browser rounds greater integers."""
+REASON_LENGTH_MAX: Final = 2_000
+"""The headers of the record have the rest."""
+OFFSET_DIGITS_MAX: Final = 19
+
+
+class _DeadLetterHeaders(NamedTuple):
+    """The headers with which one program writes dead letters."""
+
+    reason: str
+    topic: str
+    partition: str
+    offset: str
+    written_by: str
+
+
+DEAD_LETTER_HEADERS: Final = (
+    _DeadLetterHeaders("moldau.error", "moldau.topic", "moldau.partition", "moldau.offset", "moldau.pipeline"),
+    _DeadLetterHeaders(
+        "__connect.errors.exception.message", "__connect.errors.topic", "__connect.errors.partition",
+        "__connect.errors.offset", "__connect.errors.connector.name",
+    ),
+)  # fmt: skip
 
 
 class FoundRecord(NamedTuple):
@@ -33,6 +56,7 @@ class FoundRecord(NamedTuple):
 
 def record_data(found: FoundRecord, bytes_max: int = LIST_BYTES_MAX) -> dict[str, Any]:
     record = found.record
+    letter = dead_letter(record.headers)
     return {
         "partition": found.partition,
         "offset": record.offset,
@@ -43,7 +67,33 @@ def record_data(found: FoundRecord, bytes_max: int = LIST_BYTES_MAX) -> dict[str
         "headers": [{"name": name, "value": shown(value, bytes_max)} for name, value in record.headers[:HEADERS_MAX]],
         "size_bytes": found.size_bytes,
         **({"headers_cut": True} if len(record.headers) > HEADERS_MAX else {}),
+        **({} if letter is None else {"dead_letter": letter}),
     }
+
+
+def dead_letter(headers: tuple[Header, ...]) -> dict[str, Any] | None:
+    """Return the reason in words and the record's first place; None if no header has a reason."""
+    for names in DEAD_LETTER_HEADERS:
+        found = {name: _header_text(value) for name, value in headers if name in names}
+        reason = found.get(names.reason)
+        if reason is not None:
+            return {
+                "reason": reason[:REASON_LENGTH_MAX],
+                "topic": found.get(names.topic),
+                "partition": _number(found, names.partition),
+                "offset": _number(found, names.offset),
+                "written_by": found.get(names.written_by),
+            }
+    return None
+
+
+def _header_text(value: bytes | None) -> str | None:
+    return None if value is None else text_of(value)
+
+
+def _number(found: Mapping[str, str | None], name: str) -> int | None:
+    text = found.get(name) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX else None
 
 
 def shown(data: bytes | None, bytes_max: int) -> dict[str, Any]:

@@ -112,7 +112,8 @@ class DescribeConfigs:
             if resource.resource_type == ConfigResource.BROKER_LOGGER:
                 results = _asked_for(self._loggers(resource.resource_name), resource)
             else:
-                entries = self._entries(resource.resource_type, resource.resource_name)
+                requested_names = frozenset(resource.configuration_keys or ())
+                entries = self._entries(resource.resource_type, resource.resource_name, requested_names)
                 results = [_result(entry, request) for entry in _asked_for(entries, resource)]
         except KafkaError as error:
             return DescribeConfigsResult(
@@ -133,7 +134,8 @@ class DescribeConfigs:
             for logger, level in self._log_levels.levels().items()
         ]
 
-    def _entries(self, kind: int, name: str) -> Iterable[ConfigEntry]:
+    def _entries(self, kind: int, name: str, requested_names: frozenset[str]) -> Iterable[ConfigEntry]:
+        """Return the configs of a resource; of a topic only the requested ones, because all take half a millisecond."""
         image = self._current.image
         layers = broker_layers(image, self._node_id, self._static_configs)
         if kind == ConfigResource.TOPIC:
@@ -142,7 +144,7 @@ class DescribeConfigs:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
             if name not in image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            configs = effective_topic_configs(image.configs_of(kind, name), layers)
+            configs = effective_topic_configs(image.configs_of(kind, name), layers, requested_names)
             return (*configs, *_view_entries(self._find_view_counts(name))) if name in image.views else configs
         if kind == ConfigResource.BROKER and name == CLUSTER_DEFAULT:
             return cluster_default_configs(layers)

@@ -2,7 +2,9 @@
 
 v0: replicas that the client cannot reach are left out, with an error; v1: null means all topics, empty means none; v4:
 the client may forbid creation; v10: topic ids; v12: request by id.
-Clients get the addresses of the listener they use. A topic that is being created is answered when it exists.
+Clients get the addresses of the listener they use. A topic that is being created is answered when it exists. A view
+whose source was deleted is unknown to those who ask for it by name, as its readers do; its id tells it from a topic
+that does not exist. In the list of all topics it has no partitions, so that it can be found and deleted.
 """
 
 from __future__ import annotations
@@ -154,7 +156,7 @@ class Metadata:
     ) -> _Described:
         if requested.topic_id != ZERO_UUID:
             by_id = image.topic_by_id(requested.topic_id)
-            if by_id is None:
+            if by_id is None or (by_id.is_orphan and access.allows(TOPIC_DESCRIBE, by_id.name)):
                 return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, requested.topic_id), ()
             if not access.allows(TOPIC_DESCRIBE, by_id.name):
                 return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, requested.topic_id), ()
@@ -164,7 +166,10 @@ class Metadata:
             return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name), ()
         topic = image.topics.get(name)
         if topic is not None:
-            return self._topic_entry(topic, request, access)
+            entry, partitions = self._topic_entry(topic, request, access)
+            if topic.is_orphan:
+                entry.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return entry, partitions
         code = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_name_problem(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -35,7 +35,7 @@ TOPIC: Final = 2
 """The type of a topic in DescribeConfigs."""
 TIMEOUT_MS: Final = 10_000
 SEARCHED_TOPICS_MAX: Final = 2_000
-"""Among more topics no view of another name is searched: describing a topic costs a broker half a millisecond."""
+"""Among more topics no view of another name is searched: that describes all of them."""
 TOPICS_PER_REQUEST: Final = 500
 ATTEMPTS_MAX: Final = 3
 """How often views are looked up again, because others made or deleted them in between."""
@@ -59,6 +59,11 @@ class _Layout(NamedTuple):
     error: ErrorCode
     topic_id: bytes
     partitions: int
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether it is a view whose source was deleted: it is unknown to readers, but has an id."""
+        return self.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self.topic_id != ZERO_UUID
 
 
 class _Known(NamedTuple):
@@ -285,7 +290,8 @@ def _describe(cluster: Cluster, names: Sequence[str]) -> dict[str, _Known]:
     _check_complete(names, known)
     views = [name for name, each in known.items() if each.configs]
     for name, layout in (_layouts(cluster, views) if views else {}).items():
-        known[name] = _Known(layout.error, known[name].configs, layout.topic_id, layout.partitions)
+        error = ErrorCode.NONE if layout.is_orphan else layout.error
+        known[name] = _Known(error, known[name].configs, layout.topic_id, layout.partitions)
     return known
 
 

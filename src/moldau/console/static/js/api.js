@@ -19,9 +19,9 @@ export function whenAnswered(action) {
 }
 
 export class ApiError extends Error {
-  constructor(message, { status = 0, code = "", hint = "" } = {}) {
+  constructor(message, { status = 0, code = "", hint = "", column = null } = {}) {
     super(message);
-    Object.assign(this, { status, code, hint });
+    Object.assign(this, { status, code, hint, column });
   }
 }
 
@@ -59,7 +59,7 @@ async function send(method, url, { body, signal } = {}) {
     return data;
   }
   const told = data?.error ?? {};
-  const error = new ApiError(told.message || `The console answered ${answer.status}.`, { status: answer.status, code: told.code, hint: told.hint });
+  const error = new ApiError(told.message || `The console answered ${answer.status}.`, { status: answer.status, code: told.code, hint: told.hint, column: told.column });
   if (told.code === "LOGIN_REQUIRED") onLogin();
   throw error;
 }

@@ -41,8 +41,8 @@ export function empty(title, ...words) {
   return h("div.empty", h("h2", title), words);
 }
 
-export function errorNotice(error) {
-  return notice("bad", words(error.message), error.hint ? words(error.hint) : null);
+export function errorNotice(error, extra = null) {
+  return notice("bad", words(error.message), error.hint ? words(error.hint) : null, extra);
 }
 
 export function tabs(label, items) {

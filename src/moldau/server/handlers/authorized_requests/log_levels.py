@@ -21,6 +21,7 @@ from moldau.server.handlers.authorized_requests.authorized import (
     duplicates,
     split,
 )
+from moldau.server.handlers.replies import WaitingSteps
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -44,7 +45,7 @@ def with_log_levels(
 
 
 def _changing_log_levels(authorize: Authorize, node_id: int, log_levels: LogLevels) -> Authorize:
-    def authorize_and_change(request: IncrementalAlterConfigsRequest, access: Access) -> Steps[Authorized]:
+    def authorize_and_change(request: IncrementalAlterConfigsRequest, access: Access) -> WaitingSteps[Authorized]:
         authorized = yield from authorize(request, access)
         if not isinstance(authorized.request, IncrementalAlterConfigsRequest):
             return authorized

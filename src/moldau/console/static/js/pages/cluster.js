@@ -13,8 +13,6 @@ import { tellError, toast } from "../toast.js";
 import { disk } from "./overview.js";
 import { settingsTable } from "./topic.js";
 
-const EVENTS_KEPT = 60;
-
 export async function clusterPage({ root, query, signal, crumbs, live, go, may }) {
   crumbs([["Cluster"]]);
   const topic = query.get("topic") ?? "";
@@ -28,7 +26,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
   let before = null;
 
   function draw(data) {
-    for (const each of changes(before, data).reverse()) addEvent(events, each, data.read_ms);
+    drawEvents(events, data.events);
     before = data;
     replace(health, healthNotice(data));
     replace(brokers, data.brokers.map((broker) => brokerCard(broker, data)));
@@ -47,7 +45,7 @@ export async function clusterPage({ root, query, signal, crumbs, live, go, may }
     }),
     health, brokers,
     h("section.card", h("header", h("h2", "Who leads and follows what"), legend(), topicChoice(topic, go)), drawn.element, note),
-    h("div.grid", card("What happened", events, h("p.muted.hint", "Changes appear here while this page is open. Stop a broker and watch.")), card("Quorum", quorum)),
+    h("div.grid", card("What happened", events, h("p.muted.hint", "Changes since the console was started appear here. Stop a broker and watch.")), card("Quorum", quorum)),
     card("Reassignments", running),
   ]);
   draw(await get(path("/api/cluster", {}, { topic }), { signal }));
@@ -62,31 +60,19 @@ function topicChoice(topic, go) {
   } }, input);
 }
 
-/** Differences of two readings, as sentences. */
-export function changes(before, now) {
-  if (!before) return [];
-  const told = [];
-  const was = new Map(before.brokers.map((broker) => [broker.id, broker]));
-  for (const broker of now.brokers) {
-    const { alive = false, answers = true } = was.get(broker.id) ?? {};
-    if (alive && !broker.alive) told.push(["bad", `Broker ${broker.id} is down`]);
-    else if (!alive && broker.alive) told.push(["ok", `Broker ${broker.id} is up`]);
-    else if (alive && answers !== broker.answers) told.push(broker.answers ? ["ok", `Broker ${broker.id} answers again`] : ["warn", `Broker ${broker.id} does not answer`]);
-  }
-  if (before.quorum && now.quorum && before.quorum.leader !== now.quorum.leader) told.push(["warn", `Controller: ${before.quorum.leader ?? "none"} → ${now.quorum.leader ?? "none"}`]);
-  const old = new Map(before.partitions.map((each) => [`${each.topic}-${each.partition}`, each]));
-  for (const each of now.partitions) {
-    const earlier = old.get(`${each.topic}-${each.partition}`);
-    if (!earlier) continue;
-    if (earlier.leader !== each.leader) told.push([each.leader === null ? "bad" : "warn", `${each.topic}-${each.partition}: leader ${earlier.leader ?? "none"} → ${each.leader ?? "none"}`]);
-    else if (earlier.isr.length !== each.isr.length) told.push([each.isr.length < earlier.isr.length ? "warn" : "ok", `${each.topic}-${each.partition}: in sync ${each.isr.join(", ")}`]);
-  }
-  return told;
+/** Draw the events anew only if there is another one: a screen reader reads what is added. */
+function drawEvents(list, events) {
+  const newest = list.firstChild?.dataset.event;
+  const known = events.findIndex((each) => idOf(each) === newest);
+  const fresh = (known < 0 ? events : events.slice(0, known)).map((each) => h("li", { data: { event: idOf(each) } },
+    h("time.muted", { datetime: new Date(each.time_ms).toISOString() }, format.clock(each.time_ms)), h("span", { class: `${each.kind}-text` }, each.text)));
+  if (known < 0) replace(list);
+  list.prepend(...fresh);
+  while (list.children.length > events.length) list.lastChild.remove();
 }
 
-function addEvent(list, [kind, text], at) {
-  list.prepend(h("li", h("time.muted", { datetime: new Date(at).toISOString() }, format.clock(at)), h("span", { class: `${kind}-text` }, text)));
-  while (list.children.length > EVENTS_KEPT) list.lastChild.remove();
+function idOf(event) {
+  return `${event.time_ms} ${event.text}`;
 }
 
 function healthNotice(data) {

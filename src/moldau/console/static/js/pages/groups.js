@@ -26,7 +26,7 @@ export async function groupsPage({ root, query, signal, crumbs, every }) {
     columns: [
       { label: "Group", sort: "group", render: (row) => h("span.row", h("a", { href: link("groups", row.group) }, row.group), row.micro_batch_ids && badge("Spark")) },
       { label: "State", sort: "state", render: (row) => state(row.state) },
-      { label: "Type", sort: "type", render: (row) => row.type ?? format.NOTHING },
+      { label: "Type", sort: "type", class: "nowrap", render: (row) => row.type ?? format.NOTHING },
       { label: "Members", sort: "members", num: true, render: (row) => format.count(row.members) },
       { label: "Topics", sort: "topics", num: true, render: (row) => format.count(row.topics) },
       { label: "Lag in records", sort: "lag", num: true, wide: true, render: (row) => h("span.with-spark", spark(row.trend, "Lag"), direction(row.direction), h("span.fixed", format.count(row.lag))) },

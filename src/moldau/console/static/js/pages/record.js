@@ -1,13 +1,13 @@
 // One record, with an address of its own; and the view of a record that the list unfolds.
 
 import { get, path } from "../api.js";
-import { button, card, copyText, figures, pairs } from "../components.js";
+import { button, card, copyText, figures, notice, pairs } from "../components.js";
 import { append, h, replace } from "../dom.js";
 import * as format from "../format.js";
 import { asJson, body, views } from "../payload.js";
 import { link } from "../router.js";
 import { tellError, toast } from "../toast.js";
-import { topicCrumbs, topicHead } from "./topic.js";
+import { topicCrumbs, topicHead, viewOf } from "./topic.js";
 import { produceDialog } from "./produce.js";
 
 export function recordAddress(topic, record) {
@@ -17,15 +17,15 @@ export function recordAddress(topic, record) {
 export async function recordPage({ root, params, signal, crumbs, go, may }) {
   const { topic, partition, offset } = params;
   topicCrumbs(crumbs, topic, ["Records", link("topics", topic, "records")], [`${partition} / ${offset}`]);
-  const answer = await get(path("/api/topics/{topic}/records/{partition}/{offset}", params), { signal });
+  const [answer, view] = await Promise.all([get(path("/api/topics/{topic}/records/{partition}/{offset}", params), { signal }), viewOf(topic, signal)]);
   const { record } = answer;
   const to = (other) => link("topics", topic, "records", partition, other);
   append(root, topicHead(topic, "records", {
-    about: `Partition ${partition}, offset ${format.count(record.offset)}`,
+    view, about: `Partition ${partition}, offset ${format.count(record.offset)}`,
     actions: [
       answer.previous !== null && h("a.button", { href: to(answer.previous), rel: "prev" }, "← Earlier"),
       answer.next !== null && h("a.button", { href: to(answer.next), rel: "next" }, "Later →"),
-      may && button("Send again …", () => produceDialog(topic, go, record)),
+      may && !view && button("Send again …", () => produceDialog(topic, go, record)),
     ],
   }));
   append(root, [
@@ -40,13 +40,23 @@ export async function recordPage({ root, params, signal, crumbs, go, may }) {
 
 /** Key, value and headers with their views, and what can be copied. */
 export function recordBody(topic, record) {
-  return h("div.stack", 
+  return h("div.stack",
+    record.dead_letter && deadLetterNotice(record.dead_letter),
     partCard("Value", record.value),
     h("div.grid", partCard("Key", record.key), headerCard(record)),
     h("div.row",
       button("Copy as JSON", () => copied(asJson(record)), { iconName: "copy", kind: "small" }),
       record.value.kind !== "null" && button("Copy value", () => copied(record.value.text), { iconName: "copy", kind: "small" }),
       button("Copy link", () => copied(location.origin + recordAddress(topic, record)), { iconName: "link", kind: "small" })));
+}
+
+/** Why it is a dead letter, and where it was read. */
+function deadLetterNotice({ reason, topic, partition, offset, written_by: by }) {
+  const isPlaceKnown = topic !== null && partition !== null && offset !== null;
+  return notice("warn", "Dead letter", reason, (topic || by) && h("div.muted",
+    by && ["Written by ", by, topic && ", "], topic && [by ? "read from " : "Read from ", isPlaceKnown
+      ? h("a", { href: recordAddress(topic, { partition, offset }) }, `${topic}, partition ${partition}, offset ${format.count(offset)}`)
+      : h("a", { href: link("topics", topic, "records") }, topic)]));
 }
 
 async function copied(text) {

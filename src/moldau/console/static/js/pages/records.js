@@ -1,7 +1,7 @@
 // Records of a topic: from a place in it or live, filtered, with links, exports and replays.
 
 import { get, path, post, queryString } from "../api.js";
-import { button, empty, errorNotice, whatIsLeft } from "../components.js";
+import { button, empty, errorNotice, notice, whatIsLeft } from "../components.js";
 import { append, h, replace } from "../dom.js";
 import { StayOpen, dialog, field, select } from "../dialog.js";
 import * as format from "../format.js";
@@ -11,7 +11,7 @@ import { setQuery } from "../router.js";
 import { toast } from "../toast.js";
 import { produceDialog } from "./produce.js";
 import { recordAddress, recordBody } from "./record.js";
-import { topicCrumbs, topicHead } from "./topic.js";
+import { topicCrumbs, topicHead, viewOf } from "./topic.js";
 
 const FILTERS = ["partition", "text", "key", "header", "field", "where", "tombstones", "committed"];
 const KEEP = 500; // rows of a live list
@@ -29,6 +29,8 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
   topicCrumbs(crumbs, topic, ["Records"]);
   const url = path("/api/topics/{topic}/records", { topic });
   const state = { query, next: null, stream: null, count: 0, asked: 0 };
+  const view = await viewOf(topic, signal);
+  const mayProduce = may && !view;
   const list = h("section.records", { "aria-label": "Records" });
   const status = h("span", { role: "status" });
   const problem = h("div");
@@ -60,6 +62,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     pause.hidden = true;
     more.disabled = true;
     replace(problem);
+    form.mark(false);
     if (!goOn) list.classList.add("loading");
     try {
       const answer = await get(`${url}?${queryString({ ...choiceOf(state.query), cursor: goOn ? state.next : null })}`, { signal });
@@ -70,13 +73,29 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
       }
       show(answer);
     } catch (error) {
-      if (error.name !== "AbortError" && mine === state.asked) replace(problem, errorNotice(error));
+      if (error.name === "AbortError" || mine !== state.asked) return;
+      tell(error);
+      if (!goOn) forget();
     } finally {
       if (mine === state.asked) {
         more.disabled = false;
         list.classList.remove("loading");
       }
     }
+  }
+
+  /** An error; of an expression also the place. */
+  function tell(error) {
+    replace(problem, errorNotice(error, error.column && markedPlace(state.query.get("where") ?? "", error.column)));
+    form.mark(Boolean(error.column));
+  }
+
+  /** The records of an earlier search do not answer this one. */
+  function forget() {
+    replace(list);
+    Object.assign(state, { next: null, count: 0 });
+    more.hidden = true;
+    status.textContent = "";
   }
 
   function show(answer) {
@@ -87,7 +106,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     more.textContent = answer.stopped === "work" ? "Search on" : "Show more";
     const looked = `looked at ${format.plural(answer.scanned.records, "record")}, ${format.bytes(answer.scanned.bytes)}`;
     status.textContent = `${format.plural(state.count, "record")}, ${answer.order} first; ${looked}${answer.stopped === "work" ? "; there is more to search" : ""}`;
-    if (!state.count) replace(list, nothing(topic, answer, state.query, may && (() => produceDialog(topic, go).then((done) => done && search()))));
+    if (!state.count) replace(list, nothing(topic, answer, state.query, mayProduce && (() => produceDialog(topic, go).then((done) => done && search())), Boolean(view)));
   }
 
   function startLive({ fresh = false } = {}) {
@@ -95,6 +114,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     state.asked += 1;
     list.classList.remove("loading");
     replace(problem);
+    form.mark(false);
     if (fresh) replace(list, h("p.muted.live-hint", "Waiting for new records …"));
     more.hidden = true;
     pause.hidden = false;
@@ -113,7 +133,11 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
         },
         idle: () => {},
       },
-      failed: (error) => replace(problem, errorNotice(error)),
+      failed: (error) => {
+        tell(error);
+        forget();
+        pause.hidden = true;
+      },
     });
     status.textContent = "Live: new records appear at the top";
   }
@@ -126,15 +150,16 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   list.addEventListener("keydown", (event) => moveAlong(list, event));
   append(root, [
-    topicHead(topic, "records", { actions: may ? [button("Produce", () => produceDialog(topic, go).then((done) => done && !state.stream && search()), { kind: "primary", iconName: "plus" })] : [] }),
+    topicHead(topic, "records", { view, actions: mayProduce ? [button("Produce", () => produceDialog(topic, go).then((done) => done && !state.stream && search()), { kind: "primary", iconName: "plus" })] : [] }),
     form.element, problem, h("div.table-foot", status, h("span.pages"), exports), list, h("div.row", more, pause),
   ]);
   pause.hidden = true;
   more.hidden = true;
   drawExports();
-  if (query.get("from") === "live") startLive({ fresh: true });
+  if (view?.source_deleted) replace(problem, notice("bad", `${topic} shows nothing: its source ${view.from} was deleted`));
+  else if (query.get("from") === "live") startLive({ fresh: true });
   else await search();
-  if (query.get("produce") && may) {
+  if (query.get("produce") && mayProduce) {
     setQuery({ produce: null });
     produceDialog(topic, go).then((done) => done && search());
   }
@@ -160,7 +185,8 @@ function recordRow(topic, record) {
       h("span.place.mono", `${record.partition} / ${record.offset}`),
       h("time.muted", { datetime: isoOf(record.timestamp_ms) }, format.moment(record.timestamp_ms)),
       h("span.key", preview(record.key, 40)),
-      h("span.value", preview(record.value))),
+      h("span.value", preview(record.value)),
+      record.dead_letter && h("span.reason", `Dead letter: ${format.shortened(record.dead_letter.reason, 300)}`)),
     inside);
   row.addEventListener("toggle", () => {
     if (row.open && !inside.childNodes.length) append(inside, [h("a", { href: recordAddress(topic, record) }, "Open on its own page"), recordBody(topic, record)]);
@@ -173,10 +199,11 @@ function isoOf(ms) {
   return Number.isNaN(at.getTime()) ? undefined : at.toISOString();
 }
 
-function nothing(topic, answer, query, produce) {
+function nothing(topic, answer, query, produce, isView) {
   const filtered = FILTERS.some((name) => query.get(name));
   if (filtered && answer.next !== null) return empty("Nothing found so far", h("p", `${format.plural(answer.scanned.records, "record")} looked at. Search on to look at more.`));
   if (filtered) return empty("No record matches", h("p", "Take a filter away, or begin elsewhere."));
+  if (isView) return empty("No records here", h("p", "No record of its source is shown."));
   return empty("No records here", h("p", "Produce one, or write some in a terminal:"), h("code", `echo 'key:value' | moldau produce ${topic} --key-separator :`), produce && button("Produce a record", produce, { kind: "primary" }));
 }
 
@@ -199,7 +226,7 @@ function searchForm(query, apply) {
       field("JSON field", input("field", "amount>100")),
       field("Tombstones", select("tombstones", [["", "also"], ["only", "only"], ["without", "none"]], query.get("tombstones") ?? "")),
       field("Transactions", select("committed", [["", "committed only"], ["false", "also open and aborted"]], query.get("committed") ?? "")),
-      field("Expression", input("where", 'value.amount > 100 and key == "anna"'), { hint: "key, value, headers.NAME, partition, offset, timestamp, size; == != < > and or not in; contains(), matches() …" })));
+      widened(field("Expression", input("where", 'value.amount > 100 and key == "anna"'), { hint: "key, value, headers.NAME, partition, offset, timestamp, size; == != < > and or not in; contains(), matches() …" }))));
   const element = h("form.card.search-form", { role: "search" },
     h("div.toolbar", h("div.search", icon("search"), text), begin, where, partition, h("button.primary", { type: "submit" }, "Search")), extra);
   const sync = () => {
@@ -222,7 +249,25 @@ function searchForm(query, apply) {
     const begins = { end: null, start: "start", live: "live", offset: place || "0", time: `@${place.replace(/^@/, "") || "-1h"}` }[begin.value];
     return { from: begins, ...Object.fromEntries(FILTERS.map((name) => [name, (data.get(name) ?? "").trim()])) };
   };
-  return { element, read };
+  /** Whether the expression is wrong. */
+  const mark = (isWrong) => {
+    const expression = element.elements.namedItem("where");
+    if (isWrong) expression.setAttribute("aria-invalid", "true");
+    else expression.removeAttribute("aria-invalid");
+  };
+  return { element, read, mark };
+}
+
+/** A field that takes a whole line. */
+function widened(element) {
+  element.classList.add("whole");
+  return element;
+}
+
+/** An expression with the letter at a column marked. */
+function markedPlace(text, column) {
+  const letters = [...text];
+  return h("pre.place", letters.slice(0, column - 1).join(""), h("mark", letters[column - 1] ?? " "), letters.slice(column).join(""));
 }
 
 async function replayDialog(topic, choice) {

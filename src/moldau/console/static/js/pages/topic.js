@@ -1,7 +1,7 @@
 // One topic: its rates, partitions, readers and settings, and what can be changed.
 
 import { get, patch, path, post, remove } from "../api.js";
-import { badge, button, card, empty, errorNotice, figures, head, lag, tabs } from "../components.js";
+import { badge, button, card, empty, errorNotice, figures, head, lag, notice, pairs, tabs } from "../components.js";
 import { lineChart } from "../charts.js";
 import { append, h, replace } from "../dom.js";
 import { confirmByName, dialog, field, select } from "../dialog.js";
@@ -9,16 +9,21 @@ import * as format from "../format.js";
 import { link } from "../router.js";
 import { plainTable, serverTable } from "../table.js";
 import { tellError, toast } from "../toast.js";
-import { troubles } from "./topics.js";
+import { troubles, viewBadges } from "./topics.js";
 
 const TABS = { overview: "Overview", partitions: "Partitions", records: "Records", groups: "Readers", settings: "Settings" };
 
 /** The heading and the tabs that all pages of a topic share. */
-export function topicHead(name, current, { badges = [], actions = [], about = null } = {}) {
+export function topicHead(name, current, { view = null, badges = [], actions = [], about = null } = {}) {
   return [
-    head(name, { badges, actions, about }),
+    head(name, { badges: [viewBadges(view), badges], actions, about }),
     tabs("Topic", Object.entries(TABS).map(([tab, label]) => [label, tab === "overview" ? link("topics", name) : link("topics", name, tab), tab === current])),
   ];
+}
+
+/** What a topic is a view of, and what it shows; null for a stored one. */
+export async function viewOf(topic, signal) {
+  return (await get(path("/api/topics/{topic}/view", { topic }), { signal })).view;
 }
 
 export function topicCrumbs(crumbs, name, ...more) {
@@ -32,12 +37,13 @@ export async function topicPage(context) {
   const url = path("/api/topics/{topic}", { topic: name });
   topicCrumbs(crumbs, name, ...(tab === "overview" ? [] : [[TABS[tab] ?? tab]]));
   const data = await get(url, { signal });
+  const { view } = data;
   append(root, topicHead(name, tab, {
-    badges: [data.internal && badge("internal"), ...troubles(data)],
+    view, badges: [data.internal && badge("internal"), ...troubles(data)],
     actions: may ? [
-      h("a.button", { href: `${link("topics", name, "records")}?produce=1` }, "Produce"),
-      button("Trim", () => trimTopic(name)),
-      button("Delete", () => deleteTopic(name, go), { kind: "danger" }),
+      !view && h("a.button", { href: `${link("topics", name, "records")}?produce=1` }, "Produce"),
+      !view && button("Trim", () => trimTopic(name)),
+      button("Delete", () => deleteTopic(data, go), { kind: "danger" }),
     ] : [],
   }));
   const show = { overview, partitions, groups, settings }[tab];
@@ -51,12 +57,12 @@ function overview({ root, live }, data) {
   const lags = lineChart({ label: "Lag, in records" });
   const sizes = lineChart({ label: "Size", show: format.bytes, base: 1024 });
   const rows = h("div");
-  const history = data.history;
+  const { history, view } = data;
   const draw = (now) => {
     replace(numbers, figures([
-      ["Records", format.count(now.records), "log end minus log start"],
-      ["Rate", format.rate(now.records_per_second), "records written"],
-      ["Size", format.bytes(now.size_bytes), "all replicas"],
+      view ? ["Offsets", format.count(now.records), "of its source; it may show fewer records"] : ["Records", format.count(now.records), "log end minus log start"],
+      ["Rate", format.rate(now.records_per_second), view ? "records written to its source" : "records written"],
+      !view && ["Size", format.bytes(now.size_bytes), "all replicas"],
       ["Partitions", format.count(now.partitions), format.plural(now.replicas, "replica") + " each"],
       ["Lag", format.count(now.lag), lagNote(now)],
     ]));
@@ -65,8 +71,9 @@ function overview({ root, live }, data) {
     lags.update({ times: history.times_ms, series: [{ name: "lag", values: history.lag }] });
     if (history.size_bytes) sizes.update({ times: history.times_ms, series: [{ name: "size", values: history.size_bytes }] });
   };
-  append(root, [numbers,
-    h("div.grid", card("Records written", rates.element), card("Lag of its readers", lags.element), history.size_bytes && card("Size on disk", sizes.element)),
+  append(root, [view && viewCard(view, data.name), numbers,
+    data.views.length > 0 && card("Views of it", h("p", data.views.map((name, at) => [at > 0 && ", ", h("a", { href: link("topics", name) }, name)]))),
+    h("div.grid", card(view ? "Records written to its source" : "Records written", rates.element), card("Lag of its readers", lags.element), history.size_bytes && card("Size on disk", sizes.element)),
     h("section.card.flush", h("header", h("h2", "Partitions"), data.partitions > data.partition_rows.length && h("a", { href: link("topics", data.name, "partitions") }, `All ${format.count(data.partitions)}`)), rows)]);
   draw(data);
   live(path("/api/live/topics/{topic}", { topic: data.name }), {
@@ -86,6 +93,25 @@ function overview({ root, live }, data) {
       },
     },
   });
+}
+
+const FORMATS = { keep: "as they are", drop: "left out", skip: "left out", pass: "shown as they are", null: "null", sha256: "their SHA-256" };
+
+/** What a view shows of its source. It cannot be written, trimmed or changed. */
+function viewCard(view, name) {
+  const code = (text) => h("code.command", text);
+  return card("View", view.source_deleted && notice("bad", `Its source ${view.from} was deleted`, "It shows nothing, also if a topic of this name is created again. Delete it."),
+    pairs([
+      ["Source", view.source_deleted ? view.from : h("a", { href: link("topics", view.from) }, view.from)],
+      ["Condition", view.where ? code(view.where) : "none: all records are shown"],
+      ["Fields", view.select ? code(view.select) : "the values as they are"],
+      ["Values are read as", view.format ?? "json"],
+      ["Keys", FORMATS[view.key ?? "keep"]],
+      ["Headers", FORMATS[view.headers ?? "keep"]],
+      ["Values that cannot be read", FORMATS[view.on_error ?? "skip"]],
+      view.made_by && ["Made by", view.made_by],
+    ]),
+    h("p.muted", "It stores nothing, and cannot be written or changed. ", code(`moldau view describe ${name}`), " shows what brokers have evaluated for its readers."));
 }
 
 function lagNote({ groups: known, ...time }) {
@@ -116,7 +142,7 @@ async function partitions({ root, query, signal, every, may }, data) {
     caption: "Partitions", noun: "partition", query, keyOf: (row) => row.partition, columns: PARTITION_COLUMNS,
     load: (choice) => get(path("/api/topics/{topic}/partitions", { topic: data.name }, choice), { signal }),
     empty: () => empty("No partitions"),
-    extras: [h("span.grow"), may && button("Add partitions", () => addPartitions(data), { iconName: "plus" })],
+    extras: [h("span.grow"), may && !data.view && button("Add partitions", () => addPartitions(data), { iconName: "plus" })],
   });
   root.append(table.element);
   await table.refresh();
@@ -149,11 +175,11 @@ function settings({ root, may }, data) {
   }
   const box = h("div");
   const all = h("input", { type: "checkbox" });
-  const draw = () => replace(box, settingsTable(data.configs.filter((each) => all.checked || each.source === "topic"), may ? (each) => editSetting(data.name, each) : null,
+  const draw = () => replace(box, settingsTable(data.configs.filter((each) => all.checked || each.source === "topic"), may && !data.view ? (each) => editSetting(data.name, each) : null,
     () => empty("All settings are the broker's", h("p", "Tick the box above to see and change them."))));
   all.checked = !data.configs.some((each) => each.source === "topic");
   all.addEventListener("change", draw);
-  append(root, [h("div.toolbar", h("label.check", all, "Show defaults too")), box]);
+  append(root, [data.view ? h("p.muted", "A view does not change: delete it and create another.") : h("div.toolbar", h("label.check", all, "Show defaults too")), box]);
   draw();
 }
 
@@ -211,10 +237,11 @@ async function trimTopic(name) {
   if (done) reload(`${name}: the oldest records are deleted`);
 }
 
-async function deleteTopic(name, go) {
+async function deleteTopic({ name, view, views }, go) {
+  const orphans = views.length ? ` Views of it: ${views.join(", ")}: they will show nothing.` : "";
   const done = await confirmByName({
-    title: `Delete ${name}?`, name, action: "Delete topic",
-    sentence: "All its records are deleted, on all brokers. This cannot be undone.",
+    title: `Delete ${name}?`, name, action: view ? "Delete view" : "Delete topic",
+    sentence: view ? `Nothing is deleted of its source ${view.from}.` : `All its records are deleted, on all brokers. This cannot be undone.${orphans}`,
     submit: () => remove(path("/api/topics/{topic}", { topic: name }), { confirm: name }),
   });
   if (!done) return;

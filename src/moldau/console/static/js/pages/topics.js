@@ -31,7 +31,7 @@ export async function topicsPage({ root, query, signal, crumbs, every, go, may }
 }
 
 const COLUMNS = [
-  { label: "Topic", sort: "name", render: (row) => h("span.row", h("a", { href: link("topics", row.name) }, row.name), row.internal && badge("internal"), ...troubles(row)) },
+  { label: "Topic", sort: "name", render: (row) => h("span.row", h("a", { href: link("topics", row.name) }, row.name), row.internal && badge("internal"), viewBadges(row.view), ...troubles(row)) },
   { label: "Partitions", sort: "partitions", num: true, render: (row) => format.count(row.partitions) },
   { label: "Replicas", sort: "replicas", num: true, render: (row) => format.count(row.replicas) },
   { label: "Records", sort: "records", num: true, render: (row) => format.count(row.records) },
@@ -40,6 +40,11 @@ const COLUMNS = [
   { label: "Readers", sort: "groups", wide: true, render: readers },
   { label: "Lag", sort: "lag", num: true, render: (row) => (row.groups === 0 ? h("span.muted", "no group") : lag(row)) },
 ];
+
+/** What says that a topic is a view, for the heading and for lists. */
+export function viewBadges(view) {
+  return view && [h("span.badge.accent", "view of ", view.source_deleted ? view.from : h("a", { href: link("topics", view.from) }, view.from)), view.source_deleted && badge("source deleted", "bad")];
+}
 
 export function troubles(row) {
   return [
