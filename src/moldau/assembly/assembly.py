@@ -116,7 +116,7 @@ class Assembly:
         settings, world = self.settings, self._world
         self.counters = Counters()
         self.connections = NodeConnections(settings, self.current, self.counters, world.connection_descriptors)
-        self.audit = AuditLog(world.clock, self.counters)
+        self.audit = AuditLog(world.clock, self.counters, settings.authorizer.is_enabled)
         self.authorizer = settings.authorizer.authorizer()
         if self.authorizer is not None:
             self.current.add_listener(self._change_acls)
