@@ -269,8 +269,6 @@ def test_the_byte_order_mark_of_a_utf_8_file_is_skipped(tmp_path: Path) -> None:
             "only one of inter.broker.listener.name and security.inter.broker.protocol should be set",
         ),
         ({"authorizer.class.name": "a.b.C"}, "not supported; expected org.apache.kafka.metadata.authorizer.Standard"),
-        ({"super.users": "User:ann"}, "has no effect without authorizer.class.name="),
-        ({"allow.everyone.if.no.acl.found": "true"}, "has no effect without authorizer.class.name="),
         ({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "ann"}, "'ann' is not a principal; expected"),
         ({"log.roll.ms": "0"}, "log.roll.ms=0: Value must be at least 1, as segment.ms of a topic"),
         ({"ssl.client.auth": "maybe"}, "String must be one of: required, requested, none"),
@@ -282,7 +280,9 @@ def test_invalid_settings_are_refused(properties: dict[str, str], expected: str)
 
 def test_defaults_of_the_authorizer_may_be_set_without_one() -> None:
     defaults = {"authorizer.class.name": "", "super.users": "", "allow.everyone.if.no.acl.found": "false"}
-    assert not from_properties(defaults).authorizer.is_enabled
+    settings = from_properties(defaults)
+    assert not settings.authorizer.is_enabled
+    assert settings.warnings == ()
 
 
 def test_a_controllers_listener_needs_an_entry_if_the_protocol_map_is_set() -> None:
