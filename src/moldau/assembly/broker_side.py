@@ -280,6 +280,7 @@ class BrokerSide:
             fetch_bytes_max=settings.fetch_max_bytes,
             rng=world.rng,
             has_authorizer=settings.authorizer.is_enabled,
+            has_consumer_protocol=settings.groups.has_consumer_protocol,
             delegation_tokens=settings.delegation_tokens,
             counters=self._counters,
             telemetry=self.telemetry,
