@@ -132,12 +132,18 @@ def test_environment_variables_as_in_kafkas_container_images() -> None:
         "KAFKA_ADVERTISED_LISTENERS": "A://broker:19092",
         "KAFKA_HEAP_OPTS": "-Xmx1G",
         "KAFKA_JMX_PORT": "9999",
-        "KAFKA_UNDER__SCORE_AND___DASH": "x",
+        "KAFKA_ROOT": "/opt/kafka",
+        "KAFKA_PORT_9092_TCP_ADDR": "10.0.0.7",
+        "KAFKA_NUM__PARTITIONS": "2",
+        "KAFKA_NODE___ID": "2",
         "PATH": "/bin",
     }
     settings = load(environ=environ)
     assert settings.advertised_listeners == (plaintext("broker", 19092, "A"),)
-    assert settings.warnings == ("KAFKA_UNDER__SCORE_AND___DASH: unknown setting under_score.and-dash is ignored",)
+    assert settings.warnings == (
+        "KAFKA_NUM__PARTITIONS: unknown setting num_partitions is ignored; did you mean num.partitions?",
+        "KAFKA_NODE___ID: unknown setting node-id is ignored; did you mean node.id?",
+    )
 
 
 def test_keys_without_effect_give_a_warning() -> None:
