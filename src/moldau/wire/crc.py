@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), the checksum of record batches and producer snapshots.
 
-The package crc32c was chosen by measurement: 0.12 µs for a small batch, several GB/s for a large one. Only its extension
-module is loaded: the package itself reads its version from its metadata, which imports email, zipfile and 30 more
+The package crc32c was chosen by measurement: 0.12 µs for a small batch, several GB/s for a large one. Only its
+extension module is loaded: the package reads its version from its metadata, which imports email, zipfile and 30 more
 modules, a twentieth of the CPU time of a broker's start.
 """
 

@@ -18,8 +18,8 @@ OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthB
 
 _NO_WORD_START: Final = r"\x00-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x9f"
 _NO_WORD: Final = r"\x00-\x23\x25-\x2c\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x9f"
-"""Words are of letters, `$`, `_` and all above U+009F, then also of digits, `.` and `-`. What they are not of is written
-here, because Python takes milliseconds to compile a set up to U+10FFFF."""
+"""Words are of letters, `$`, `_` and all above U+009F, then also of digits, `.` and `-`. These are the others, because
+Python takes milliseconds to compile a set up to U+10FFFF."""
 _TOKEN: Final = re.compile(
     rf"""
       (?P<space>[\x00-\x20]+ | //[^\r\n]* | /\*.*?(?:\*/|\Z) | /[^\r\n]*)

@@ -5,7 +5,7 @@ data; a request of many partitions is answered in several turns of the loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, Uuid
@@ -13,11 +13,13 @@ from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
 from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
-from moldau.replica.view_partition import ReadablePartition
 from moldau.replica.waiting import ParkedFetches
 from moldau.server.router import Caller
 from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ReadablePartition
 
 PARTITIONS_A_TURN: Final = 500
 """Partitions that are looked at in one turn of the loop; each takes some 5 microseconds."""
