@@ -7,11 +7,10 @@ without effect. This module opens no listeners and does not touch the data direc
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING
 
 from moldau.base import own_configs
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
@@ -46,16 +45,21 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.settings import GroupSettings, read_groups
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
-from moldau.security.authorizer_settings import AuthorizerSettings, warn_of_authorizer
+from moldau.security.authorizer_settings import AuthorizerSettings
 from moldau.security.quotas.rates import Window
-from moldau.security.sasl.oauthbearer.settings import TokenRequest
-from moldau.security.sasl.oauthbearer.urls import allowed_urls
-from moldau.security.sasl.settings import SaslSettings, read_jaas_file
-from moldau.security.sasl.warnings import warn_of_missing_users, warn_of_sasl
-from moldau.security.security_settings import ReadSecurity, SecurityReader, SecuritySettings, no_security
-from moldau.security.tls.listener_settings import warn_of_missing_trust, warn_of_unknown_listeners
+from moldau.security.sasl.use import SaslSettings
+from moldau.security.security_settings import (
+    ReadSecurity,
+    SecurityReader,
+    SecuritySettings,
+    no_security,
+    warn_of_security,
+)
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.token_settings import TokenSettings, read_delegation_tokens
+
+if TYPE_CHECKING:
+    from moldau.security.sasl.oauthbearer.settings import TokenRequest
 
 __all__ = [
     "Settings",
@@ -66,9 +70,6 @@ __all__ = [
     "log_dirs",
     "read_texts",
 ]
-
-
-_JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +190,7 @@ def from_texts(
     texts: Mapping[str, SettingText], environ: Mapping[str, str] | None = None, with_security: bool = True
 ) -> Settings:
     environ = environ or {}
-    java_options = environ.get("KAFKA_OPTS", "")
-    read_security: ReadSecurity = no_security
-    if with_security:
-        found = _JAAS_FILE.search(java_options)
-        jaas_file = read_jaas_file(found[1], "KAFKA_OPTS") if found else {}
-        read_security = SecurityReader(_token_source, jaas_file, allowed_urls(java_options))
+    read_security = SecurityReader.of(_token_source, environ.get("KAFKA_OPTS", "")) if with_security else no_security
     cluster_id, shared_listener = environ.get("CLUSTER_ID") or None, environ.get(SHARED_LISTENER_VARIABLE) or None
     try:
         return _build_settings(texts, cluster_id, read_security, shared_listener)
@@ -239,11 +235,7 @@ def _warnings(values: Values, listeners: ListenerSettings, security: SecuritySet
     yield from values.warnings()
     yield from _warn_of_directories(values)
     yield from _warn_of_cleaner_threads(values)
-    yield from warn_of_authorizer(values)
-    yield from warn_of_sasl(values)
-    yield from warn_of_missing_users(security.sasl)
-    yield from warn_of_missing_trust(security.tls)
-    yield from warn_of_unknown_listeners(values, listeners.protocols)
+    yield from warn_of_security(values, listeners, security)
     yield from _warn_of_fallback_host(values, listeners)
 
 
