@@ -7,11 +7,10 @@ without effect. This module opens no listeners and does not touch the data direc
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING
 
 from moldau.base import own_configs
 from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
@@ -20,6 +19,7 @@ from moldau.base.cluster_settings import (
     BrokerSessionSettings,
     QuorumSettings,
     ReplicationSettings,
+    check_cluster_id,
     check_roles,
     read_balance,
     read_quorum,
@@ -45,29 +45,31 @@ from moldau.base.transaction_settings import TransactionLogSettings, read_transa
 from moldau.coordinator.group.settings import GroupSettings, read_groups
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
-from moldau.security.authorizer_settings import AuthorizerSettings, read_authorizer, warn_of_authorizer
+from moldau.security.authorizer_settings import AuthorizerSettings
 from moldau.security.quotas.rates import Window
-from moldau.security.sasl.oauthbearer.settings import TokenRequest
-from moldau.security.sasl.oauthbearer.urls import allowed_urls
-from moldau.security.sasl.settings import JaasFile, SaslSettings, SaslUse, read_jaas_file, read_sasl
-from moldau.security.sasl.warnings import warn_of_missing_users, warn_of_sasl
-from moldau.security.tls.listener_settings import read_node_tls, warn_of_missing_trust, warn_of_unknown_listeners
+from moldau.security.sasl.use import SaslSettings
+from moldau.security.security_settings import (
+    ReadSecurity,
+    SecurityReader,
+    SecuritySettings,
+    no_security,
+    warn_of_security,
+)
 from moldau.security.tls.settings import TlsSettings
 from moldau.security.token_settings import TokenSettings, read_delegation_tokens
+
+if TYPE_CHECKING:
+    from moldau.security.sasl.oauthbearer.settings import TokenRequest
 
 __all__ = [
     "Settings",
     "SettingsError",
-    "check_cluster_id",
     "from_properties",
     "from_texts",
     "load",
     "log_dirs",
     "read_texts",
 ]
-
-
-_JAAS_FILE: Final = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,12 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Iterable[tuple[str, str]] = (),
     flags: Mapping[str, SettingText] | None = None,
+    *,
+    with_security: bool = True,
 ) -> Settings:
-    """Load the settings of a node. `flags` are command options for a property; they override everything else."""
-    return from_texts(read_texts(file, environ, overrides, flags), environ)
+    """Load the settings of a node. `flags` are command options for a property; they override everything else. Without
+    `with_security`, logins, TLS and the authorizer are neither checked nor returned."""
+    return from_texts(read_texts(file, environ, overrides, flags), environ, with_security)
 
 
 def read_texts(
@@ -181,14 +186,14 @@ def read_texts(
     return texts
 
 
-def from_texts(texts: Mapping[str, SettingText], environ: Mapping[str, str] | None = None) -> Settings:
+def from_texts(
+    texts: Mapping[str, SettingText], environ: Mapping[str, str] | None = None, with_security: bool = True
+) -> Settings:
     environ = environ or {}
-    java_options = environ.get("KAFKA_OPTS", "")
-    found = _JAAS_FILE.search(java_options)
-    jaas_file = read_jaas_file(found[1], "KAFKA_OPTS") if found else {}
+    read_security = SecurityReader.of(_token_source, environ.get("KAFKA_OPTS", "")) if with_security else no_security
     cluster_id, shared_listener = environ.get("CLUSTER_ID") or None, environ.get(SHARED_LISTENER_VARIABLE) or None
     try:
-        return _build_settings(texts, cluster_id, jaas_file, allowed_urls(java_options), shared_listener)
+        return _build_settings(texts, cluster_id, read_security, shared_listener)
     except SettingsError as wrong:
         wrong.warnings = tuple(warn_of_unknown_keys(texts))
         raise
@@ -196,7 +201,8 @@ def from_texts(texts: Mapping[str, SettingText], environ: Mapping[str, str] | No
 
 def from_properties(properties: Mapping[str, str], cluster_id: str | None = None) -> Settings:
     """Return settings from properties alone, for tests and embedded nodes."""
-    return _build_settings({key: SettingText(text, "properties") for key, text in properties.items()}, cluster_id)
+    texts = {key: SettingText(text, "properties") for key, text in properties.items()}
+    return _build_settings(texts, cluster_id, SecurityReader(_token_source))
 
 
 def _warn_of_directories(values: Values) -> Iterator[str]:
@@ -225,30 +231,18 @@ def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Itera
         )
 
 
-def _warnings(
-    values: Values, listeners: ListenerSettings, sasl: SaslSettings, tls: Mapping[str, TlsSettings]
-) -> Iterator[str]:
+def _warnings(values: Values, listeners: ListenerSettings, security: SecuritySettings) -> Iterator[str]:
     yield from values.warnings()
     yield from _warn_of_directories(values)
     yield from _warn_of_cleaner_threads(values)
-    yield from warn_of_authorizer(values)
-    yield from warn_of_sasl(values)
-    yield from warn_of_missing_users(sasl)
-    yield from warn_of_missing_trust(tls)
-    yield from warn_of_unknown_listeners(values, listeners.protocols)
+    yield from warn_of_security(values, listeners, security)
     yield from _warn_of_fallback_host(values, listeners)
-
-
-def check_cluster_id(cluster_id: str, origin: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
-        raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")
 
 
 def _build_settings(
     texts: Mapping[str, SettingText],
     cluster_id: str | None,
-    jaas_file: JaasFile | None = None,
-    urls: frozenset[str] | None = None,
+    read_security: ReadSecurity,
     shared_listener: str | None = None,
 ) -> Settings:
     values = Values(texts)
@@ -257,9 +251,7 @@ def _build_settings(
     listeners, quorum = read_listeners(values, own_host), read_quorum(values)
     check_roles(values, node_id, listeners.broker_listeners, listeners.controllers, quorum)
     is_alone = shared_listener is None and _is_alone(node_id, values.strings("process.roles"), quorum, listeners)
-    sasl_use = SaslUse.of(listeners, is_alone)
-    sasl = read_sasl(values, sasl_use, jaas_file or {}, _token_source, urls)
-    tls = read_node_tls(values, listeners)
+    security = read_security(values, listeners, is_alone)
     return Settings(
         node_id=node_id,
         cluster_id=cluster_id,
@@ -304,16 +296,16 @@ def _build_settings(
         sessions=read_sessions(values),
         replication=read_replication(values),
         balance=read_balance(values),
-        authorizer=read_authorizer(values),
+        authorizer=security.authorizer,
         quota_window=_read_quota_window(values),
         controller_quota_window=_read_controller_quota_window(values),
-        sasl=sasl,
+        sasl=security.sasl,
         delegation_tokens=read_delegation_tokens(values),
-        tls=tls,
+        tls=security.tls,
         metrics_listener=read_metrics_listener(values),
         metrics_per_partition=values.boolean(METRICS_PER_PARTITION),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
-        warnings=tuple(_warnings(values, listeners, sasl, tls)),
+        warnings=tuple(_warnings(values, listeners, security)),
     )
 
 

@@ -27,6 +27,7 @@ from moldau.log import meta_properties
 from moldau.platforms.processes import PROCESSES, Process
 from moldau.raft.control_records import read_voters
 from moldau.raft.snapshots import check_snapshot
+from moldau.settings import from_properties, load
 from moldau.wire.batch import split_batches
 from moldau.wire.records import ControlType, control_type, decode_records
 
@@ -140,7 +141,8 @@ def test_initial_controllers_sets_the_directory_id(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-t", "not an id"], "--cluster-id not an id: expected an id such as"),
+        (["-t", " x"], "--cluster-id x: expected an id such as"),
+        (["-t", ""], "--cluster-id : expected an id such as"),
         (["-t", CLUSTER, "--add-scram", "SCRAM-SHA-1=[name=a,password=b]"], "The add-scram mechanism SCRAM-SHA-1 is"),
         (["-t", CLUSTER, "-I", "nonsense"], "No @ found in dynamic voter string."),
         (["-t", CLUSTER, "-r", "9.9"], "Unknown metadata.version '9.9'. Supported metadata.version are: 4.3-IV0"),
@@ -157,6 +159,30 @@ def test_wrong_format_arguments_are_reported_in_one_line(
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert message in err
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("cluster_id", ["MkU3OEVBNTcwNTJENDM2+/==", "my cluster: ü"])
+def test_any_text_is_a_cluster_id(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path, cluster_id: str
+) -> None:
+    assert run_storage(capsys, "format", "-t", cluster_id, "-c", str(config))[0] == 0
+    assert f"cluster.id={cluster_id}, " in run_storage(capsys, "info", "-c", str(config))[1]
+    assert from_properties({}, cluster_id).cluster_id == cluster_id
+
+
+def test_format_and_info_need_no_passwords_and_no_certificates(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
+    config.write_text(
+        f"node.id=3\nlog.dirs={tmp_path}/a\nlisteners=SASL_SSL://127.0.0.1:0,CONTROLLER://127.0.0.1:9093\n"
+        "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=SASL_SSL:SASL_SSL,CONTROLLER:SSL\n"
+        "inter.broker.listener.name=SASL_SSL\nsasl.enabled.mechanisms=PLAIN,GSSAPI\n"
+        f"ssl.keystore.location={tmp_path}/no.p12\nauthorizer.class.name=a.b.C\nsuper.users=nobody\n"
+    )
+    assert run_storage(capsys, "format", "-t", CLUSTER, "-c", str(config), "--standalone")[0] == 0
+    assert run_storage(capsys, "info", "-c", str(config))[0] == 0
+    with pytest.raises(SettingsError):
+        load(str(config))
 
 
 CONTROLLER = "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093\ncontroller.listener.names=CONTROLLER\n"

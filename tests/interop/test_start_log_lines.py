@@ -1,4 +1,5 @@
-"""Log lines of `moldau start` and kafka-server-start: level and format by option and by variable.
+"""Log lines of `moldau start` and kafka-server-start: level and format by option and by variable; and what a start
+imports, which is most of its CPU time.
 
 Each test starts its own server.
 """
@@ -16,6 +17,18 @@ import pytest
 
 from moldau.cli.kafka import server_start
 
+MODULES_MAX = 555
+"""Modules of ours that a start imports, each a third of a millisecond; 549 on 2026-11-18. Before this is raised: could
+what is new be imported where it is first needed?"""
+NOT_FOR_A_START = {
+    "argparse", "concurrent.futures.process", "csv", "difflib", "email", "http", "importlib.metadata", "moldau.doctor",
+    "multiprocessing", "sqlite3", "unittest", "xml", "zipfile",
+    "crc32c", "cryptography", "confluent_kafka", "duckdb", "joserfc", "numpy", "pyarrow", "rich", "yaml",
+    "moldau.cli.cores.plan", "moldau.cli.secure_start", "moldau.client.access_tokens", "moldau.console",
+    "moldau.pipelines", "moldau.prometheus", "moldau.secure_setup", "moldau.security.sasl.settings", "moldau.spark",
+    "moldau.testing", "moldau.views.expressions",
+}  # fmt: skip
+"""With all that is below them: what only SASL, views, metrics or a mistake need."""
 MACHINE_IS_SLOW = "held up the event loop|did not run"
 
 
@@ -75,6 +88,16 @@ def test_a_failed_start_is_logged_as_json(properties: Path) -> None:
     assert (warning["level"], error["level"]) == ("warning", "error")
     assert "unknown setting" in warning["message"]  # the unknown setting in the file; it may be the reason of the error
     assert "num.partitions" in error["message"]
+
+
+def test_a_start_imports_only_what_a_plain_broker_needs(tmp_path: Path) -> None:
+    words = ["moldau", "start", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    lines = stderr_lines(words, environment(PYTHONPROFILEIMPORTTIME="1"))
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "moldau.node.node" in imported
+    needless = {name for name in imported if any(f"{name}.".startswith(f"{each}.") for each in NOT_FOR_A_START)}
+    assert needless == set()
+    assert len([name for name in imported if name.startswith("moldau.")]) <= MODULES_MAX
 
 
 @pytest.mark.parametrize(

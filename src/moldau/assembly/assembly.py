@@ -31,6 +31,7 @@ from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
 from moldau.runtime.broker.boot_marker import UNKNOWN, BootMarker
 from moldau.runtime.broker.missing_logs import MissingLogs
+from moldau.runtime.chores import OwnWorkTimers
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.image_log import BrokerLog
@@ -62,7 +63,9 @@ class Assembly:
         reserve = Reserve(world.files, directory, settings.reserve_bytes, world.disk_space, report)
         self._files = ReservedFiles(world.files, directory, reserve)
         self._world = replace(world, files=self._files)
-        self._reserve_upkeep = ReserveUpkeep(reserve, world.run_in_thread, world.timers, world.clock)
+        self._reserve_upkeep = ReserveUpkeep(
+            reserve, world.run_in_thread, OwnWorkTimers(world.timers, world.on_fault), world.clock
+        )
         self.current = CurrentImage()
         self.store = LogStore(self._files, directory)
         try:
@@ -116,7 +119,7 @@ class Assembly:
         settings, world = self.settings, self._world
         self.counters = Counters()
         self.connections = NodeConnections(settings, self.current, self.counters, world.connection_descriptors)
-        self.audit = AuditLog(world.clock, self.counters)
+        self.audit = AuditLog(world.clock, self.counters, settings.authorizer.is_enabled)
         self.authorizer = settings.authorizer.authorizer()
         if self.authorizer is not None:
             self.current.add_listener(self._change_acls)

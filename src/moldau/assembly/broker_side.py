@@ -44,7 +44,7 @@ from moldau.runtime.broker.leader_lease import LeaderLease
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
 from moldau.runtime.broker.registration_gate import RegistrationGate
-from moldau.runtime.chores import Chores
+from moldau.runtime.chores import Chores, OwnWorkTimers
 from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
@@ -97,13 +97,14 @@ class BrokerSide:
         self._cluster_id = cluster_id
         self._directory_id = directory_id
         self._counters = counters
+        self._own_timers = OwnWorkTimers(world.timers, world.on_fault)
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
             channel,
             current,
             world.lease_clock or world.clock,
-            world.timers,
+            self._own_timers,
             new_uuid(world.rng),
             on_registered,
             lambda *contact: self._lease.renew(*contact),
@@ -158,7 +159,7 @@ class BrokerSide:
             self._settings.node_id,
             lambda: self.lifecycle.epoch,
             lambda api, request: channel.ask(api, request, "isr"),
-            self._world.timers,
+            self._own_timers,
         )
 
     def _replication(self) -> Replication:
@@ -173,13 +174,15 @@ class BrokerSide:
 
     def _leader_lease(self) -> LeaderLease:
         wait_ms = self._settings.replication.fetch_wait_max_ms
-        return LeaderLease(self.partitions, self.replication, wait_ms, self._world.timers, self._on_lease_changed)
+        return LeaderLease(self.partitions, self.replication, wait_ms, self._own_timers, self._on_lease_changed)
 
     def _disk_faults(self) -> DiskRoom:
         world, directory = self._world, self._settings.log_dirs[0]
         in_log = FaultLog(log.error, world.clock)
         on_change = self.lifecycle.set_cannot_write
-        return DiskRoom(in_log, world.files, directory, world.disk_space, world.run_in_thread, world.timers, on_change)
+        return DiskRoom(
+            in_log, world.files, directory, world.disk_space, world.run_in_thread, self._own_timers, on_change
+        )
 
     def _partitions(self, store: LogStore) -> Partitions:
         node_id, world = self._settings.node_id, self._world
@@ -206,7 +209,7 @@ class BrokerSide:
             store,
             self._world.flusher,
             self._world.clock,
-            self._world.timers,
+            self._own_timers,
             lambda: self._number(PRODUCER_EXPIRATION_MS),
             lambda partition: self.cleaner.is_cleaning(partition),
         )
@@ -280,6 +283,7 @@ class BrokerSide:
             fetch_bytes_max=settings.fetch_max_bytes,
             rng=world.rng,
             has_authorizer=settings.authorizer.is_enabled,
+            has_consumer_protocol=settings.groups.has_consumer_protocol,
             delegation_tokens=settings.delegation_tokens,
             counters=self._counters,
             telemetry=self.telemetry,

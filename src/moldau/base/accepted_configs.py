@@ -73,12 +73,6 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("controller.quorum.append.linger.ms", INT, 25, Range(0)),
     ConfigDef("controller.quorum.auto.join.enable", BOOLEAN, False),
     # Group coordinator
-    ConfigDef(
-        "group.coordinator.rebalance.protocols",
-        LIST,
-        ("classic", "consumer", "streams"),
-        OneOf(("consumer", "classic", "share", "streams")),
-    ),
     ConfigDef("group.coordinator.threads", INT, 4, Range(1)),
     ConfigDef("group.coordinator.background.threads", INT, 2, Range(1)),
     ConfigDef("group.coordinator.append.linger.ms", INT, -1, Range(-1)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from moldau.base.listeners import Listener
-from moldau.base.setting_sources import Values
+from moldau.base.setting_sources import SettingsError, Values
 
 REPLICA_SELECTORS: Final = ("LeaderSelector", "RackAwareReplicaSelector")
 """Kafka's class names, which may be set with or without a package."""
@@ -183,3 +183,9 @@ def read_replication(values: Values) -> ReplicationSettings:
         socket_timeout_ms=values.integer("replica.socket.timeout.ms"),
         rack_aware_reads=selector is not None and selector.endswith("RackAwareReplicaSelector"),
     )
+
+
+def check_cluster_id(cluster_id: str, origin: str) -> None:
+    """Any text is an id, as in Kafka, if it fits into a line of meta.properties."""
+    if not cluster_id.isprintable() or cluster_id != cluster_id.strip() or not cluster_id:
+        raise SettingsError(f"{origin} {cluster_id}: expected an id such as `kafka-storage random-uuid` prints")

@@ -2,7 +2,7 @@
 
 The parts that the loop calls (sockets, timers, finished flushes, responses of other nodes) measure each of their calls
 and report those above `LONG_CALL_S`. Wall time, because that is what everybody else waits for; a machine without a free
-processor shows here too.
+processor shows here too (`runtime/slow_calls` tells it apart before it warns).
 """
 
 from __future__ import annotations

@@ -39,9 +39,13 @@ NOT_SETTINGS: Final = frozenset(
     (
         "KAFKA_VERSION",
         "KAFKA_HOME",
+        "KAFKA_ROOT",
+        "KAFKA_BROKER",
         "KAFKA_OPTS",
         "KAFKA_HEAP_OPTS",
+        "KAFKA_JDK_COMPATIBILITY_OPTS",
         "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_CMD_OPTS",
         "KAFKA_LOG4J_ROOT_LOGLEVEL",
         "KAFKA_LOG4J_LOGGERS",
         "KAFKA_TOOLS_LOG4J_LOGLEVEL",
@@ -54,8 +58,8 @@ NOT_SETTINGS: Final = frozenset(
         "KAFKA_MODE",
     )
 )
-"""Variables for Java and Kafka's scripts: they are no properties, so nothing warns of them. `moldau.settings` reads the
-JAAS file from KAFKA_OPTS."""
+"""Variables for Java, Kafka's scripts and other programs: they are no properties, however similar to one.
+`moldau.settings` reads the JAAS file from KAFKA_OPTS."""
 
 
 def read_file(path: str) -> dict[str, SettingText]:
@@ -72,11 +76,15 @@ def read_file(path: str) -> dict[str, SettingText]:
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, SettingText]:
-    """Read variables by the rule of Kafka's container images: KAFKA_A_B is a.b, `__` an underscore, `___` a dash."""
+    """Read variables by the rule of Kafka's container images: KAFKA_A_B is a.b, `__` an underscore, `___` a dash.
+
+    The environment belongs to other programs too, and orchestrators set KAFKA_PORT and KAFKA_SERVICE_HOST: a variable
+    whose name is not even similar to a setting's is not meant for this one, and left out."""
+    names = {each: _property_name(each) for each in environ if each.startswith("KAFKA_") and each not in NOT_SETTINGS}
     return {
-        _property_name(variable): SettingText(text, variable)
-        for variable, text in environ.items()
-        if variable.startswith("KAFKA_") and variable not in NOT_SETTINGS
+        name: SettingText(environ[variable], variable)
+        for variable, name in names.items()
+        if broker_config(name) is not None or _suggestion(name)
     }
 
 

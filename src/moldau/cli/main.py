@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
 import click
 
 from moldau import __version__
+from moldau.base.quick_imports import no_collections
 from moldau.cli.kafka.tool import missing_library
 
 SIGINT_STATUS: Final = 130
@@ -74,7 +75,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].target.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        with no_collections():
+            command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from moldau.secure_setup.settings import ADMIN
-
 secure_name_option = click.option(
     "--secure-name",
     "secure_names",
@@ -21,6 +19,8 @@ secure_name_option = click.option(
 def connect_lines(address: str, client_file: Path, password: str | None, is_terminal: bool) -> list[str]:
     """Return how to connect. `password` is that of a new admin user, which is shown on terminals only: other output is
     often kept in a log."""
+    from moldau.secure_setup.settings import ADMIN  # a plain start has no use for it
+
     config = f"--command-config {shlex.quote(str(client_file))}"
     if password is None:
         first = f"Secured with TLS, passwords and ACLs; the settings of the user {ADMIN} are in {client_file}."

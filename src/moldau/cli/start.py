@@ -22,7 +22,6 @@ from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.secure_options import secure_name_option
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.support import refusal_text
-from moldau.secure_setup.settings import with_port
 from moldau.settings import from_texts, log_dirs, read_texts
 
 PORT_MAX: Final = 65_535
@@ -189,6 +188,8 @@ def listener_flags(
     if listen is not None:
         flags["listeners"] = SettingText(f"{protocol}://{_address(listen)}", "--listen")
     if advertise is not None:
+        from moldau.secure_setup.settings import with_port
+
         port = listen.rpartition(":")[2] if listen is not None else _port_of_listener(protocol, others or {})
         flags["advertised.listeners"] = SettingText(f"{protocol}://{with_port(advertise, port)}", "--advertise")
     return flags

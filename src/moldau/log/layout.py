@@ -44,6 +44,8 @@ LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 LOCK: Final = ".lock"
+FIRST_SNAPSHOT: Final = "00000000000000000000-0000000000.checkpoint"
+"""In the directory of the metadata log: the first voters, written when the data directory is formatted."""
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"

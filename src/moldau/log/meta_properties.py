@@ -20,11 +20,13 @@ from moldau.base.errors import MalformedData
 from moldau.base.ids import NodeId, Uuid, uuid_from_text, uuid_text
 from moldau.base.reserve import RESERVE_FILE
 from moldau.base.secure_files import SECURE_FILES
+from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log import layout
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
 
 META_PROPERTIES: Final = "meta.properties"
+METADATA_LOG: Final = f"{METADATA_TOPIC}-0"
 _VERSION: Final = "1"
 _IGNORED_NAMES: Final = SECURE_FILES | {layout.LOCK, RESERVE_FILE, "lost+found", META_PROPERTIES + layout.TEMPORARY}
 """Names that may be in an empty directory: they hold no data."""
@@ -134,6 +136,13 @@ def refuse_unformatted_data(files: Files, log_dir: str) -> None:
         raise ForeignDirectory(
             f"{log_dir} holds {data_names[0]} and no {META_PROPERTIES}; name an empty or a formatted directory"
         )
+
+
+def is_only_formatted(files: Files, log_dir: str) -> bool:
+    """Return whether the directory holds a metadata log without any file but the snapshot that names the first voters,
+    and nothing else that may be data: no node has run in it."""
+    data_names = set(files.names(log_dir)) - _IGNORED_NAMES - {META_PROPERTIES}
+    return data_names == {METADATA_LOG} and files.names(f"{log_dir}/{METADATA_LOG}") == [layout.FIRST_SNAPSHOT]
 
 
 def _cluster_id(text: str) -> str:

@@ -22,6 +22,7 @@ from moldau.log.config import LogConfig
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.files import Files
 from moldau.log.log import Log
+from moldau.log.meta_properties import is_only_formatted
 from moldau.log.prepared_logs import LogPreparation, NewLog, PreparedLog, create_files
 from moldau.log.producers import Producers
 from moldau.log.recovery import open_log
@@ -80,6 +81,8 @@ class LogStore:
     def load(self, config_of: ConfigOf, now_ms: int, before_cut: Callable[[], None] = lambda: None) -> StoreReport:
         """Open every log. The clean-shutdown marker is removed first: from here on a crash means recovery.
         `before_cut` is called before recovery changes a damaged log: the next start would not know of the damage."""
+        if is_only_formatted(self._files, self.directory):
+            return StoreReport(was_clean=False)  # the metadata log is created like that of an empty directory
         names = self._files.names(self.directory)
         report = StoreReport(was_clean=layout.CLEAN_SHUTDOWN in names)
         if report.was_clean:

@@ -14,8 +14,8 @@ from moldau.runtime.timers import LoopTimers
 from moldau.security.delegation_tokens import TokenHmacs
 from moldau.security.dynamic_listeners import StaticListeners
 from moldau.security.sasl.exchange import Mechanism
-from moldau.security.sasl.settings import SaslListenerSettings
 from moldau.security.sasl.token_credentials import TokenCredentials
+from moldau.security.sasl.use import SaslListenerSettings
 from moldau.server.sasl_session import SaslServer
 from moldau.settings import Settings
 

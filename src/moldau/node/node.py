@@ -24,6 +24,7 @@ from moldau.log.files import DiskFiles, Files, staying_descriptor_max
 from moldau.node.listener_security import SaslServers, static_listeners
 from moldau.platforms.boot import boot_id
 from moldau.platforms.open_files import open_files_limit
+from moldau.platforms.scheduling import run_queue_wait_s
 from moldau.platforms.support import refusal_text
 from moldau.runtime.cleaning.process import CleaningProcess
 from moldau.runtime.flusher import LogFlusher
@@ -31,7 +32,7 @@ from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.runtime.node_tls import NodeTls
 from moldau.runtime.running_clock import RunningClock
-from moldau.runtime.slow_calls import log_slow_calls
+from moldau.runtime.slow_calls import SlowCalls
 from moldau.runtime.thread_work import ThreadWork
 from moldau.runtime.timers import LoopTimers
 from moldau.runtime.views.workers import view_workers
@@ -97,8 +98,8 @@ class Node:
         """Bind the addresses, open the data directory, join the quorum, create the partitions, and serve."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
-        log_slow_calls(LOOP_WATCH, self._system_clock)
-        self._clock = RunningClock(self._system_clock, LoopTimers(loop))
+        slow_calls = SlowCalls(LOOP_WATCH, self._system_clock, run_queue_wait_s)
+        self._clock = RunningClock(self._system_clock, LoopTimers(loop), slow_calls.mark)
         self._flusher = LogFlusher(loop, self._fail, FLUSH_THREADS)
         self._quorum_flusher = LogFlusher(loop, self._fail, 1)
         self._tls = self._read_tls()

@@ -1,6 +1,7 @@
-"""Lowering the priority of a process, and letting the out-of-memory killer choose it first.
+"""Lowering the priority of a process, letting the out-of-memory killer choose it first, and how long a thread was ready
+to run and did not.
 
-`nice` is POSIX; the time slice and the out-of-memory score exist only on Linux.
+`nice` is POSIX; the rest exists only on Linux.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ SLICE_NS: Final = 100_000_000
 With the longest slice a thread gets no less time, but yields as soon as another one wakes, not at the next tick."""
 
 OOM_SCORE: Final = "/proc/self/oom_score_adj"
+
+THREAD_TIMES: Final = "/proc/thread-self/schedstat"
+"""Nanoseconds on a processor, nanoseconds waiting for one, number of slices."""
 
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
 """The number of the system call; C libraries have no function for it before glibc 2.41."""
@@ -37,3 +41,16 @@ def set_oom_score(score: int, path: str = OOM_SCORE) -> None:
     """Set the out-of-memory score: Linux kills processes with a high score first. Other systems have none."""
     with suppress(OSError), open(path, "w", encoding="ascii") as file:
         file.write(str(score))
+
+
+def run_queue_wait_s(path: str = THREAD_TIMES) -> float | None:
+    """Return how long this thread has been ready to run while others had the processors, since it started; None where
+    the system does not tell."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return int(os.read(descriptor, 100).split()[1]) / 1e9
+    finally:
+        os.close(descriptor)

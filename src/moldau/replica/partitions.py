@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
@@ -29,8 +29,10 @@ from moldau.replica.partition import Partition
 from moldau.replica.replication import Replication
 from moldau.replica.traffic import Traffic
 from moldau.replica.view_counts import ViewCounts
-from moldau.replica.view_partition import ReadablePartition
 from moldau.replica.views import Views
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ReadablePartition
 
 TopicConfigs = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's

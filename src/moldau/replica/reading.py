@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.log.reading import Slice
@@ -15,9 +15,11 @@ from moldau.metadata.image import BrokerImage
 from moldau.replica.partition import ANY_EPOCH, Partition
 from moldau.replica.sessions import CONSUMER, FetchedPartition
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.replica.view_partition import ReadablePartition
 from moldau.views.shown_runs import ShownRecords
 from moldau.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ReadablePartition
 
 EMPTY = b""
 NO_REPLICA = -1

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import Uuid
 from moldau.base.limits import FETCH_SESSION_PARTITIONS_MAX
-from moldau.replica.view_partition import ReadablePartition
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ReadablePartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

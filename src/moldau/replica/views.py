@@ -1,8 +1,13 @@
-"""The views of this node: finds the partition of a view, which exists as soon as somebody reads it."""
+"""The views of this node: finds the partition of a view, which exists as soon as somebody reads it.
+
+What reads expressions is imported for the first view, which takes some ten milliseconds of the loop once. Most nodes
+have no views, and start without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.ids import TopicPartition, Uuid
@@ -12,12 +17,13 @@ from moldau.metadata.records import ConfigResource
 from moldau.replica.partition import Partition
 from moldau.replica.traffic import Traffic
 from moldau.replica.view_counts import ReportFailure, ViewCounts
-from moldau.replica.view_partition import ViewPartition
-from moldau.views.definition import ViewDefinition, view_definition
-from moldau.views.field_ranges import RunIndex
 from moldau.views.jobs import EvaluatesViews
-from moldau.views.parser import BadExpression
 from moldau.views.shown_runs import ResultBudget
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ViewPartition
+    from moldau.views.definition import ViewDefinition
+    from moldau.views.field_ranges import RunIndex
 
 FindPartition = Callable[[str, int], Partition | None]
 
@@ -58,6 +64,9 @@ class Views:
             definition = self._definition(image, view)
             if definition is None:
                 return None
+            from moldau.replica.view_partition import ViewPartition
+            from moldau.views.field_ranges import RunIndex
+
             counts = self.counts.setdefault(view, ViewCounts(self._report))
             partition = partitions[index] = ViewPartition(
                 TopicPartition(view, index),
@@ -76,6 +85,9 @@ class Views:
 
     def _definition(self, image: MetadataImage, view: str) -> ViewDefinition | None:
         if view not in self._definitions:
+            from moldau.views.definition import view_definition
+            from moldau.views.parser import BadExpression
+
             try:
                 self._definitions[view] = view_definition(image.configs_of(ConfigResource.TOPIC, view))
             except BadExpression as wrong:  # written by a newer controller

@@ -16,7 +16,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.node_tls import NodeTls
 from moldau.security.dynamic_listeners import StaticListeners
-from moldau.security.sasl.settings import SaslListenerSettings
+from moldau.security.sasl.use import SaslListenerSettings
 
 log = logging.getLogger("moldau.listeners")
 

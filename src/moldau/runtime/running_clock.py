@@ -10,6 +10,7 @@ A timer shows that the node runs. If it is late, the clock stands still from sho
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -23,8 +24,10 @@ LOGGED_PAUSE_MS: Final = 1_000
 
 
 class RunningClock:
-    def __init__(self, clock: Clock, timers: Timers) -> None:
+    def __init__(self, clock: Clock, timers: Timers, on_tick: Callable[[], None] = lambda: None) -> None:
+        """`on_tick` is called every `TICK_MS`."""
         self._clock = clock
+        self._on_tick = on_tick
         self.now_ms = clock.now_ms
         """The wall clock, which does not stand still; not a method of its own, since every request asks it."""
         self._timers = timers
@@ -64,3 +67,4 @@ class RunningClock:
         self._ticks += 1
         self._stands_at_ms = now_ms + TICK_MS + GRACE_MS
         self._timer = self._timers.after_ms(TICK_MS, self._tick)
+        self._on_tick()

@@ -34,20 +34,25 @@ def read_authorizer(values: Values) -> AuthorizerSettings:
     name = values.text(AUTHORIZER_CLASS)
     if name not in (None, STANDARD_AUTHORIZER):
         raise values.error(AUTHORIZER_CLASS, f"not supported; expected {STANDARD_AUTHORIZER}, or nothing")
+    if name is None:
+        return AuthorizerSettings()  # like Kafka, which reads the others only if an authorizer does
     try:
         super_users = parse_super_users(values.text(SUPER_USERS) or "")
     except ValueError as wrong:
         raise values.error(SUPER_USERS, str(wrong)) from None
-    allows_everyone = values.boolean(ALLOW_EVERYONE)
-    for key, is_set in ((SUPER_USERS, bool(super_users)), (ALLOW_EVERYONE, allows_everyone)):
-        if name is None and is_set:
-            raise values.error(key, f"has no effect without {AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}")
-    return AuthorizerSettings(name is not None, super_users, allows_everyone)
+    return AuthorizerSettings(True, super_users, values.boolean(ALLOW_EVERYONE))
 
 
 def warn_of_authorizer(values: Values) -> Iterator[str]:
-    """Yield a line if nobody may add the first ACL, or if several super users are written as one."""
+    """Yield a line for each setting without effect, if nobody may add the first ACL, or if several super users are
+    written as one."""
     if values.text(AUTHORIZER_CLASS) is None:
+        for key, is_set in ((SUPER_USERS, values.text(SUPER_USERS)), (ALLOW_EVERYONE, values.boolean(ALLOW_EVERYONE))):
+            if is_set:
+                yield (
+                    f"{values.texts[key].origin}: {key} has no effect without {AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}:"
+                    " everybody may do everything"
+                )
         return
     super_users = values.text(SUPER_USERS) or ""
     if not super_users.strip("; ") and not values.boolean(ALLOW_EVERYONE):

@@ -13,7 +13,7 @@ from typing import Final
 
 from moldau.base.broker_configs import is_dynamic_of_listener, listener_of
 from moldau.base.setting_sources import SettingsError, SettingText, Values
-from moldau.security.sasl.settings import SaslListenerSettings, SaslSettings, read_changed_listener
+from moldau.security.sasl.use import SaslListenerSettings, SaslSettings
 from moldau.security.tls.listener_settings import read_listener_tls
 from moldau.security.tls.settings import TlsSettings
 
@@ -47,6 +47,8 @@ class StaticListeners:
 
     def sasl_of(self, listener: str, dynamic: Mapping[str, str]) -> SaslListenerSettings:
         """Return the settings of a listener with SASL. Raise SettingsError."""
+        from moldau.security.sasl.settings import read_changed_listener  # which nodes with SASL have imported already
+
         values = self._values(listener, dynamic)
         own_login = self.sasl.broker_login if listener == self.inter_broker else None
         return read_changed_listener(values, listener, self.sasl, own_login)

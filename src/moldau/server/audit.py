@@ -1,5 +1,7 @@
 """The audit log: who was refused what, and who changed what. One line each, as key=value, on the logger moldau.audit.
 
+Without an authorizer everybody may do everything, and is mostly nobody in particular: changes are then logged at DEBUG.
+
 A flood of refusals must neither fill the disk nor hide what administrators did: of each second only so many lines of
 each kind are written, and the rest is counted.
 """
@@ -77,9 +79,10 @@ class LineLimit:
 
 
 class AuditLog:
-    def __init__(self, clock: Clock, counters: Counters | None = None) -> None:
+    def __init__(self, clock: Clock, counters: Counters | None = None, has_authorizer: bool = True) -> None:
         self._clock = clock
         self._counters = counters or Counters()
+        self._action_level = logging.INFO if has_authorizer else logging.DEBUG
         self._refusals = LineLimit(clock, self._counters, "denied requests", DENIED_LINES_PER_SECOND_MAX)
         self._actions = LineLimit(clock, self._counters, "administrative actions", ADMIN_LINES_PER_SECOND_MAX)
         self._failed_actions = LineLimit(
@@ -108,6 +111,11 @@ class AuditLog:
             *who, reason = map(quoted, failed._replace(reason=failed.reason.removeprefix("authentication failed: ")))
             log.info("login listener=%s host=%s mechanism=%s user=%s result=FAILED reason=%s", *who, reason)
 
+    @property
+    def logs_actions(self) -> bool:
+        """Whether administrative requests are logged, at the level that the logger has now."""
+        return log.isEnabledFor(self._action_level)
+
     def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> Steps[None]:
         """Log what an administrative request changed, or tried to change. It may have changed thousands of things."""
         who = str(caller.access.principal)
@@ -122,7 +130,8 @@ class AuditLog:
             if not (self._failed_actions if action.error_code else self._actions).may_write():
                 continue
             result = action.resource, result_name(action.error_code), str(action.detail)
-            log.info(
+            log.log(
+                self._action_level,
                 "admin principal=%s host=%s client=%s action=%s resource=%s result=%s detail=%s",
                 *source,
                 *map(quoted, result),
@@ -163,7 +172,7 @@ class AuditedHandler:
 
     def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
         reply = self._handler.answer(request, caller)
-        if reply is None or not is_administrative(self.api, request):
+        if reply is None or not self._audit.logs_actions or not is_administrative(self.api, request):
             return reply
         if isinstance(reply, LongReply):
             return map_long_reply(reply, lambda response: self._logged(request, response, caller))

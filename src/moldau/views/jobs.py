@@ -4,12 +4,14 @@ evaluates (`evaluation.py`) loads numpy, Arrow and DuckDB.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.views.definition import ViewDefinition
-from moldau.views.field_ranges import FieldKey, Value
+
+if TYPE_CHECKING:
+    from moldau.views.definition import ViewDefinition
+    from moldau.views.field_ranges import FieldKey, Value
 
 
 class Evaluated(NamedTuple):

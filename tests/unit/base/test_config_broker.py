@@ -269,7 +269,7 @@ def test_exactly_the_implemented_keys_are_read() -> None:
         own_configs.DECOMPRESSED_BYTES_MAX,
     } | {"min.insync.replicas"}
     defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
-    of_groups = set(re.findall(r'"([a-z.]+)"', inspect.getsource(read_groups)))
+    of_groups = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(read_groups)))
     of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & IMPLEMENTED_NAMES
     of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
     of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))

@@ -31,7 +31,7 @@ from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS, SUPPORTED_MECHANISMS
 from moldau.security.sasl.oauthbearer.server import AccessToken, TokenRefused, Verdict
 from moldau.security.sasl.scram_messages import ScramKeys
-from moldau.security.sasl.settings import SaslListenerSettings
+from moldau.security.sasl.use import SaslListenerSettings
 from moldau.server.conversation import ConnectionBudget
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake

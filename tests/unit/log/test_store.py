@@ -22,6 +22,7 @@ from moldau.log.checkpoints import (
     decode_partition_metadata,
     encode_offsets,
     encode_partition_metadata,
+    replace_file,
 )
 from moldau.log.config import LogConfig
 from moldau.log.files import DiskFiles
@@ -538,3 +539,53 @@ def test_many_deleted_partitions_are_purged_in_steps() -> None:
     assert [name[:4] for name in files.names("data") if name.endswith("-delete")] == ["t-0."]
     purge(store, NOW_MS + 1_000)
     assert not [name for name in files.names("data") if name.endswith("-delete")]
+
+
+FORMATTED = {
+    "data/meta.properties": b"version=1\n",
+    "data/bootstrap.checkpoint": b"users",
+    f"data/__cluster_metadata-0/{layout.FIRST_SNAPSHOT}": b"voters",
+}
+
+
+def formatted_directory(**more: bytes) -> MemoryFiles:
+    files = MemoryFiles()
+    for directory in ("data", "data/__cluster_metadata-0"):
+        files.mkdir(directory)
+    for path, content in {**FORMATTED, **more}.items():
+        files.mkdir(path.rpartition("/")[0])
+        replace_file(files, *path.rsplit("/", 1), content)
+    return files
+
+
+def test_a_directory_that_was_only_formatted_has_no_log_to_recover() -> None:
+    files = formatted_directory()
+    store = LogStore(files, "data")
+    report = store.load(lambda _: LogConfig(), NOW_MS)
+    assert (report.logs, report.recovered) == (0, [])
+    metadata = TopicPartition("__cluster_metadata", 0)
+    store.create(metadata, TOPIC_ID, LogConfig(), NOW_MS)
+    store.close()
+    reopened = LogStore(files, "data")
+    assert reopened.load(lambda _: LogConfig(), NOW_MS).recovered == []
+    assert reopened.topic_id(metadata) == TOPIC_ID
+    assert files.read(f"data/__cluster_metadata-0/{layout.FIRST_SNAPSHOT}") == b"voters"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "data/recovery-point-offset-checkpoint",
+        "data/.moldau_last_life",
+        "data/orders-0/partition.metadata",
+        "data/__cluster_metadata-0/quorum-state",
+        "data/__cluster_metadata-0/partition.metadata",
+        "data/__cluster_metadata-0/00000000000000000007-0000000001.checkpoint",
+    ],
+)
+def test_a_metadata_log_without_segments_is_damaged_if_a_node_has_run(path: str) -> None:
+    store = LogStore(formatted_directory(**{path: b"0\n0\n"}), "data")
+    damaged = store.load(lambda _: LogConfig(), NOW_MS).recovered
+    assert "all its segments are missing" in str(
+        next(each for each in damaged if each.partition.topic == "__cluster_metadata")
+    )

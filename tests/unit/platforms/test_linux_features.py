@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from running_here import linux_only
 
 from moldau.platforms.boot import boot_id
-from moldau.platforms.scheduling import set_oom_score
+from moldau.platforms.scheduling import run_queue_wait_s, set_oom_score
 
 SET_AND_PRINT_SCORE = """
 from moldau.platforms.scheduling import set_oom_score
@@ -33,3 +34,20 @@ def test_the_oom_score_is_set_if_its_file_exists(tmp_path: Path) -> None:
     assert int(output) == 500
     set_oom_score(500, str(tmp_path / "none" / "score"))
     assert not (tmp_path / "none").exists()
+
+
+def test_the_wait_for_a_processor_is_unknown_without_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "schedstat"
+    assert run_queue_wait_s(str(file)) is None
+    file.write_text("930033 2500000000 2\n", "ascii")
+    assert run_queue_wait_s(str(file)) == 2.5
+
+
+@linux_only
+def test_a_sleep_is_no_wait_for_a_processor() -> None:
+    before_s = run_queue_wait_s()
+    time.sleep(0.02)
+    after_s = run_queue_wait_s()
+    assert before_s is not None
+    assert after_s is not None
+    assert after_s >= before_s

@@ -16,7 +16,7 @@ from moldau.metadata.records import ConfigResource
 from moldau.node.listener_security import static_listeners
 from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.runtime.node_tls import NodeTls
-from moldau.security.sasl.settings import SaslListenerSettings
+from moldau.security.sasl.use import SaslListenerSettings
 from moldau.settings import from_properties
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

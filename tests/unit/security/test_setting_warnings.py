@@ -30,6 +30,8 @@ TLS = {"listeners": "SSL://localhost:1", "ssl.keystore.type": "PEM", "ssl.keysto
         ({**AUTHORIZER, "super.users": " ; "}, "authorizer.class.name without super.users"),
         ({**AUTHORIZER, "super.users": "User:a,User:b"}, "semicolons, .* expected super.users=User:a;User:b$"),
         ({**AUTHORIZER, "super.users": "User:CN=a,OU=b, User:c"}, "expected super.users=User:CN=a,OU=b;User:c$"),
+        ({"super.users": "User:ann"}, "super.users has no effect without authorizer.class.name=.* everybody may do"),
+        ({"allow.everyone.if.no.acl.found": "true"}, "if.no.acl.found has no effect without authorizer.class.name="),
         ({**PLAIN, PLAIN_JAAS: f'{MODULE} required username="n" password="planted";'}, 'no user_NAME="PASSWORD"'),
         ({**TLS, "ssl.client.auth": "required"}, "ssl.client.auth=required without ssl.truststore.location"),
         ({**TLS, "listener.name.ssl.ssl.client.auth": "requested"}, "ssl.client.auth=requested without ssl.truststore"),

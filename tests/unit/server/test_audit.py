@@ -17,6 +17,7 @@ from moldau.metadata.records import ConfigResource
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
 from moldau.security.acls.bindings import ResourceType
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.server import audit
 from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative
 from moldau.server.handlers.forwarded import FORWARDED
@@ -355,3 +356,15 @@ def test_every_forwarded_api_that_changes_metadata_is_audited() -> None:
 def test_an_empty_request_of_each_audited_api_can_be_described(api: ApiKey) -> None:
     """The functions that build the log lines read only fields that exist."""
     list(admin_actions(api, request_class(api)(), response_class(api)()))
+
+
+@pytest.mark.parametrize(("authorizer", "level"), [(STANDARD_AUTHORIZER, "INFO"), ("", "DEBUG")])
+def test_administrative_actions_without_an_authorizer_are_logged_for_debugging(
+    caplog: pytest.LogCaptureFixture, authorizer: str, level: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    node = RestrictedNode(**{"authorizer.class.name": authorizer})
+    node.start()
+    node.completed(node.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("orders", 1, 1)]), 7, "root"))
+    logged = [record for record in caplog.records if "topic:orders" in record.getMessage()]
+    assert [(record.name, record.levelname) for record in logged] == [("moldau.audit", level)]

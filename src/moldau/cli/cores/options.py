@@ -7,10 +7,11 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from moldau.cli.cores.plan import CORES_MAX
 from moldau.platforms.machine import usable_cores
 
 ALL: Final = "all"
+CORES_MAX: Final = 99
+"""More nodes than this would have the ids of the next machine."""
 
 
 def _parse(ctx: click.Context, param: click.Parameter, text: str) -> int:

@@ -23,8 +23,6 @@ from moldau.secure_setup.settings import (
 )
 from moldau.security.authorizer_settings import AUTHORIZER_CLASS
 
-CORES_MAX: Final = 99
-"""More nodes than this would have the ids of the next machine."""
 IDS_PER_MACHINE: Final = 100
 CONTROLLER_PORT_ABOVE: Final = 1000
 INTERNAL_PORTS_ABOVE: Final = 2000

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ListenFault, MalformedData, StorageFault
 from moldau.base.listeners import WILDCARD_HOSTS, Listener
+from moldau.base.quick_imports import no_collections
 from moldau.base.secure_files import AUTHORITY
 from moldau.base.setting_sources import SettingsError, parse_override
 from moldau.cli.kafka.tool import ToolFailed, guarded, print_to_stderr
@@ -153,8 +154,9 @@ def refuse_to_open(settings: Settings) -> None:
 
 
 def _run(settings: Settings, announce: Announce) -> int:
-    from moldau import node  # after the settings: a wrong one is reported before the broker's code is imported
-    from moldau.log.meta_properties import ForeignDirectory
+    with no_collections():
+        from moldau import node  # after the settings: a wrong one is reported before the broker's code is imported
+        from moldau.log.meta_properties import ForeignDirectory
 
     try:
         return node.run(settings, announce=announce)

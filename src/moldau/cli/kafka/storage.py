@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from moldau.base.cluster_settings import check_cluster_id
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import Uuid, uuid_text
 from moldau.base.setting_sources import SettingsError
@@ -35,7 +36,7 @@ from moldau.cli.kafka.tool import ToolFailed, guarded
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, read, write
 from moldau.secure_setup.first_users import write_first_records
-from moldau.settings import Settings, check_cluster_id, load
+from moldau.settings import Settings, load
 
 RELEASE: Final = str(LATEST)
 """The release whose metadata records are written; there is no other."""
@@ -75,7 +76,7 @@ def _run(words: Sequence[str]) -> int:
             case "feature-dependencies":
                 return _feature_dependencies(arguments.feature)
             case "info":
-                return _info(load(arguments.config, os.environ))
+                return _info(load(arguments.config, os.environ, with_security=False))
             case _:
                 return _format(arguments)
     except (SettingsError, StorageFault, MalformedData) as error:
@@ -117,7 +118,7 @@ def _add_format(format: argparse.ArgumentParser) -> None:
 
 
 def _format(arguments: argparse.Namespace) -> int:
-    settings = load(arguments.config, os.environ)
+    settings = load(arguments.config, os.environ, with_security=False)
     check_cluster_id(arguments.cluster_id, "--cluster-id")
     voters = _first_voters(arguments, settings)
     scram_records = [scram_record(text) for text in arguments.add_scram]

@@ -1,5 +1,6 @@
-"""Settings of the group coordinator: Kafka's names without `group.`; the last two are `offset.metadata.max.bytes` and
-`offsets.retention.minutes`."""
+"""Settings of the group coordinator: Kafka's names without `group.`; the first is from
+`group.coordinator.rebalance.protocols`, the last two are `offset.metadata.max.bytes` and `offsets.retention.minutes`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from moldau.coordinator.group.assignors import ASSIGNORS
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
+    has_consumer_protocol: bool = True
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -27,6 +29,11 @@ class GroupSettings:
 
 
 def read_groups(values: Values) -> GroupSettings:
+    protocols = values.strings("group.coordinator.rebalance.protocols")
+    if "classic" not in protocols:
+        raise values.error(
+            "group.coordinator.rebalance.protocols", "Disabling the 'classic' protocol is not supported."
+        )
     assignors = values.strings("group.consumer.assignors")
     if not assignors:
         raise values.error("group.consumer.assignors", f"is empty; expected at least one of {', '.join(ASSIGNORS)}")
@@ -34,6 +41,7 @@ def read_groups(values: Values) -> GroupSettings:
         if name not in ASSIGNORS:
             raise values.error("group.consumer.assignors", f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")
     return GroupSettings(
+        has_consumer_protocol="consumer" in protocols,
         initial_rebalance_delay_ms=values.integer("group.initial.rebalance.delay.ms"),
         min_session_timeout_ms=values.integer("group.min.session.timeout.ms"),
         max_session_timeout_ms=values.integer("group.max.session.timeout.ms"),

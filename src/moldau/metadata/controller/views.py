@@ -18,9 +18,6 @@ from moldau.base.view_configs import (
 )
 from moldau.metadata.image import MetadataImage, TopicImage
 from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord, TopicRecord
-from moldau.views.definition import view_definition
-from moldau.views.parser import BadExpression
-from moldau.views.sql import compile_queries
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreatableTopicResult
 
 VIEWS_MAX: Final = 1000
@@ -107,6 +104,10 @@ def _check_configs(configs: Mapping[str, str]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{VIEW_MADE_BY} has at most {VIEW_MADE_BY_LENGTH_MAX} printable characters."
         )
+    from moldau.views.definition import view_definition  # for the first view: most clusters have none
+    from moldau.views.parser import BadExpression
+    from moldau.views.sql import compile_queries
+
     try:
         compile_queries(view_definition(configs))
     except BadExpression as wrong:

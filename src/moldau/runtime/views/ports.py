@@ -11,10 +11,10 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.views.definition import ViewDefinition
 from moldau.views.jobs import Evaluated, ViewFailed
 
 if TYPE_CHECKING:
+    from moldau.views.definition import ViewDefinition
     from moldau.views.engine import Engine
 
 NEEDS_DUCKDB = "views need DuckDB on the broker: pip install 'moldau[views]'"

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from moldau.base import limits, own_configs
 from moldau.base.broker_configs import broker_value
@@ -26,8 +26,10 @@ from moldau.log.reading import Slice
 from moldau.runtime.views.ports import view_task
 from moldau.runtime.views.queues import Result, ViewQueues, ViewWork
 from moldau.runtime.views.worker import Worker
-from moldau.views.definition import ViewDefinition
 from moldau.views.jobs import ViewFailed
+
+if TYPE_CHECKING:
+    from moldau.views.definition import ViewDefinition
 
 IDLE_S: Final = 60.0
 COMMAND: Final = (sys.executable, "-m", "moldau.runtime.views.process_worker")

@@ -16,10 +16,14 @@ PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
+_NO_WORD_START: Final = r"\x00-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x9f"
+_NO_WORD: Final = r"\x00-\x23\x25-\x2c\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x9f"
+"""Words are of letters, `$`, `_` and all above U+009F, then also of digits, `.` and `-`. These are the others, because
+Python takes milliseconds to compile a set up to U+10FFFF."""
 _TOKEN: Final = re.compile(
-    r"""
+    rf"""
       (?P<space>[\x00-\x20]+ | //[^\r\n]* | /\*.*?(?:\*/|\Z) | /[^\r\n]*)
-    | (?P<word>[A-Za-z_$\u00a0-\U0010ffff][A-Za-z0-9._$\u00a0-\U0010ffff-]*)
+    | (?P<word>[^{_NO_WORD_START}][^{_NO_WORD}]*)
     | (?P<number>-?(?:[0-9]+\.?[0-9]*|\.[0-9]+))
     | "(?P<double>(?:\\[^\r\n]|[^"\\\r\n])*)(?:"|\\?(?=[\r\n])|\\?\Z)
     | '(?P<single>(?:\\[^\r\n]|[^'\\\r\n])*)(?:'|\\?(?=[\r\n])|\\?\Z)

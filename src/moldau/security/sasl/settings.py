@@ -8,16 +8,12 @@ which this node logs in to the same listener of other nodes. No error quotes a J
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from moldau.base.broker_configs import BROKER_CONFIGS
-from moldau.base.listener_settings import ListenerSettings
-from moldau.base.listeners import SASL_PROTOCOLS
 from moldau.base.setting_sources import SettingsError, Values
 from moldau.security.sasl.client import ClientLogin
-from moldau.security.sasl.exchange import Mechanism
 from moldau.security.sasl.jaas import (
     OAUTHBEARER_MODULE,
     PLAIN_MODULE,
@@ -32,9 +28,7 @@ from moldau.security.sasl.mechanism import (
     PLAIN,
     SCRAM_MECHANISMS,
     SUPPORTED_MECHANISMS,
-    ServerMechanism,
 )
-from moldau.security.sasl.oauthbearer.server import OAuthBearerServer, Verify
 from moldau.security.sasl.oauthbearer.settings import (
     LOGIN_HANDLER,
     SERVER_HANDLER,
@@ -45,9 +39,7 @@ from moldau.security.sasl.oauthbearer.settings import (
     read_validation,
     require_joserfc,
 )
-from moldau.security.sasl.plain import PlainServer
-from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
-from moldau.security.sasl.token_credentials import TokenCredentials
+from moldau.security.sasl.use import SaslListenerSettings, SaslSettings, SaslUse
 
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
 JAAS_CONFIG: Final = "sasl.jaas.config"
@@ -70,75 +62,6 @@ TokenSource = Callable[[TokenRequest], Callable[[], str]]
 """Returns a function that gets a token; it may wait for a file or the network."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaslListenerSettings:
-    """One listener with SASL."""
-
-    lifetimes_ms: Mapping[str, int]
-    """The enabled mechanisms, and how long a session lasts that each authenticates; 0 means without end."""
-    receive_bytes_max: int
-    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the users of PLAIN."""
-    oauthbearer: OAuthBearerSettings | None = None
-
-    def mechanisms(
-        self,
-        credentials: Callable[[], Credentials],
-        secret: Callable[[], bytes],
-        new_nonce: Callable[[], str],
-        tokens: TokenCredentials | None = None,
-        verify: Verify | None = None,
-    ) -> dict[str, Mechanism]:
-        """Return the mechanisms as the listener offers them. `verify` is for OAUTHBEARER, the other arguments are for
-        SCRAM."""
-
-        def new_server(name: str) -> Callable[[], ServerMechanism]:
-            if name == PLAIN:
-                return partial(PlainServer, self.passwords)
-            if name == OAUTHBEARER:
-                assert verify is not None
-                return partial(OAuthBearerServer, verify)
-            return partial(ScramServer, ScramUsers(SCRAM_MECHANISMS[name], credentials, secret), new_nonce, tokens)
-
-        return {name: Mechanism(new_server(name), lifetime_ms) for name, lifetime_ms in self.lifetimes_ms.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class SaslSettings:
-    listeners: Mapping[str, SaslListenerSettings] = field(default_factory=dict)
-    """By name; a listener that is not here has no SASL."""
-    failure_delay_ms: int = 0
-    broker_login: ClientLogin | None = None
-    """How this node logs in to other brokers; None if it need not."""
-    controller_login: ClientLogin | None = None
-    jaas_file: JaasFile = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SaslUse:
-    """Where a node uses SASL, by the names of listeners."""
-
-    serves: tuple[str, ...]
-    """The listeners of this node."""
-    brokers: str | None
-    """The listener on which it connects to brokers; None if that is without SASL."""
-    controllers: str | None
-    is_alone: bool
-    """Whether the node may do without a login of its own: there is no other node."""
-
-    @classmethod
-    def of(cls, listeners: ListenerSettings, is_alone: bool) -> SaslUse:
-        def if_sasl(name: str) -> str | None:
-            return name if listeners.protocols.get(name) in SASL_PROTOCOLS else None
-
-        return cls(
-            tuple(each.name for each in listeners.all if each.security_protocol in SASL_PROTOCOLS),
-            if_sasl(listeners.inter_broker_name),
-            if_sasl(listeners.controller_name),
-            is_alone,
-        )
-
-
 def read_jaas_file(path: str, origin: str) -> JaasFile:
     """Read the file that KAFKA_OPTS names as Java's java.security.auth.login.config."""
     try:
@@ -157,8 +80,6 @@ def read_sasl(
     values: Values, use: SaslUse, jaas_file: JaasFile, token_source: TokenSource, allowed_urls: frozenset[str] | None
 ) -> SaslSettings:
     """`allowed_urls` are the only ones that OAUTHBEARER may use; None allows all."""
-    if not use.serves and use.brokers is None and use.controllers is None:
-        return SaslSettings()
     reader = _Reader(values, jaas_file, token_source, allowed_urls)
     delay_ms, idle_ms = values.integer(FAILURE_DELAY_MS), values.integer(IDLE_MS)
     if use.serves and 0 <= idle_ms <= delay_ms:

@@ -10,7 +10,8 @@ from moldau.base.setting_sources import Values
 from moldau.security.sasl.mechanism import PLAIN
 from moldau.security.sasl.oauthbearer.settings import AUDIENCE, ISSUER, JWKS_URL, TOKEN_URL
 from moldau.security.sasl.oauthbearer.urls import is_exposed
-from moldau.security.sasl.settings import JAAS_CONFIG, SaslSettings, jaas_key
+from moldau.security.sasl.settings import JAAS_CONFIG, jaas_key
+from moldau.security.sasl.use import SaslSettings
 
 _WITHOUT_MECHANISM: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?sasl\.jaas\.config")
 

@@ -97,6 +97,7 @@ class HandlerDependencies:
     fetch_bytes_max: int
     rng: Random
     has_authorizer: bool
+    has_consumer_protocol: bool
     delegation_tokens: TokenSettings
     counters: Counters
     telemetry: Telemetry
@@ -155,8 +156,8 @@ def handlers(node: HandlerDependencies) -> list[Handler]:
         ListGroups(node.groups, node.timers),
         DescribeGroups(node.groups, node.timers),
         DeleteGroups(node.groups, node.timers),
-        ConsumerGroupHeartbeat(node.groups, node.timers),
-        ConsumerGroupDescribe(node.groups, node.timers),
+        ConsumerGroupHeartbeat(node.groups, node.timers, node.has_consumer_protocol),
+        ConsumerGroupDescribe(node.groups, node.timers, node.has_consumer_protocol),
         AddPartitionsToTxn(current, node.transactions, node.timers),
         AddOffsetsToTxn(node.transactions, node.groups),
         EndTxn(node.transactions),

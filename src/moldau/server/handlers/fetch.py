@@ -8,6 +8,7 @@ batch of the first partition with data is always sent whole (KIP-74). With too l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
@@ -27,7 +28,6 @@ from moldau.replica.sessions import (
     SessionCache,
 )
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.replica.view_partition import ReadablePartition
 from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
@@ -45,6 +45,9 @@ from moldau.wire.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ReadablePartition
 
 READ_COMMITTED = 1
 RACK_MIN_VERSION = 11

@@ -21,7 +21,7 @@ no record has, it answers with a batch's base offset and largest timestamp (`log
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
@@ -31,7 +31,6 @@ from moldau.base.promise import Promise
 from moldau.base.steps import TurnItems
 from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
-from moldau.replica.view_partition import ReadablePartition
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
 from moldau.server.handlers.replies import WaitingSteps, in_thread, run_steps
 from moldau.server.router import Caller
@@ -43,6 +42,9 @@ from moldau.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+if TYPE_CHECKING:
+    from moldau.replica.view_partition import ReadablePartition
 
 LATEST = -1
 EARLIEST = -2

@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat v0–1 and ConsumerGroupDescribe v0–1: the consumer protocol (KIP-848).
 
-Heartbeat v1: the client generates its own member id, and may subscribe by a regular expression.
+Heartbeat v1: the client generates its own member id, and may subscribe by a regular expression. If the protocol is not
+enabled (`group.coordinator.rebalance.protocols`), both are refused before anything else, as in Kafka.
 """
 
 from __future__ import annotations
@@ -50,13 +51,16 @@ class ConsumerGroupHeartbeat:
     versions = (0, 1)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers, is_enabled: bool = True) -> None:
         self._coordinator = coordinator
         self._timers = timers
+        self._is_enabled = is_enabled
 
     def answer(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, is_authorized: bool = False
     ) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
+        if not self._is_enabled:
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         may_describe: MayUseTopic = any_topic
         if not caller.is_unrestricted:
             if not caller.access.allows(GROUP_READ, request.group_id):
@@ -104,9 +108,10 @@ class ConsumerGroupDescribe:
     versions = (0, 1)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers, is_enabled: bool = True) -> None:
         self._coordinator = coordinator
         self._timers = timers
+        self._is_enabled = is_enabled
 
     def answer(
         self, request: ConsumerGroupDescribeRequest, caller: Caller
@@ -121,6 +126,8 @@ class ConsumerGroupDescribe:
 
     def _describe_group(self, group_id: str, with_operations: bool, access: Access) -> tuple[Any, int]:
         """Return the group, or a promise of it, and how many parts it has."""
+        if not self._is_enabled:
+            return DescribedGroup(ErrorCode.UNSUPPORTED_VERSION, None, group_id), 1
         if not access.allows(GROUP_DESCRIBE, group_id):
             return DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id), 1
         operations = allowed_bits(access, ResourceType.GROUP, group_id) if with_operations else OPERATIONS_OMITTED
