@@ -146,6 +146,20 @@ def test_environment_variables_as_in_kafkas_container_images() -> None:
     )
 
 
+def test_misspelt_variables_about_security_give_warnings() -> None:
+    environ = {
+        "KAFKA_LISTENERS": "A://0.0.0.0:19092",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:PLAINTEXT",
+        "KAFKA_LISTENER_NAME_A_SSL_CLIENT_ATUH": "required",
+        "KAFKA_AUTHORIZER": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    }
+    assert load(environ=environ).warnings == (
+        "KAFKA_LISTENER_NAME_A_SSL_CLIENT_ATUH: unknown setting listener.name.a.ssl.client.atuh is ignored;"
+        " did you mean listener.name.a.ssl.client.auth?",
+        "KAFKA_AUTHORIZER: unknown setting authorizer is ignored",
+    )
+
+
 def test_keys_without_effect_give_a_warning() -> None:
     settings = from_properties({"num.partition": "3", "num.io.threads": "9", "num.network.threads": "3"})
     assert settings.warnings == (

@@ -5,6 +5,7 @@ Each key's ConfigDef parses its value; `moldau.settings` checks the values toget
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -62,6 +63,11 @@ NOT_SETTINGS: Final = frozenset(
 `moldau.settings` reads the JAAS file from KAFKA_OPTS."""
 
 
+OURS: Final = ("listener.name.", "sasl.", "ssl.", "authorizer", "super.", "moldau.")
+"""A variable of such a name is meant for a broker, however it goes on: misspelt, it would protect nothing."""
+LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
+
+
 def read_file(path: str) -> dict[str, SettingText]:
     try:
         with open(path, "rb") as file:
@@ -79,12 +85,12 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, SettingText]:
     """Read variables by the rule of Kafka's container images: KAFKA_A_B is a.b, `__` an underscore, `___` a dash.
 
     The environment belongs to other programs too, and orchestrators set KAFKA_PORT and KAFKA_SERVICE_HOST: a variable
-    whose name is not even similar to a setting's is not meant for this one, and left out."""
+    whose name is not even similar to a setting's is not meant for this one, and left out. One about security is not."""
     names = {each: _property_name(each) for each in environ if each.startswith("KAFKA_") and each not in NOT_SETTINGS}
     return {
         name: SettingText(environ[variable], variable)
         for variable, name in names.items()
-        if broker_config(name) is not None or _suggestion(name)
+        if broker_config(name) is not None or name.startswith(OURS) or _suggestion(name)
     }
 
 
@@ -169,5 +175,7 @@ def _parse_setting(definition: ConfigDef, setting: SettingText) -> ConfigValue:
 def _suggestion(key: str) -> str:
     from difflib import get_close_matches  # imported only for misspelt keys: a normal start does not need it
 
-    close = get_close_matches(key, BROKER_CONFIGS, n=1, cutoff=0.8)
-    return f"; did you mean {close[0]}?" if close else ""
+    prefix = LISTENER_PREFIX.match(key)
+    listener = prefix[0] if prefix else ""
+    close = get_close_matches(key.removeprefix(listener), BROKER_CONFIGS, n=1, cutoff=0.8)
+    return f"; did you mean {listener}{close[0]}?" if close else ""

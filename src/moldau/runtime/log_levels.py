@@ -1,7 +1,8 @@
 """The levels of this process' loggers, with Kafka's names: shown and changed while the node runs (KIP-412).
 
 `root` is above all of them: `--log-level` sets it. A logger is there as soon as the code that writes to it is loaded. A
-change is forgotten at the next start. Nodes that share a process, as in tests, share the loggers.
+change is forgotten at the next start, and never hides the lines of the audit log. Nodes that share a process, as in
+tests, share the loggers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 ROOT: Final = "root"
 OURS: Final = "moldau"
+AUDIT: Final = "moldau.audit"
 LEVELS: Final = {
     "TRACE": 5,
     "DEBUG": logging.DEBUG,
@@ -36,7 +38,10 @@ class LogLevels:
         """Set the level of a logger that is there. Loggers below it that have none of their own follow."""
         # Written before: the new level may hide the line.
         log.warning("the log level of %s is now %s", name, level)
-        self._loggers()[name].setLevel(LEVELS[level])
+        loggers = self._loggers()
+        if name in (ROOT, OURS) and AUDIT in loggers:
+            loggers[AUDIT].setLevel(loggers[AUDIT].getEffectiveLevel())
+        loggers[name].setLevel(LEVELS[level])
 
     def unset(self, name: str) -> None:
         """Let a logger follow the one above it again."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from running_here import linux_only
@@ -44,10 +43,5 @@ def test_the_wait_for_a_processor_is_unknown_without_its_file(tmp_path: Path) ->
 
 
 @linux_only
-def test_a_sleep_is_no_wait_for_a_processor() -> None:
-    before_s = run_queue_wait_s()
-    time.sleep(0.02)
-    after_s = run_queue_wait_s()
-    assert before_s is not None
-    assert after_s is not None
-    assert after_s >= before_s
+def test_linux_tells_the_wait_for_a_processor() -> None:
+    assert run_queue_wait_s() is not None

@@ -159,6 +159,33 @@ def test_resources_of_one_request_have_one_result_each(guarded: GuardedNode, log
     assert logger.level == logging.INFO
 
 
+@pytest.fixture
+def audit() -> Iterator[logging.Logger]:
+    loggers = [logging.getLogger("moldau.audit"), logging.root]
+    before = [each.level for each in loggers]
+    yield loggers[0]
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
+
+
+@pytest.mark.parametrize("change", [("moldau.audit", SET, "WARN"), ("moldau.audit", DELETE, None)])
+def test_the_audit_log_cannot_be_hidden(
+    guarded: GuardedNode, audit: logging.Logger, change: tuple[str, int, str | None]
+) -> None:
+    audit.setLevel(logging.INFO)
+    ((refused, text),) = alter(guarded, change)
+    assert (refused, text) == (E.INVALID_REQUEST, "The lines of moldau.audit cannot be hidden while the broker runs")
+    assert alter(guarded, ("moldau.audit", SET, "DEBUG")) == [(0, None)]
+    assert audit.level == logging.DEBUG
+
+
+def test_a_change_above_the_audit_log_does_not_hide_it(guarded: GuardedNode, audit: logging.Logger) -> None:
+    audit.setLevel(logging.NOTSET)
+    logging.root.setLevel(logging.INFO)
+    assert alter(guarded, ("root", SET, "FATAL")) == [(0, None)]
+    assert (logging.root.level, audit.getEffectiveLevel()) == (logging.CRITICAL, logging.INFO)
+
+
 def test_levels_between_those_of_kafka_have_the_name_of_what_is_written() -> None:
     root = logging.RootLogger(logging.INFO + 5)
     root.manager = logging.Manager(root)  # type: ignore[misc]

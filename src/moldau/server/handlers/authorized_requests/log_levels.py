@@ -12,7 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.configs import Operation
 from moldau.metadata.records import ConfigResource
-from moldau.runtime.log_levels import LEVELS, ROOT, LogLevels
+from moldau.runtime.log_levels import AUDIT, LEVELS, ROOT, LogLevels
 from moldau.security.acls.access import Access
 from moldau.server.handlers.authorized_requests.authorized import (
     AUTHORIZED_A_TURN,
@@ -32,6 +32,7 @@ from moldau.wire.messages.incremental_alter_configs import (
 )
 
 SHOWN_LENGTH_MAX: Final = 100
+SHOWS_ACTIONS: Final = ("TRACE", "DEBUG", "INFO")
 _KEY: Final = attrgetter("resource_type", "resource_name")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
@@ -113,6 +114,8 @@ def _check_change(config: AlterableConfig, known: dict[str, str]) -> None:
         }
         what = operations.get(operation, f"Unknown operation type {operation}")
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} is not allowed for the BROKER_LOGGER resource")
+    if config.name == AUDIT and (operation == Operation.DELETE or config.value not in SHOWS_ACTIONS):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The lines of {AUDIT} cannot be hidden while the broker runs")
     if config.name not in known:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {_shown(config.name)} does not exist!")
     if operation == Operation.SET and config.value not in LEVELS:
