@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from moldau.base import own_configs
 from moldau.base.broker_configs import is_dynamic_of_listener, listener_of
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.own_configs import IGNORE_DYNAMIC_OF_LISTENERS
 from moldau.base.setting_sources import SettingsError
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -86,7 +86,9 @@ class ListenerConfigs:
     async def start(self, image: MetadataImage) -> None:
         """Use the configs of the image, and follow changes from now on."""
         if self._is_ignored:
-            log.warning("the dynamic configs of listeners are ignored: %s=true", IGNORE_DYNAMIC_OF_LISTENERS)
+            log.warning(
+                "the dynamic configs of listeners are ignored: %s=true", own_configs.IGNORE_DYNAMIC_OF_LISTENERS
+            )
             return
         is_used = self._take(image)
         self._is_started = True

@@ -61,7 +61,7 @@ class StaticListeners:
 
     def tls_of(self, listener: str, dynamic: Mapping[str, str]) -> TlsSettings:
         """Return the settings of a listener with TLS. Raise SettingsError."""
-        values, static = self._values(listener, dynamic), self.tls[listener]
+        values, static = self._values(listener, dynamic, is_tls=True), self.tls[listener]
         changed = read_listener_tls(values, listener, is_server=True)
         return replace(changed, mapping_rules=static.mapping_rules)
 
@@ -69,7 +69,7 @@ class StaticListeners:
         """Return the settings of a listener with SASL. Raise SettingsError."""
         from moldau.security.sasl.settings import read_changed_listener  # which nodes with SASL have imported already
 
-        values = self._values(listener, dynamic)
+        values = self._values(listener, dynamic, is_tls=False)
         own_login = self.sasl.broker_login if listener == self.inter_broker else None
         return read_changed_listener(values, listener, self.sasl, own_login)
 
@@ -88,9 +88,9 @@ class StaticListeners:
                 what = "TLS" if is_of_tls(name) else "SASL"
                 raise SettingsError(f"{name}: this broker has no listener {listener} with {what}")
 
-    def _values(self, listener: str, dynamic: Mapping[str, str]) -> Values:
+    def _values(self, listener: str, dynamic: Mapping[str, str], *, is_tls: bool) -> Values:
         texts = {name: SettingText(text, STATIC) for name, text in self.properties.items()}
         for name, text in dynamic.items():
-            if is_dynamic_of_listener(name) and listener_of(name) == listener:
+            if is_dynamic_of_listener(name) and listener_of(name) == listener and is_of_tls(name) == is_tls:
                 texts[name] = SettingText(text, DYNAMIC)
         return Values(texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,11 @@ RESOURCE = (int(ConfigResource.BROKER), "1")
 class Listeners:
     """Two listeners with TLS and SASL, A and B."""
 
-    def __init__(self, directory: Path, is_ignored: bool = False) -> None:
+    def __init__(self, directory: Path, is_ignored: bool = False, more_name: str | None = None) -> None:
+        """`more_name` is one that only the certificate of the properties file has."""
         self.vault = Vault(directory)
+        if more_name:
+            self.vault.issue("node", "localhost", more_name)
         settings = from_properties(
             {
                 "node.id": "1",
@@ -115,6 +119,21 @@ def test_configs_that_cannot_be_used_at_a_start_let_nobody_in(tmp_path: Path, ca
     assert "planted-secret" not in caplog.text
 
 
+def test_the_certificate_of_a_start_is_not_compared_with_that_of_the_properties_file(tmp_path: Path) -> None:
+    """Which was renewed, with one more name, while clients saw the other one."""
+    listeners = Listeners(tmp_path, more_name="more.example")
+    stored = {
+        KEY_STORE.format("a"): listeners.vault.issue("new", "localhost"),
+        "listener.name.a.ssl.client.auth": "required",
+    }
+    asyncio.run(listeners.configs.start(image(**stored)))
+    context = listeners.contexts()[0]
+    assert isinstance(context, ssl.SSLContext)
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    check(listeners, list(stored), stored, {})  # and it can be deleted
+    check(listeners, [KEY_STORE.format("a")], stored, {"listener.name.a.ssl.client.auth": "required"})
+
+
 def test_configs_that_cannot_be_used_later_leave_their_listener_as_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,6 +189,7 @@ def test_a_value_of_another_release_closes_its_listener(tmp_path: Path, caplog: 
     asyncio.run(listeners.configs.start(image(**stored)))
     assert listeners.contexts()[0] is not a
     assert listeners.contexts()[1] is None
+    assert listeners.sasl == {}  # SASL is as it was
     assert "listener B: no connections are accepted until the dynamic configs can be used: " in caplog.text
 
 
@@ -205,7 +225,7 @@ def test_only_what_is_changed_is_checked(tmp_path: Path) -> None:
 def test_users_of_plain_cannot_remove_themselves(tmp_path: Path) -> None:
     listeners, ann, mistyped = Listeners(tmp_path), Principal("User", "ann"), users(an="a")
     name, mechanisms = JAAS.format("a"), "listener.name.a.sasl.enabled.mechanisms"
-    with pytest.raises(KafkaError, match="^listener A: ann would not be a user of PLAIN any more"):
+    with pytest.raises(KafkaError, match=r"^listener A: ann would not be a user of PLAIN any more"):
         check(listeners, [name], {}, {name: mistyped}, ann)
     with pytest.raises(KafkaError, match="ann would not be a user of PLAIN"):
         check(listeners, [mechanisms], {}, {mechanisms: "SCRAM-SHA-256"}, ann)

@@ -463,6 +463,7 @@ def test_a_listener_without_a_context_closes_connections(
         with pytest.raises(OSError):
             await server.ask(client_context(vault))
         assert server.failed_logins == []
+        await server.listener.stop(1)
 
     run(scenario())
     assert "closed: listener SSL waits until its dynamic configs of TLS can be used" in caplog.text

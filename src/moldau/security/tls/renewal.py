@@ -136,7 +136,8 @@ class ListenerTls:
                 self._check_names(new)
         except SettingsError as wrong:
             if self._is_closed:
-                return self._report_closed(wrong)
+                self._report_closed(wrong)
+                return None
             what = "the dynamic configs" if is_other else "the new ones"
             raise SettingsError(
                 f"listener {self.listener}: the old certificates stay in use, {what} cannot be used: {wrong}"
