@@ -40,6 +40,13 @@ def users(**passwords: str) -> str:
     return f"{PLAIN_MODULE} required {names};"
 
 
+class TwoListeners(TestBroker):
+    @property
+    def external_port(self) -> int:
+        assert self._node is not None
+        return self._node.addresses[1].port
+
+
 class Running:
     """A broker with a plaintext listener for the tools, and one with TLS and SASL."""
 
@@ -48,23 +55,21 @@ class Running:
         self._directory = directory / "data"
         self.start()
 
-    def start(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        listeners = f"PLAINTEXT://127.0.0.1:0,EXTERNAL://127.0.0.1:{self.port}"
-        self._broker = TestBroker(
+    def start(self, **more: str) -> None:
+        self._broker = TwoListeners(
             self._directory,
             {
-                "listeners": listeners,
+                "listeners": "PLAINTEXT://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:SASL_SSL,CONTROLLER:PLAINTEXT",
                 "inter.broker.listener.name": "PLAINTEXT",
                 "sasl.enabled.mechanisms": "PLAIN",
                 JAAS: users(ann="ann-secret"),
                 **self.vault.server(),
+                **more,
             },
-        ).start()
-        self.plaintext = self._broker.bootstrap_servers
+        )
+        self._broker.start()
+        self.plaintext, self.port = self._broker.bootstrap_servers, self._broker.external_port
 
     def stop(self) -> None:
         self._broker.stop()
@@ -238,6 +243,7 @@ def test_users_are_added_and_removed_while_clients_run(running: Running, caplog:
 def test_a_restarted_broker_uses_its_dynamic_configs(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     static, second = running.serial(), running.vault.issue("second")
     assert running.alter(add=f"{KEY_STORE}.location={second}") == 0
     assert running.alter(add=f"{JAAS}=[{users(bob=SECRET)}]") == 0
@@ -249,15 +255,25 @@ def test_a_restarted_broker_uses_its_dynamic_configs(
     assert running.can_log_in("bob", SECRET)
     running.stop()
 
-    # Without the file the broker starts with the static certificate, and says so; SASL is not affected.
+    # Without the file nobody gets in, and the broker says so. Then the file is back; SASL is not affected.
     hidden = Path(second).rename(running.vault.directory / "hidden.pem")
     monkeypatch.setattr(node_tls, "CHECK_INTERVAL_S", 0.05)
     running.start()
-    assert running.serial() == static
-    assert running.can_log_in("bob", SECRET)
-    assert (
-        "listener EXTERNAL: the old certificates stay in use, the dynamic configs cannot be used:"
+    with pytest.raises(OSError):
+        running.serial()
+    line = (
+        "listener EXTERNAL: no connections are accepted until the dynamic configs can be used:"
         f" ssl.keystore.location={second}: cannot be read: No such file or directory"
-    ) in caplog.text
+    )
+    assert line in caplog.text
     hidden.rename(second)
-    wait_until(lambda: running.serial() == dynamic, "the file is back")
+    in_use = "listener EXTERNAL: changed configs are in use for new connections"
+    wait_until(lambda: in_use in caplog.text.partition(line)[2], "the file is back")
+    assert running.serial() == dynamic
+    assert running.can_log_in("bob", SECRET)
+    running.stop()
+
+    # The way out if nobody can log in any more.
+    running.start(**{"moldau.ignore.dynamic.listener.configs": "true"})
+    assert running.serial() == static
+    assert running.can_log_in("ann", "ann-secret")

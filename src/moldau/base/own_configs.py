@@ -20,6 +20,7 @@ DECOMPRESSED_BYTES_MAX: Final = "moldau.max.decompressed.bytes"
 SCRAM_SECRET: Final = "moldau.scram.secret"
 RESERVE_BYTES: Final = "moldau.reserve.bytes"
 TRANSACTIONAL_IDS_MAX: Final = "moldau.max.transactional.ids.per.partition"
+IGNORE_DYNAMIC_OF_LISTENERS: Final = "moldau.ignore.dynamic.listener.configs"
 VIEW_WORKERS: Final = "moldau.views.workers"
 VIEW_CPU_SECONDS: Final = "moldau.views.cpu.seconds"
 VIEW_MEMORY_BYTES: Final = "moldau.views.memory.bytes"
@@ -114,6 +115,13 @@ OWN: Final[tuple[ConfigDef, ...]] = (
         limits.VIEW_KEPT_BYTES,
         "Bytes of evaluated records that are kept for further readers.",
         0,
+    ),
+    ConfigDef(
+        IGNORE_DYNAMIC_OF_LISTENERS,
+        ConfigType.BOOLEAN,
+        False,
+        documentation="Whether listeners use only the properties file, until the next start without this setting.",
+        internal=True,
     ),
     ConfigDef(
         SCRAM_SECRET,

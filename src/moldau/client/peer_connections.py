@@ -61,7 +61,8 @@ class _PendingRequest:
 
 
 TlsContext = Callable[[], ssl.SSLContext]
-"""Returns the context for a new connection: another one after the certificates were renewed."""
+"""Returns the context for a new connection: another one after the certificates were renewed. Raises OSError if there is
+none yet."""
 
 
 class PeerConnections:

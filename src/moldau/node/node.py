@@ -13,6 +13,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from moldau.assembly import Assembly, World
+from moldau.base import own_configs
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, reserved_descriptors
@@ -134,7 +135,8 @@ class Node:
         settings = self.settings
         if not settings.is_broker:
             return None
-        return ListenerConfigs(settings.node_id, static_listeners(settings), self._tls, self._sasl.change)
+        is_ignored = settings.value(own_configs.IGNORE_DYNAMIC_OF_LISTENERS) is True
+        return ListenerConfigs(settings.node_id, static_listeners(settings), self._tls, self._sasl.change, is_ignored)
 
     async def _read_oauth(self, loop: asyncio.AbstractEventLoop) -> NodeOAuth | None:
         """Return what verifies the tokens of OAUTHBEARER; None if no listener offers it."""

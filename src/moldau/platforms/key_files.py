@@ -44,15 +44,18 @@ class DiskKeyFiles:
     """`KeyFiles` on the real disk."""
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        with open(path, "rb", opener=_open_without_blocking) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file", path)
-            return file.read(bytes_max)
+        try:
+            with open(path, "rb", opener=_open_without_blocking) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OSError(errno.EINVAL, "it is not a regular file", path)
+                return file.read(bytes_max)
+        except ValueError:  # a NUL, or what no file name can contain
+            raise OSError(errno.EINVAL, "it is not a valid path", path) from None
 
     def version(self, path: str) -> object:
         try:
             found = os.stat(path)
-        except OSError:
+        except (OSError, ValueError):
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 

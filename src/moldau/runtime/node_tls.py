@@ -52,6 +52,15 @@ class NodeTls:
         tls = self._listeners.get(listener)
         return None if tls is None else lambda: tls.client
 
+    def begin(self, listener: str, settings: TlsSettings | None) -> None:
+        """At a start: use other settings for that listener, which has no context before they are loaded; None if they
+        cannot be read."""
+        self._listeners[listener].begin(settings)
+
+    def closed_line(self, listener: str, wrong: SettingsError) -> str:
+        """Return the line for the log about a listener that has no context."""
+        return self._listeners[listener].closed_line(wrong)
+
     def want(self, listener: str, settings: TlsSettings) -> None:
         """Use other settings for that listener from the next look at the files on."""
         self._listeners[listener].want(settings)

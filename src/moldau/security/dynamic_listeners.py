@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from moldau.base.broker_configs import is_dynamic_of_listener, listener_of
+from moldau.base.broker_configs import broker_config, is_dynamic_of_listener, listener_of
 from moldau.base.setting_sources import SettingsError, SettingText, Values
 from moldau.security.sasl.use import SaslListenerSettings, SaslSettings
 from moldau.security.tls.listener_settings import read_listener_tls
@@ -19,6 +19,26 @@ from moldau.security.tls.settings import TlsSettings
 
 STATIC: Final = "its properties"
 DYNAMIC: Final = "dynamic config"
+REAUTHENTICATION_MS_MIN: Final = 1000
+"""Shorter sessions keep clients from their work. A properties file may set them."""
+
+
+def is_of_tls(name: str) -> bool:
+    """Return whether a dynamic config of a listener is one of its TLS, not of its SASL."""
+    definition = broker_config(name)
+    return definition is not None and definition.name.startswith("ssl.")
+
+
+def refuse_short_sessions(changes: Mapping[str, str]) -> None:
+    """Raise SettingsError if one of these dynamic configs lets sessions end almost at once."""
+    for name, text in changes.items():
+        definition = broker_config(name)
+        if definition is None or definition.name != "connections.max.reauth.ms":
+            continue
+        lifetime_ms = definition.parse(text)
+        assert isinstance(lifetime_ms, int), "checked before"
+        if 0 < lifetime_ms < REAUTHENTICATION_MS_MIN:
+            raise SettingsError(f"{name}={text}: expected 0, for no end, or at least {REAUTHENTICATION_MS_MIN}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +61,7 @@ class StaticListeners:
 
     def tls_of(self, listener: str, dynamic: Mapping[str, str]) -> TlsSettings:
         """Return the settings of a listener with TLS. Raise SettingsError."""
-        values, static = self._values(listener, dynamic), self.tls[listener]
+        values, static = self._values(listener, dynamic, is_tls=True), self.tls[listener]
         changed = read_listener_tls(values, listener, is_server=True)
         return replace(changed, mapping_rules=static.mapping_rules)
 
@@ -49,7 +69,7 @@ class StaticListeners:
         """Return the settings of a listener with SASL. Raise SettingsError."""
         from moldau.security.sasl.settings import read_changed_listener  # which nodes with SASL have imported already
 
-        values = self._values(listener, dynamic)
+        values = self._values(listener, dynamic, is_tls=False)
         own_login = self.sasl.broker_login if listener == self.inter_broker else None
         return read_changed_listener(values, listener, self.sasl, own_login)
 
@@ -64,14 +84,13 @@ class StaticListeners:
                     f"{name}: a node that starts connects to the controllers before it knows its dynamic configs; set"
                     " this in its properties file"
                 )
-            is_tls = name.startswith(f"listener.name.{listener.lower()}.ssl.")
-            if listener not in (self.tls if is_tls else self.with_sasl):
-                what = "TLS" if is_tls else "SASL"
+            if listener not in (self.tls if is_of_tls(name) else self.with_sasl):
+                what = "TLS" if is_of_tls(name) else "SASL"
                 raise SettingsError(f"{name}: this broker has no listener {listener} with {what}")
 
-    def _values(self, listener: str, dynamic: Mapping[str, str]) -> Values:
+    def _values(self, listener: str, dynamic: Mapping[str, str], *, is_tls: bool) -> Values:
         texts = {name: SettingText(text, STATIC) for name, text in self.properties.items()}
         for name, text in dynamic.items():
-            if is_dynamic_of_listener(name) and listener_of(name) == listener:
+            if is_dynamic_of_listener(name) and listener_of(name) == listener and is_of_tls(name) == is_tls:
                 texts[name] = SettingText(text, DYNAMIC)
         return Values(texts)

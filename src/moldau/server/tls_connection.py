@@ -36,6 +36,7 @@ from moldau.platforms import page_cache
 from moldau.security.principals import Principal
 from moldau.security.tls.context import handshake_fault
 from moldau.security.tls.mapping_rules import NoRuleApplies
+from moldau.security.tls.renewal import NoContextYet
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.server.handshakes import Handshakes, Step
 from moldau.server.socket_connection import SocketConnection
@@ -53,7 +54,7 @@ Answer = Callable[[memoryview], Reply]
 class ServerTls(Protocol):
     @property
     def server(self) -> ssl.SSLContext:
-        """The context of connections that begin now."""
+        """The context of connections that begin now. Raise NoContextYet."""
         ...
 
     def principal(self, certificate: bytes | None) -> Principal:
@@ -152,6 +153,9 @@ class TlsConnection(SocketConnection):
                 self._socket = self._handshake.tls.server.wrap_socket(
                     self._socket, server_side=True, do_handshake_on_connect=False
                 )
+            except NoContextYet as closed:
+                self.close(str(closed), CLOSED_NOT_AUTHENTICATED)
+                return
             except OSError:  # the client is gone
                 self.close()
                 return

@@ -42,3 +42,10 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(OSError, match=reason):
             DiskKeyFiles().read(str(path), 10)
+
+
+def test_a_path_that_no_file_can_have_is_an_error_of_the_disk() -> None:
+    for path in ("/tmp/a\0b", "/tmp/\ud800"):
+        assert DiskKeyFiles().version(path) is None
+        with pytest.raises(OSError, match="it is not a valid path"):
+            DiskKeyFiles().read(path, 1)

@@ -15,6 +15,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.security.acls.access import UNRESTRICTED
+from moldau.security.principals import Principal
 from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized
 from moldau.server.handlers.authorized_requests.configs import AlterRequest, AlterResponse, authorize_alter_configs
 from moldau.server.handlers.authorized_requests.listener_configs import (
@@ -41,8 +42,10 @@ class Checker:
     def __init__(self) -> None:
         self.checked: list[tuple[set[str], dict[str, str]]] = []
 
-    def check(self, names: Collection[str], old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        assert old == STORED
+    def check(
+        self, names: Collection[str], old: Mapping[str, str], new: Mapping[str, str], requester: Principal
+    ) -> None:
+        assert (old, requester) == (STORED, UNRESTRICTED.principal)
         self.checked.append((set(names), dict(new)))
         if new.get(KEY) == "/bad":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "cannot be read")

@@ -398,7 +398,7 @@ class RunningListener:
         router.serve([Heartbeats()])
         limits = ConnectionLimits(authentication_ms_max=authentication_ms_max)
         self.budget = ConnectionBudget(1 << 20, limits)
-        tls = listener_tls(vault.server(**settings))
+        self.tls = tls = listener_tls(vault.server(**settings))
         quotas = ConnectionQuotas(ConnectionMaxima(), Window())
         self.failed_logins: list[FailedLogin] = []
         self.listener = Listener(
@@ -452,6 +452,21 @@ def client_context(vault: Vault, key: str | None = None) -> ssl.SSLContext:
     if key is not None:
         context.load_cert_chain(key)
     return context
+
+
+def test_a_listener_without_a_context_closes_connections(
+    run: Run, vault: Vault, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        server = RunningListener(vault)
+        server.tls.begin(None)
+        with pytest.raises(OSError):
+            await server.ask(client_context(vault))
+        assert server.failed_logins == []
+        await server.listener.stop(1)
+
+    run(scenario())
+    assert "closed: listener SSL waits until its dynamic configs of TLS can be used" in caplog.text
 
 
 def test_a_client_without_a_certificate_is_anonymous(run: Run, vault: Vault) -> None:

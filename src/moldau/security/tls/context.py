@@ -136,7 +136,7 @@ def _choose_suites(context: ssl.SSLContext, suites: tuple[str, ...], has_tls_13:
 def _set_ciphers(context: ssl.SSLContext, names: str) -> None:
     try:
         context.set_ciphers(names)
-    except ssl.SSLError:
+    except (ssl.SSLError, ValueError):  # ValueError: a NUL
         raise SettingsError(f"ssl.cipher.suites: {names} is not supported") from None
 
 

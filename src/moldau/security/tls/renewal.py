@@ -2,7 +2,8 @@
 clients.
 
 Connections keep the context that they began with. A renewed certificate has to be for the same node: its subject is
-the same, and it has all old alternative names. A file that cannot be used leaves everything as it was.
+the same, and it has all old alternative names. A file that cannot be used leaves everything as it was; at a start, when
+nothing was in use yet, there is no context until it can be used.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class Contexts:
     """Of the files, taken before they were read."""
 
 
+class NoContextYet(ConnectionError):
+    """The dynamic configs of a listener could not be used since the start. The properties file might protect less."""
+
+
 class ListenerTls:
     def __init__(
         self,
@@ -52,7 +57,13 @@ class ListenerTls:
         self._files = files
         self._is_server = is_server
         self._is_internal = is_internal
-        self._wanted = settings
+        self._static = settings
+        self._wanted: TlsSettings | None = settings
+        """None if the dynamic configs cannot be read."""
+        self._is_closed = False
+        """Whether the dynamic configs of the start are not in use yet."""
+        self._reported = ""
+        """Why it is closed."""
         try:
             self._contexts = self._load(settings)
         except SettingsError as wrong:
@@ -62,20 +73,32 @@ class ListenerTls:
 
     @property
     def server(self) -> ssl.SSLContext:
-        """The context for connections that are accepted from now on."""
+        """The context for connections that are accepted from now on. Raise NoContextYet."""
+        self._require_open()
         assert self._contexts.server is not None, "this node does not listen there"
         return self._contexts.server
 
     @property
     def client(self) -> ssl.SSLContext:
-        """The context for connections to other nodes that are opened from now on."""
+        """The context for connections to other nodes that are opened from now on. Raise NoContextYet."""
+        self._require_open()
         return self._contexts.client
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise NoContextYet(f"listener {self.listener} waits until its dynamic configs of TLS can be used")
 
     def principal(self, certificate: bytes | None) -> Principal:
         """Return who a client with this certificate (in DER) is. Raise NoRuleApplies or MalformedData if nobody."""
         if certificate is None:
             return ANONYMOUS
         return Principal(USER, self._contexts.settings.mapping_rules.user(subject(certificate)))
+
+    def begin(self, settings: TlsSettings | None) -> None:
+        """At a start, before the listener is open: use these settings instead of those of the properties file, None if
+        they cannot be read. Until they have been loaded once there is no context."""
+        self._wanted = settings
+        self._is_closed = settings != self._contexts.settings
 
     def want(self, settings: TlsSettings) -> None:
         """From the next `reload_if_changed` on, use these settings."""
@@ -87,6 +110,8 @@ class ListenerTls:
         The nodes of a cluster change one after the other. On an internal listener a new certificate must be trusted
         with the trust store in use, which the others have, and the certificate in use with a new trust store."""
         new, old = self._load(settings), self._contexts
+        if self._is_closed:
+            return  # nothing is in use
         self._check_names(new)
         if self._is_internal and new.server is not None and old.server is not None:
             # A context of its own: to check it changes it for a moment, and that in use belongs to new connections.
@@ -96,25 +121,46 @@ class ListenerTls:
     def reload_if_changed(self) -> str | None:
         """Make new contexts if a file or the settings have changed; return a line for the log if so. Waits for the
         disk: a thread calls it. Raise SettingsError if the new ones cannot be used; they are then not tried again
-        before the next change."""
+        before the next change, unless there is no context yet: then each reason is reported once."""
         wanted = self._wanted
-        seen = wanted, self._file_versions(wanted)
-        if seen == self._seen:
+        if wanted is None:
             return None
-        is_other = wanted != self._contexts.settings
+        seen = wanted, self._file_versions(wanted)
+        if seen == self._seen and not self._is_closed:
+            return None
+        is_other = self._is_closed or wanted != self._contexts.settings
         self._seen = seen
         try:
             new = self._load(wanted)
-            self._check_names(new)
+            if not self._is_closed:  # no client has seen the certificate of the properties file since the start
+                self._check_names(new)
         except SettingsError as wrong:
+            if self._is_closed:
+                self._report_closed(wrong)
+                return None
             what = "the dynamic configs" if is_other else "the new ones"
             raise SettingsError(
                 f"listener {self.listener}: the old certificates stay in use, {what} cannot be used: {wrong}"
             ) from None
         self._seen = wanted, new.versions
         self._contexts = new
+        self._is_closed, self._reported = False, ""
         what = "changed configs" if is_other else "renewed certificates"
         return f"listener {self.listener}: {what} are in use for new connections"
+
+    def _report_closed(self, wrong: SettingsError) -> None:
+        if str(wrong) == self._reported:
+            return
+        self._reported = str(wrong)
+        raise SettingsError(self.closed_line(wrong))
+
+    def closed_line(self, wrong: SettingsError) -> str:
+        """Return the line for the log about a listener whose dynamic configs cannot be used at a start."""
+        both_ways = ", and this broker opens none to other brokers," if self._is_internal else ""
+        return (
+            f"listener {self.listener}: no connections are accepted{both_ways} until the dynamic configs can be used:"
+            f" {wrong}"
+        )
 
     def _load(self, settings: TlsSettings) -> Contexts:
         versions = self._file_versions(settings)
@@ -129,7 +175,11 @@ class ListenerTls:
         return tuple(self._files.version(path) for path in settings.files)
 
     def _check_names(self, new: Contexts) -> None:
+        """Raise SettingsError if the certificate is for another node than that in use. The key store of the properties
+        file can always be returned to."""
         old, settings = self._contexts.stores, new.settings
+        if settings.key_store == self._static.key_store != self._contexts.settings.key_store:
+            return
         if old.keys is None or new.stores.keys is None:
             return
         old_certificate, new_certificate = old.keys.certificate, new.stores.keys.certificate

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+from contextlib import suppress
+
 import pytest
 from certificates import Authority
 from tls_files import MemoryKeyFiles, pem_settings
@@ -9,7 +12,7 @@ from tls_files import MemoryKeyFiles, pem_settings
 from moldau.base.setting_sources import SettingsError
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.tls.mapping_rules import NoRuleApplies
-from moldau.security.tls.renewal import ListenerTls
+from moldau.security.tls.renewal import ListenerTls, NoContextYet
 from moldau.security.tls.settings import TlsSettings
 
 AUTHORITY = Authority()
@@ -108,6 +111,7 @@ FILES = {
         ({"keystore_location": "gone.pem"}, r"ssl\.keystore\.location=gone\.pem: cannot be read: No such file", False),
         ({"truststore_location": "gone.pem"}, r"ssl\.truststore\.location=gone\.pem: cannot be read", False),
         ({"keystore_location": "ca.pem"}, "expected one private key, but found 0", False),
+        ({"cipher_suites": "MADE\0UP"}, r"ssl\.cipher\.suites: MADE\\x00UP is not supported", False),
         ({"cipher_suites": "MADE_UP"}, r"ssl\.cipher\.suites: MADE_UP is not supported", False),
         ({"keystore_location": "other.pem"}, r"the subject is CN=other,.* instead of CN=node", False),
         ({"keystore_location": "fewer.pem"}, r"names lack DNS:a\.example", False),
@@ -178,6 +182,71 @@ def test_settings_that_cannot_be_used_are_tried_again_when_their_files_change() 
     files.write("later.pem", FILES["renewed.pem"])
     assert tls.reload_if_changed()
     assert tls.server is not server
+
+
+@pytest.mark.parametrize("is_internal", [False, True])
+def test_a_start_whose_dynamic_configs_cannot_be_used_has_no_context(is_internal: bool) -> None:
+    """The properties file protects less: it asks for no client certificates."""
+    files = MemoryKeyFiles(FILES)
+    tls = listener_tls(files, is_internal)
+    tls.begin(pem_settings(keystore_location="later.pem", client_auth="required"))
+    both_ways = ", and this broker opens none to other brokers," if is_internal else ""
+    with pytest.raises(SettingsError) as refused:
+        tls.reload_if_changed()
+    assert str(refused.value) == (
+        f"listener SSL: no connections are accepted{both_ways} until the dynamic configs can be used:"
+        " ssl.keystore.location=later.pem: cannot be read: No such file or directory"
+    )
+    assert tls.reload_if_changed() is None  # it is tried again, and reported once
+    for context in ("server", "client"):
+        with pytest.raises(NoContextYet, match="listener SSL waits until its dynamic configs"):
+            getattr(tls, context)
+    files.write("later.pem", FILES["other.pem"])  # of another subject: nobody has seen that of the properties file
+    assert tls.reload_if_changed() == "listener SSL: changed configs are in use for new connections"
+    assert tls.server.verify_mode is ssl.CERT_REQUIRED
+    assert tls.client is not None
+    # From now on everything is as in any running broker.
+    files.write("later.pem", "half a fi")
+    with pytest.raises(SettingsError, match="the old certificates stay in use"):
+        tls.reload_if_changed()
+    assert tls.server.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_start_does_not_compare_names_with_the_properties_file() -> None:
+    """Which may have been renewed, with one more name, while the dynamic certificate was in use."""
+    files = MemoryKeyFiles(FILES)
+    tls = ListenerTls("SSL", pem_settings(keystore_location="renewed.pem"), files)
+    tls.begin(pem_settings(client_auth="required"))
+    assert tls.reload_if_changed() == "listener SSL: changed configs are in use for new connections"
+    assert tls.server.verify_mode is ssl.CERT_REQUIRED
+    files.write("node.pem", FILES["other.pem"])
+    with pytest.raises(SettingsError, match=r"the old certificates stay in use, .*the subject is CN=other"):
+        tls.reload_if_changed()
+
+
+def test_a_listener_without_contexts_can_be_set_right() -> None:
+    for right in (pem_settings(), pem_settings(keystore_location="other.pem")):
+        for begun in (None, pem_settings(keystore_location="gone.pem")):
+            tls = listener_tls(MemoryKeyFiles(FILES), is_internal=True)
+            tls.begin(begun)
+            with suppress(SettingsError):
+                tls.reload_if_changed()
+            with pytest.raises(NoContextYet):
+                _ = tls.server
+            tls.check(right)
+            tls.want(right)
+            assert tls.reload_if_changed() == "listener SSL: changed configs are in use for new connections"
+            assert tls.server is not None
+
+
+def test_the_key_store_of_the_properties_file_can_be_returned_to() -> None:
+    tls = listener_tls(MemoryKeyFiles(FILES))
+    tls.want(pem_settings(keystore_location="renewed.pem"))
+    assert tls.reload_if_changed()
+    for wanted in (pem_settings(client_auth="required"), pem_settings()):
+        tls.check(wanted)  # the names of renewed.pem are more than those of node.pem
+        tls.want(wanted)
+        assert tls.reload_if_changed() == "listener SSL: changed configs are in use for new connections"
 
 
 def test_a_start_with_a_bad_file_names_the_listener() -> None:

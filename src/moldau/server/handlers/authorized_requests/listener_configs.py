@@ -16,6 +16,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.security.acls.access import Access
+from moldau.security.principals import Principal
 from moldau.server.handlers.authorized_requests.authorized import (
     AUTHORIZED_A_TURN,
     Authorize,
@@ -27,8 +28,8 @@ from moldau.server.handlers.replies import WaitingSteps, in_thread
 from moldau.wire.messages import alter_configs
 from moldau.wire.schema import Message
 
-CheckChange = Callable[[AlteredResource, frozenset[str]], WaitingSteps[KafkaError | None]]
-"""Returns why the configs of these names cannot be changed, or None."""
+CheckChange = Callable[[AlteredResource, frozenset[str], Principal], WaitingSteps[KafkaError | None]]
+"""Returns why the configs of these names cannot be changed by that principal, or None."""
 
 
 def checking_listener_configs(
@@ -41,7 +42,9 @@ def checking_listener_configs(
 ) -> Authorize:
     """For the listeners of a broker. `static` are the configs of its properties file."""
 
-    def check(resource: AlteredResource, names: frozenset[str]) -> WaitingSteps[KafkaError | None]:
+    def check(
+        resource: AlteredResource, names: frozenset[str], requester: Principal
+    ) -> WaitingSteps[KafkaError | None]:
         if resource.resource_name != str(node_id):
             return KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -54,7 +57,7 @@ def checking_listener_configs(
             new = configs_after(image, resource, broker_layers(image, node_id, static))
             changes = {name: value for name, value in new.items() if old.get(name) != value}
             check_dynamic_broker_configs(changes, per_broker=True)
-            yield from in_thread(run_in_thread, partial(configs.check, names, old, new))
+            yield from in_thread(run_in_thread, partial(configs.check, names, old, new, requester))
         except KafkaError as refused:
             return refused
         return None
@@ -65,7 +68,7 @@ def checking_listener_configs(
 def refusing_listener_configs(authorize: Authorize, current: CurrentImage) -> Authorize:
     """For the listeners of a controller."""
 
-    def refuse(resource: AlteredResource, names: frozenset[str]) -> Steps[KafkaError | None]:
+    def refuse(resource: AlteredResource, names: frozenset[str], _: Principal) -> Steps[KafkaError | None]:
         return no_steps(
             KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -90,7 +93,7 @@ def _checking(authorize: Authorize, current: CurrentImage, check: CheckChange) -
             key = resource.resource_type, resource.resource_name
             if resource.resource_type == ConfigResource.BROKER and resource.resource_name and key not in unchecked:
                 names = _names(resource, current.image)
-            errors.append((yield from check(resource, names)) if names else None)
+            errors.append((yield from check(resource, names, access.principal)) if names else None)
             if turn.ends_after(len(names)):
                 yield None
         return _both(without_refused(allowed, errors), authorized)
