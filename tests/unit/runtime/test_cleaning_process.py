@@ -46,6 +46,7 @@ FAKE_WORKER = """
 import os, sys, time
 from multiprocessing.connection import Connection
 from moldau.log.cleaning.job import CleaningResult
+from moldau.runtime.worker_processes.serving import Unexpected
 
 talk = Connection(0)
 while True:
@@ -57,6 +58,9 @@ while True:
         time.sleep(3600)
     if what == "send nonsense":
         talk.send_bytes(b"nonsense")
+    if what == "fail unexpectedly":
+        talk.send(Unexpected("KeyError"))
+        time.sleep(3600)
     if what == "report the next rate":
         talk.send(None)
         order = talk.recv()
@@ -133,6 +137,25 @@ def test_an_idle_process_is_ended_and_another_started_when_there_is_work(fake_wo
     with_process(test, fake_worker, idle_s=0.05)
 
 
+def test_the_loop_does_not_wait_for_the_end_of_an_idle_process(
+    fake_worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[threading.Thread] = []
+    wait = subprocess.Popen.wait
+
+    def watched(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waits.append(threading.current_thread())
+        return wait(process, timeout)
+
+    async def test(process: CleaningProcess) -> None:
+        await pid_of(process.clean(JOB, 1e6))
+        monkeypatch.setattr(subprocess.Popen, "wait", watched)
+        await until(lambda: process.pid is None, "the idle process is ended")
+        assert threading.main_thread() not in waits
+
+    with_process(test, fake_worker, idle_s=0.05)
+
+
 def test_a_process_that_dies_fails_its_job_and_the_next_one_gets_another(fake_worker: tuple[str, ...]) -> None:
     async def test(process: CleaningProcess) -> None:
         assert await outcome(process.clean(job_that_must("die"), 1e6)) == CleaningFailed("its process died")
@@ -145,6 +168,17 @@ def test_a_result_that_cannot_be_read_fails_its_job_and_the_next_one_gets_anothe
     async def test(process: CleaningProcess) -> None:
         failed = await outcome(process.clean(job_that_must("send nonsense"), 1e6))
         assert failed == CleaningFailed("its result cannot be read: UnpicklingError")
+        await pid_of(process.clean(JOB, 1e6))
+
+    with_process(test, fake_worker)
+
+
+def test_an_unexpected_exception_fails_its_job_and_the_next_one_gets_another_process(
+    fake_worker: tuple[str, ...],
+) -> None:
+    async def test(process: CleaningProcess) -> None:
+        failed = await outcome(process.clean(job_that_must("fail unexpectedly"), 1e6))
+        assert failed == CleaningFailed("its process failed with KeyError")
         await pid_of(process.clean(JOB, 1e6))
 
     with_process(test, fake_worker)

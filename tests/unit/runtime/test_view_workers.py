@@ -186,6 +186,21 @@ def test_work_that_fails_in_a_used_process_is_retried_in_a_new_one(tmp_path: Pat
     with_workers(use, workers=1, command=[sys.executable, "-c", script])
 
 
+def test_an_unexpected_exception_fails_the_work_and_ends_its_process(tmp_path: Path) -> None:
+    records = segment(tmp_path / "log", b'{"a":2}')
+    unexpected = (
+        "from moldau.runtime.worker_processes.serving import Unexpected; connection.send(Unexpected('KeyError'))"
+    )
+    script = f"{FAKE_WORKER}{unexpected}; time.sleep(60)"
+
+    async def use(workers: ViewWorkers) -> None:
+        failed = await result(workers.evaluate("v", BIG, records, 0))
+        assert failed == ViewFailed("evaluating the view failed with KeyError", is_divisible=True)
+        assert not workers.pids
+
+    with_workers(use, workers=1, command=[sys.executable, "-c", script])
+
+
 @pytest.mark.parametrize("answer", ["b'no pickle'", "b'cnobody.has.this\\nx\\n.'"])
 def test_an_unreadable_result_fails_the_work_and_ends_its_process(tmp_path: Path, answer: str) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')

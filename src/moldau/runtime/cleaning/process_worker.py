@@ -1,33 +1,31 @@
 """The process that cleans logs for a broker: `python -m moldau.runtime.cleaning.process_worker`.
 
 Its standard input is a socket, by which it receives jobs, one at a time, and sends their results. It runs at low
-priority, keeps to its rate limit, and ends as soon as the other end of the socket is closed, so it never outlives its
-broker, however that died. What it writes becomes part of a log only when the broker swaps it in.
+priority, keeps to its rate limit, and ends as soon as the other end of the socket is closed, also during a job. What it
+writes becomes part of a log only when the broker swaps it in.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.log.files import DiskFiles
-from moldau.platforms.scheduling import lower_priority, set_oom_score
 from moldau.runtime.cleaning.ports import CleaningFailed, CleaningRequest, failure
+from moldau.runtime.worker_processes.serving import answer_requests, serve
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from moldau.log.cleaning.job import CleaningJob, CleaningResult
 
 NICENESS: Final = 10
-OOM_SCORE: Final = 500
-"""If memory runs out, Linux should kill this process and not its broker: that costs only the job."""
 KEEP_ALIVE_S: Final = 5.0
 SLEEP_MAX_S: Final = 0.25
 """The longest single sleep, so that a higher rate takes effect soon."""
@@ -62,8 +60,7 @@ class Worker:
     def run(self) -> None:
         """Clean jobs until the input ends, which ends the process at once."""
         threading.Thread(target=self._listen, daemon=True).start()
-        while True:
-            self._send(self._clean(self._jobs.get()))
+        answer_requests(self._jobs.get, self._clean, self._send)
 
     def _listen(self) -> None:
         try:
@@ -99,16 +96,14 @@ class Worker:
         if time.monotonic() - self._last_message_s > KEEP_ALIVE_S:
             self._send(None)
 
-    def _send(self, result: CleaningResult | CleaningFailed | None) -> None:
+    def _send(self, result: object) -> None:
         """Send a result; None only shows that the job is still running."""
         self._last_message_s = time.monotonic()
         self._connection.send(result)
 
 
 def main() -> None:
-    lower_priority(NICENESS)
-    set_oom_score(OOM_SCORE)
-    Worker(Connection(sys.stdin.fileno())).run()
+    serve(NICENESS, lambda connection: Worker(connection).run())
 
 
 if __name__ == "__main__":

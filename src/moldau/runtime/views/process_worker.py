@@ -1,65 +1,72 @@
 """The process that evaluates views for a broker: `python -m moldau.runtime.views.process_worker BYTES SECONDS`.
 
-Its standard input is a socket, by which it receives work, one piece at a time, and sends the results. It ends as soon
-as the other end is closed, so it never outlives its broker. It may use so much memory in addition to what it has
-loaded, and so much CPU time for one piece of work.
+Its standard input is a socket, by which it receives work, one piece at a time, and sends the results. It may use so
+much memory in addition to what it has loaded, and so much CPU time for one piece of work.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from multiprocessing.connection import Connection
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from moldau.log.cleaning.pieces import PADDING
 from moldau.platforms.process_limits import limit_cpu_time, limit_memory
-from moldau.platforms.scheduling import lower_priority, set_oom_score
 from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewTask, evaluate_or_fail
+from moldau.runtime.worker_processes.serving import answer_requests, serve
 from moldau.views.jobs import Evaluated, ViewFailed
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 NICENESS: Final = 5
 """Clients of the broker come first."""
-OOM_SCORE: Final = 500
 BUFFER_BYTES: Final = 9 << 20
 """Kept from one piece of work to the next: new memory would cost as much as the work."""
 
 
-def serve(connection: Connection, memory_bytes: int, cpu_seconds: float) -> None:
-    try:
+class Evaluator:
+    def __init__(self, memory_bytes: int, cpu_seconds: float) -> None:
         # Arrow's own allocator reserves a GiB of addresses at its first use, which may be all that the limit allows.
         os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
         from moldau.views.engine import Engine
 
-        engine = Engine()
-    except ImportError:
-        connection.send(None)
-        connection.recv()
-        connection.send(ViewFailed(NEEDS_DUCKDB))
-        return
-    limit_memory(memory_bytes)
-    too_much_memory = f"evaluating the view needs more than {memory_bytes >> 20} MiB of memory"
-    buffer = bytearray(BUFFER_BYTES)
-    connection.send(None)  # it is ready
-    while True:
-        task: ViewTask = connection.recv()
-        limit_cpu_time(cpu_seconds)
+        self._engine = Engine()
+        limit_memory(memory_bytes)
+        self._cpu_seconds = cpu_seconds
+        self._too_much_memory = f"evaluating the view needs more than {memory_bytes >> 20} MiB of memory"
+        self._buffer = bytearray(BUFFER_BYTES)
+
+    def evaluate(self, task: ViewTask) -> Evaluated | ViewFailed:
+        limit_cpu_time(self._cpu_seconds)
         try:
-            if len(buffer) < task.length + len(PADDING):
-                buffer = bytearray(task.length + len(PADDING))
-            result: Evaluated | ViewFailed = _read(task, buffer) or evaluate_or_fail(
-                engine, task.definition, buffer, task.partition, task.length
+            if len(self._buffer) < task.length + len(PADDING):
+                self._buffer = bytearray(task.length + len(PADDING))
+            result = _read(task, self._buffer) or evaluate_or_fail(
+                self._engine, task.definition, self._buffer, task.partition, task.length
             )
-            if len(buffer) > BUFFER_BYTES:  # one long batch
-                buffer = bytearray(BUFFER_BYTES)
+            if len(self._buffer) > BUFFER_BYTES:  # one long batch
+                self._buffer = bytearray(BUFFER_BYTES)
         except MemoryError:
-            connection.send(ViewFailed(too_much_memory, is_divisible=True))
-            return
-        except Exception as unexpected:  # a fault of ours, which the same records may cause again
-            result = ViewFailed(f"evaluating the view failed with {type(unexpected).__name__}", is_divisible=True)
+            result = ViewFailed(self._too_much_memory, is_divisible=True)
         limit_cpu_time(0)
-        engine.is_fresh = False
-        connection.send(result)
+        self._engine.is_fresh = False
+        return result
+
+
+def work(connection: Connection) -> None:
+    evaluate: Callable[[ViewTask], Evaluated | ViewFailed]
+    try:
+        evaluate = Evaluator(int(sys.argv[1]), float(sys.argv[2])).evaluate
+    except ImportError:
+        evaluate = _refuse
+    connection.send(None)  # it is ready
+    answer_requests(connection.recv, evaluate, connection.send)
+
+
+def _refuse(_: ViewTask) -> ViewFailed:
+    return ViewFailed(NEEDS_DUCKDB)
 
 
 def _read(task: ViewTask, buffer: bytearray) -> ViewFailed | None:
@@ -82,12 +89,7 @@ def _read(task: ViewTask, buffer: bytearray) -> ViewFailed | None:
 
 
 def main() -> None:
-    lower_priority(NICENESS)
-    set_oom_score(OOM_SCORE)
-    try:
-        serve(Connection(sys.stdin.fileno()), int(sys.argv[1]), float(sys.argv[2]))
-    except (EOFError, OSError, KeyboardInterrupt):
-        os._exit(0)
+    serve(NICENESS, work)
 
 
 if __name__ == "__main__":
