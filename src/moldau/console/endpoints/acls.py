@@ -19,8 +19,8 @@ from moldau.console.acl_plans import (
     TYPES,
     acl_of,
     acl_row,
+    acls_needed,
     plan_addition,
-    plan_notes,
     plan_removal,
 )
 from moldau.console.call import Call, Endpoint
@@ -37,6 +37,7 @@ from moldau.security.acls.selection import (
     Wording,
     bindings,
     decision_line,
+    exceptional_hosts,
     filter_for,
     host_of,
     operation_word,
@@ -184,10 +185,9 @@ def add_acls(call: Call) -> dict[str, Any]:
                 Acls(admin).create(new)
                 call.access.lately.changed(lambda: Acls(admin).find(filter_for(new[-1])) == [new[-1]])
     known = rules or Rules()
-    changes = plan_addition(wanted, acls, known)
-    notes = [*star_notes(resources, WORDING), *_group_note(roles, resources), *unknown_user]
-    notes += plan_notes(changes, acls, {*acls, *wanted}, known, call.access.user)
-    return _answer(execute, changes, notes, rules)
+    plan = plan_addition(wanted, acls, known, call.access.user)
+    notes = [*star_notes(resources, WORDING), *_group_note(roles, resources), *unknown_user, *plan.notes]
+    return _answer(execute, plan.changes, notes, rules)
 
 
 def remove_acls(call: Call) -> dict[str, Any]:
@@ -203,11 +203,11 @@ def remove_acls(call: Call) -> dict[str, Any]:
             Acls(admin).delete([filter_for(each) for each in there])
             call.access.lately.changed(lambda: not Acls(admin).find(filter_for(there[-1])))
     known = rules or Rules()
-    changes = plan_removal(there, acls, known)
-    notes = plan_notes(changes, acls, acls.difference(there), known, call.access.user)
+    plan = plan_removal(there, acls, known, call.access.user)
+    notes = plan.notes
     if len(there) < len(unwanted):
         notes.append(f"{len(unwanted) - len(there)} of these ACLs are gone already")
-    return _answer(execute, changes, notes, rules)
+    return _answer(execute, plan.changes, notes, rules)
 
 
 def _answer(execute: bool, changes: list[dict[str, Any]], notes: list[str], rules: Rules | None) -> dict[str, Any]:
@@ -221,10 +221,11 @@ def _notes(notes: Sequence[str], rules: Rules | None) -> list[str]:
 
 def _deciding(admin: ClusterAdmin, changed: Sequence[AclBinding]) -> tuple[set[AclBinding], Rules | None]:
     """Return the ACLs and the rules that decide about the resources of these ACLs."""
-    resources = {Resource(each.resource_type, each.pattern) for each in changed}
-    acls = Acls(admin)
-    found = acls.covering(resources) if len(resources) <= RESOURCES_ASKED_MAX else set(acls.find(AclFilter()))
-    return found, acls.rules()
+    acls, (types, resources) = Acls(admin), acls_needed(changed)
+    if len(resources) > RESOURCES_ASKED_MAX:
+        return set(acls.find(AclFilter())), acls.rules()
+    of_types = {each for kind in types for each in acls.find(AclFilter(kind))}
+    return of_types | acls.covering(resources), acls.rules()
 
 
 def _group_note(roles: Sequence[str], resources: Sequence[Resource]) -> list[str]:
@@ -252,10 +253,13 @@ def may_do(call: Call) -> dict[str, Any]:
             rules = Acls(admin).rules()
             notes = unknown_user_notes(principal, Users(admin))
             acls = Acls(admin).covering([resource])
-    decision = (rules or Rules()).authorizer(acls).decide(principal, host, operation, resource.type, resource.name)
+    authorizer = (rules or Rules()).authorizer(acls)
+    decision = authorizer.decide(principal, host, operation, resource.type, resource.name)
+    exceptions = exceptional_hosts(authorizer, acls, principal, operation, resource) if host == ANY_HOST else []
     return {
         "allowed": decision.is_allowed,
-        "answer": decision_line(principal, operation, resource, decision),
+        "exceptions": exceptions,
+        "answer": decision_line(principal, operation, resource, decision, exceptions),
         "reason": decision.reason,
         "rule": None if decision.rule is None else acl_row(decision.rule),
         "principal": principal,
