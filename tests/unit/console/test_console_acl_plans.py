@@ -69,7 +69,8 @@ def cluster(permission: Permission = Permission.ALLOW, operation: AclOperation =
         (acl(DENY), [acl()], Rules(), "User:ann loses read"),
         (acl(DENY), [], Rules(), "User:ann still may not: an ACL denies it: User:ann from * may not READ"),
         (acl(host="10.0.0.1"), [], Rules(), "User:ann gains read, describe from 10.0.0.1"),
-        (acl(), [acl(DENY, host="10.0.0.9")], Rules(), "User:ann gains read but not from 10.0.0.9; User:ann gains describe"),
+        (acl(), [acl(DENY, host="10.0.0.9")], Rules(),
+         "User:ann gains read but not from 10.0.0.9; User:ann gains describe"),
         (acl(DENY, ALL), [acl()], Rules(), "User:ann loses read, describe"),
         (acl(operation=ALL), [acl()], Rules(),
          "User:ann gains write, create, delete, alter, describe-configs, alter-configs"),
@@ -83,7 +84,8 @@ def cluster(permission: Permission = Permission.ALLOW, operation: AclOperation =
         (acl(principal=ANYBODY), [], ADMIN, "everybody but super users gains read, describe"),
         (acl(DENY, ALTER, "kafka-cluster", ANYBODY, kind=CLUSTER), [cluster(), cluster(who="bob")], ADMIN,
          "User:ann, User:bob lose alter"),
-        (acl(), [], OPEN, "User:ann loses write, create, delete, alter, describe-configs, alter-configs; everybody but User:ann loses all"),
+        (acl(), [], OPEN,
+         "User:ann loses write, create, delete, alter, describe-configs, alter-configs; everybody but User:ann l"),
     ],
 )  # fmt: skip
 def test_the_plan_of_an_addition_says_who_gains_and_loses(
@@ -117,15 +119,15 @@ def test_the_plan_of_a_removal_says_who_gains_and_loses(
 def test_a_plan_says_what_it_has_not_compared() -> None:
     allowed = [acl(name=f"topic-{number}", principal=f"User:u{number}") for number in range(100)]
     (change,) = plan_addition([acl(DENY, name="*", principal=ANYBODY)], allowed, Rules()).changes
-    assert change["effect"].endswith("; not compared: 71 more principals, 71 more resources")
+    assert change["effect"].endswith("; not compared: 81 more principals, 81 more resources")
     assert (change["gains"], change["loses"]) == (None, True)
     (none,) = plan_addition([acl(DENY, name="*", principal="User:bob")], allowed, Rules()).changes
-    assert none["effect"] == "nobody who was compared gains or loses anything; not compared: 71 more resources"
+    assert none["effect"] == "nobody who was compared gains or loses anything; not compared: 81 more resources"
 
 
 def test_a_plan_of_very_many_acls_is_bounded() -> None:
     allowed = [acl(name=f"topic-{number}", principal=f"User:u{number}") for number in range(100)]
-    many = [acl(DENY, ALL, "topic-", ANYBODY, PREFIXED, host=f"10.0.0.{number}") for number in range(30)]
+    many = [acl(DENY, ALL, "topic-", ANYBODY, PREFIXED, host=f"10.0.0.{number}") for number in range(9)]
     plan = plan_addition(many, allowed, Rules(), "u1")
     assert plan.changes[-1]["effect"].startswith("not compared: this is too much at once")
     assert (plan.changes[-1]["gains"], plan.changes[-1]["loses"]) == (None, None)
