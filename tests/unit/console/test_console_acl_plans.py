@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,9 +26,10 @@ from moldau.console.lately import KEPT_SECONDS, SEEN_SECONDS, ReadLately
 from moldau.console.options import ConsoleOptions
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType, covers
-from moldau.security.acls.selection import UnusableAcl, host_of, operations_for
+from moldau.security.acls.selection import Resource, UnusableAcl, decide_from, decision_line, host_of, operations_for
 from moldau.security.principals import parse_super_users
 
+CERTIFIED = {"security.protocol": "SSL", "ssl.keystore.location": "me.p12"}
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -311,6 +313,68 @@ def test_an_acl_that_cannot_be_is_refused_before_the_cluster_is_asked(changed: d
     assert refused.value.status == 400
     assert refused.value.message.startswith(message)
     assert len(refused.value.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("options", "has_authorizer", "reason"),
+    [
+        ({"properties": CERTIFIED}, True, "everybody who reaches it acts as the owner of its certificate"),
+        ({"properties": CERTIFIED}, False, "everybody who reaches it acts as the owner of its certificate"),
+        ({"properties": CERTIFIED, "asks_login": False}, True, None),
+        ({"properties": {**CERTIFIED, "security.protocol": "SASL_SSL"}}, True, None),
+        ({"properties": {"security.protocol": "SSL"}}, True, "nobody logs in to it, and the cluster has an authorizer"),
+        ({}, True, "nobody logs in to it, and the cluster has an authorizer"),
+        ({}, False, None),
+    ],
+)
+def test_who_may_do_what_is_not_changed_for_everybody_who_reaches_the_console(
+    options: dict[str, Any], has_authorizer: bool, reason: str | None
+) -> None:
+    problem = ConsoleOptions("b", **options).access_problem(lambda: has_authorizer)
+    assert (
+        (problem is None)
+        if reason is None
+        else (problem or "").startswith(
+            f"This console changes no users, ACLs and quotas: {reason}. Start it with `--no-login`"
+        )
+    )
+
+
+def test_no_change_of_the_page_access_is_made_with_a_certificate_for_everybody() -> None:
+    entity = {"entity": {"user": "ann"}, "set": {"producer_byte_rate": 1}}
+    for handler, body in (
+        (acls.add_acls, ALLOW),
+        (acls.remove_acls, {"acls": [acl_row(acl())]}),
+        (users.add_user, {"name": "ann"}),
+        (users.change_password, {}),
+        (users.remove_user, {}),
+        (quotas.change_quota, entity),
+    ):
+        asked = call(body, user="ann", properties=CERTIFIED)
+        asked.access.admin = nullcontext  # type: ignore[assignment, method-assign]
+        with pytest.raises(ApiError, match="This console changes no users, ACLs and quotas") as refused:
+            handler(asked)
+        assert (refused.value.status, refused.value.code) == (403, "NOT_ALLOWED")
+
+
+@pytest.mark.parametrize(
+    ("acls_of_orders", "answer"),
+    [
+        ([acl(), acl(DENY, host="10.0.0.9")], "User:ann may read topic orders, but not from 10.0.0.9: an ACL"),
+        ([acl(), acl(DENY, principal=ANYBODY, host="10.0.0.9")],
+         "User:ann may read topic orders, but not from 10.0.0.9"),
+        ([acl(host="10.0.0.7"), acl(host="10.0.0.8")],
+         "User:ann may not read topic orders, but may from 10.0.0.7, 10.0.0.8: no ACL allows it"),
+        ([acl(), acl(host="10.0.0.9")], "User:ann may read topic orders: an ACL allows it"),
+        ([acl(), acl(DENY, host="10.0.0.9", principal="User:bob")], "User:ann may read topic orders: an ACL allows it"),
+    ],
+)  # fmt: skip
+def test_the_answer_names_the_addresses_from_which_it_is_another(acls_of_orders: list[AclBinding], answer: str) -> None:
+    orders = Resource(ResourceType.TOPIC, "orders")
+    authorizer = Rules().authorizer(acls_of_orders)
+    decision, others = decide_from(authorizer, acls_of_orders, "User:ann", "*", READ, orders)
+    assert decision_line("User:ann", READ, orders, decision, others).startswith(answer)
+    assert decide_from(authorizer, acls_of_orders, "User:ann", "10.0.0.9", READ, orders)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ from moldau.security.acls.selection import (
     UnusableAcl,
     Wording,
     bindings,
+    decide_from,
     decision_line,
-    exceptional_hosts,
     filter_for,
     host_of,
     operation_word,
@@ -57,6 +57,8 @@ CHANGES_MAX: Final = 1000
 """ACLs that one request adds or removes."""
 RESOURCES_ASKED_MAX: Final = 50
 """For more resources all ACLs are read at once."""
+EXCEPTIONS_MAX: Final = 100
+"""Addresses in the answer of a test."""
 CHOOSABLE: Final = ("topic", "group", "transactional_id", "cluster")
 """Those that `moldau acl` names too."""
 NO_AUTHORIZER: Final = (
@@ -83,13 +85,21 @@ def needs(operation: AclOperation, what: str) -> Iterator[None]:
         raise ApiError(403, NOT_ALLOWED, f"you may not {what}: that needs {right}; ask for an ACL") from error
 
 
+def check_access_changes(call: Call, admin: ClusterAdmin) -> None:
+    """Refuse a change, and its plan, in a console whose users may not change who may do what."""
+    problem = call.options.access_problem(lambda: _has_authorizer(Acls(admin)))
+    if problem is not None:
+        raise ApiError(403, NOT_ALLOWED, problem)
+
+
 def overview(call: Call) -> dict[str, Any]:
     """What the page needs to know before it offers anything."""
     with call.access.admin() as admin:
         permitted = admin.permitted_operations()
         has_authorizer = _has_authorizer(Acls(admin))
         rules = Acls(admin).rules() if has_authorizer else None
-    may_change = not call.options.read_only
+    problem = call.options.access_problem(lambda: has_authorizer)
+    may_change = problem is None and not call.options.read_only
     return {
         "authorizer": has_authorizer,
         "note": None if has_authorizer else NO_AUTHORIZER,
@@ -106,6 +116,7 @@ def overview(call: Call) -> dict[str, Any]:
             "users": may_change and AclOperation.ALTER in permitted,
             "quotas": may_change and AclOperation.ALTER_CONFIGS in permitted,
         },
+        "changes_note": problem,
         "passwords_note": call.options.passwords_problem,
         "operations": {name: [operation_word(each) for each in operations_for(TYPES[name])] for name in CHOOSABLE},
         "roles": {role: [kind.name.lower() for kind in kinds] for role, kinds in ROLES.items()},
@@ -178,6 +189,7 @@ def add_acls(call: Call) -> dict[str, Any]:
         if len(wanted) > CHANGES_MAX:
             raise bad_request(f"these are more than {CHANGES_MAX} ACLs; add them in parts")
         with call.access.admin() as admin:
+            check_access_changes(call, admin)
             acls, rules = _deciding(admin, wanted)
             new = [each for each in wanted if each not in acls]
             unknown_user = unknown_user_notes(principal, Users(admin))
@@ -197,6 +209,7 @@ def remove_acls(call: Call) -> dict[str, Any]:
     if not 0 < len(unwanted) <= CHANGES_MAX:
         raise bad_request(f"acls: expected 1 to {CHANGES_MAX} of them")
     with needs(AclOperation.ALTER, "change ACLs"), call.access.admin() as admin:
+        check_access_changes(call, admin)
         acls, rules = _deciding(admin, unwanted)
         there = [each for each in unwanted if each in acls]
         if execute and there:
@@ -254,11 +267,10 @@ def may_do(call: Call) -> dict[str, Any]:
             notes = unknown_user_notes(principal, Users(admin))
             acls = Acls(admin).covering([resource])
     authorizer = (rules or Rules()).authorizer(acls)
-    decision = authorizer.decide(principal, host, operation, resource.type, resource.name)
-    exceptions = exceptional_hosts(authorizer, acls, principal, operation, resource) if host == ANY_HOST else []
+    decision, exceptions = decide_from(authorizer, acls, principal, host, operation, resource)
     return {
         "allowed": decision.is_allowed,
-        "exceptions": exceptions,
+        "exceptions": exceptions[:EXCEPTIONS_MAX],
         "answer": decision_line(principal, operation, resource, decision, exceptions),
         "reason": decision.reason,
         "rule": None if decision.rule is None else acl_row(decision.rule),

@@ -217,15 +217,23 @@ def decision_line(
     return f"{principal} {verb} {what}{but}: {decision}"
 
 
-def exceptional_hosts(
-    authorizer: Authorizer, acls: Iterable[AclBinding], principal: str, operation: AclOperation, resource: Resource
-) -> list[str]:
-    """Return the addresses from which the decision is another than from all that no ACL names. `acls` are those that
-    the authorizer has for the resource."""
-    hosts = {each.host for each in acls if each.principal in (principal, str(ANYBODY))}
+def decide_from(
+    authorizer: Authorizer,
+    acls: Iterable[AclBinding],
+    principal: str,
+    host: str,
+    operation: AclOperation,
+    resource: Resource,
+) -> tuple[Decision, list[str]]:
+    """Return the decision for an address. For any address: that for all that no ACL names, and the others from which it
+    is otherwise. `acls` are those that the authorizer has for the resource."""
     asked = (operation, resource.type, resource.name)
-    usual = authorizer.decide(principal, ANY_HOST, *asked).is_allowed
-    return sorted(host for host in hosts if authorizer.decide(principal, host, *asked).is_allowed != usual)
+    decision = authorizer.decide(principal, host, *asked)
+    if host != ANY_HOST:
+        return decision, []
+    hosts = {each.host for each in acls if each.principal in (principal, str(ANYBODY))}
+    decisions = {each: authorizer.decide(principal, each, *asked) for each in sorted(hosts)}
+    return decision, [each for each, other in decisions.items() if other.is_allowed != decision.is_allowed]
 
 
 def listed(words: Sequence[str], separator: str = ", ") -> str:
