@@ -172,9 +172,10 @@ class _Concerned:
         )
 
     def cost_to_find(self, acl: AclBinding) -> int:
-        """Return what `scope` costs, in decisions."""
+        """Return what `scope` costs, in decisions: so little that one ACL is always compared."""
         pattern = _pattern(acl)
-        return len(self._acls) // 10 if is_pattern(pattern) and pattern not in self._near_patterns else 0
+        is_searched = is_pattern(pattern) and pattern not in self._near_patterns
+        return min(len(self._acls) // 10, COMPARED_MAX // 4) if is_searched else 0
 
     def _near(self, pattern: Resource) -> _Near:
         if (known := self._near_patterns.get(pattern)) is not None:
