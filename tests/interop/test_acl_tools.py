@@ -165,6 +165,12 @@ def test_moldau_acl_allow_deny_list_test_and_remove(bootstrap: str, admin: Admin
     may = moldau_acl(bootstrap, "test", "ann", "read,describe", "--topic", "orders").stdout.splitlines()
     assert may[0].startswith("User:ann may read topic orders: an ACL allows it: User:ann from * may READ")
     assert may[1].startswith("User:ann may describe topic orders: an ACL allows it")
+    moldau_acl(bootstrap, "deny", "*", "read", "--topic", "orders", "--host", "10.0.0.9")
+    wait_until(lambda: len(listed(admin)) == 6, "6 ACLs")
+    depends = moldau_acl(bootstrap, "test", "ann", "read", "--topic", "orders").stdout
+    assert depends.startswith("User:ann may read topic orders, but not from 10.0.0.9: an ACL allows it")
+    there = moldau_acl(bootstrap, "test", "ann", "read", "--topic", "orders", "--host", "10.0.0.9", status=1).stdout
+    assert there.startswith("User:ann may not read topic orders: an ACL denies it")
     denied = moldau_acl(bootstrap, "test", "ann", "write", "--topic", "orders", status=1).stdout
     assert denied.startswith("User:ann may not write topic orders: an ACL denies it: User:* from * may not WRITE")
     unknown = moldau_acl(bootstrap, "test", "eve", "read", "--group", "app", status=1).stdout
@@ -173,7 +179,7 @@ def test_moldau_acl_allow_deny_list_test_and_remove(bootstrap: str, admin: Admin
     assert anonymous == "User:ANONYMOUS may alter cluster kafka-cluster: super user\n"
     removed = moldau_acl(bootstrap, "remove", "--user", "ann", "--topic", "orders", "--yes").stdout
     assert removed.endswith("removed 3\n")
-    wait_until(lambda: len(listed(admin)) == 2, "2 ACLs")
+    wait_until(lambda: len(listed(admin)) == 3, "3 ACLs")
     assert moldau_acl(bootstrap, "remove", "--user", "without_acls").stdout == "no such ACLs\n"
 
 

@@ -191,7 +191,10 @@ def test_acls_users_and_quotas_are_changed(page: Page) -> None:
     assert (about["authorizer"], about["super_users"], set(about["may"].values())) == (True, None, {True})
     group = {"type": "group", "name": "g"}
     allow = {"permission": "allow", "principal": "bob", "operations": ["all"], "resources": [group]}
-    assert page.post("/api/acls", {**allow, "execute": True}).data["changes"][0]["effect"] == "User:bob gains it"
+    assert (
+        page.post("/api/acls", {**allow, "execute": True}).data["changes"][0]["effect"]
+        == "User:bob gains all operations"
+    )
     rows = page.get("/api/acls?principal=bob").data["rows"]
     asked = "/api/access/test?principal=bob&operation=read&type=group&name=g"
     tested = page.get(asked).data
@@ -200,7 +203,7 @@ def test_acls_users_and_quotas_are_changed(page: Page) -> None:
         "Kafka hides super.users"
     )
     removal = page.post("/api/acls/remove", {"acls": rows, "execute": True}).data
-    assert removal["changes"][0]["effect"] == "User:bob loses it"
+    assert removal["changes"][0]["effect"] == "User:bob loses all operations"
     assert page.get("/api/acls?principal=bob").data["rows"] == []
     assert page.post("/api/users", {"name": "bob", "password": "secret", "execute": True}).status == 200
     users = {row["principal"]: row["mechanisms"] for row in page.get("/api/users").data["rows"]}

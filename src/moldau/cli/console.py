@@ -7,6 +7,7 @@ import os
 import ssl
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.heap import share_heap
 
+if TYPE_CHECKING:
+    from moldau.console.options import ConsoleOptions
+
 
 @click.command(short_help="Serve a web console for any Kafka cluster.")
 @click.option("--listen", "-l", default=LISTEN_DEFAULT, show_default=True, metavar="HOST:PORT", help="Where to listen.")
@@ -24,7 +28,7 @@ from moldau.platforms.heap import share_heap
 @click.option("--metrics", multiple=True, metavar="URL", help="/metrics of a broker, for bytes per second. Repeatable.")
 @click.option("--pipelines", multiple=True, metavar="DIR", help="Where pipelines keep their status. Repeatable.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name under which browsers reach it. Repeatable.")
-@click.option("--no-login", is_flag=True, help="Everybody acts as the user of --command-config.")
+@click.option("--no-login", is_flag=True, help="Everybody acts as the user or certificate of --command-config.")
 @click.option("--tls-certificate", metavar="FILE", help="Serve HTTPS: the certificate chain as PEM.")
 @click.option("--tls-key", metavar="FILE", help="Serve HTTPS: the private key as PEM.")
 @broker_options
@@ -84,7 +88,7 @@ def console(
         tls_certificate,
         tls_key,
     )
-    for line in access_warnings(options.is_local, options.is_tls, options.login_required, no_login):
+    for line in access_warnings(options):
         click.echo(f"moldau: {line}", err=True)
 
     def announce() -> None:
@@ -108,14 +112,17 @@ def _check_readable(files: Mapping[str, str | None]) -> None:
             raise CommandFailed(f"{option} {path}: {error.strerror}") from error
 
 
-def access_warnings(is_local: bool, is_tls: bool, login_required: bool, no_login: bool) -> list[str]:
+def access_warnings(options: ConsoleOptions) -> list[str]:
     """Return what the one who starts the console should know about who can reach it."""
-    if is_local:
-        return []
     lines = []
-    if not login_required:
-        reason = "--no-login" if no_login else "the cluster has no logins"
+    if options.is_shared_certificate:
+        lines.append(
+            f"everybody who can reach {options.url} acts as the owner of the console's certificate:"
+            " with security.protocol=SSL nobody logs in"
+        )
+    elif not options.login_required and not options.is_local:
+        reason = "the cluster has no logins" if options.asks_login else "--no-login"
         lines.append(f"everybody who can reach this address can use the console ({reason})")
-    if not is_tls:
+    if not options.is_tls and not options.is_local:
         lines.append("without --tls-certificate, passwords and records cross the network unencrypted")
     return lines

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
+from moldau.console.acl_effect_words import effect_words, own_losses
+from moldau.console.acl_effects import Effect, effects_of, is_pattern
 from moldau.console.failures import bad_request
-from moldau.security.acls.authorizer import Authorizer, Decision, Rules
+from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType, covers
-from moldau.security.acls.selection import operation_word, resource_word
+from moldau.security.acls.selection import Resource, listed, operation_word, resource_word
 from moldau.security.principals import USER
 
 TYPES: Final = {each.name.lower(): each for each in ResourceType if each > ResourceType.ANY}
@@ -18,6 +21,7 @@ PERMISSIONS: Final = {each.name.lower(): each for each in (Permission.ALLOW, Per
 OPERATIONS: Final = {operation_word(each): each for each in AclOperation if each > AclOperation.ANY}
 RESOURCES_NOTED_MAX: Final = 20
 FROM_NOW_ON: Final = "from then on only those whom an ACL allows may use it"
+DIRECTIONS: Final = (("gains", True), ("loses", False))
 COLUMNS: Final = ("principal", "host", "permission", "operation", "type", "name", "pattern")
 
 
@@ -55,74 +59,93 @@ def acl_of(row: Any) -> AclBinding:
         raise bad_request(f"acls: {str(error.args[0])[:40]!r} is no word of an ACL") from None
 
 
-def plan_addition(wanted: Sequence[AclBinding], acls: Collection[AclBinding], rules: Rules) -> list[dict[str, Any]]:
-    """`acls` are those that decide about the resources of the wanted ones."""
-    before, after = rules.authorizer(acls), rules.authorizer({*acls, *wanted})
-    changes = []
-    for acl in wanted:
-        old, new = _decision(before, acl), _decision(after, acl)
-        if acl in acls:
-            effect = "is there already"
-        elif old.is_allowed and new.is_allowed:
-            effect = f"{acl.principal} already may: {old}"
-        else:
-            effect = _effect(acl, old, new)
-        changes.append(_change(acl, acls, old, new, effect))
-    return changes
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What happens to ACLs."""
+
+    changes: list[dict[str, Any]]
+    notes: list[str]
+    """What is easily overlooked: what everybody may use until an ACL is about it, and one's own rights."""
 
 
-def plan_removal(unwanted: Sequence[AclBinding], acls: Collection[AclBinding], rules: Rules) -> list[dict[str, Any]]:
-    before, after = rules.authorizer(acls), rules.authorizer(set(acls).difference(unwanted))
-    changes = []
-    for acl in unwanted:
-        old, new = _decision(before, acl), _decision(after, acl)
-        changes.append(_change(acl, acls, old, new, _effect(acl, old, new)))
-    return changes
+def plan_addition(
+    wanted: Sequence[AclBinding], acls: Collection[AclBinding], rules: Rules, user: str | None = None
+) -> Plan:
+    """`acls` are all that `acls_needed` names. `user` is who makes the change."""
+    after = {*acls, *wanted}
+    new = [each for each in wanted if each not in acls]
+    return _plan(wanted, new, acls, after, rules, user)
 
 
-def _decision(authorizer: Authorizer, acl: AclBinding) -> Decision:
-    """Decide about exactly whom and what the ACL names."""
-    return authorizer.decide(acl.principal, acl.host, acl.operation, acl.resource_type, acl.pattern)
+def plan_removal(
+    unwanted: Sequence[AclBinding], acls: Collection[AclBinding], rules: Rules, user: str | None = None
+) -> Plan:
+    return _plan(unwanted, unwanted, acls, set(acls).difference(unwanted), rules, user)
 
 
-def _change(acl: AclBinding, acls: Collection[AclBinding], old: Decision, new: Decision, effect: str) -> dict[str, Any]:
-    return {
-        **acl_row(acl),
-        "exists": acl in acls,
-        "before": old.is_allowed,
-        "after": new.is_allowed,
-        "effect": effect,
-    }
+def acls_needed(changed: Iterable[AclBinding]) -> tuple[set[ResourceType], set[Resource]]:
+    """Return of which types all ACLs are needed to say what the change of these does, and of which resources."""
+    resources = {Resource(each.resource_type, each.pattern, each.pattern_type) for each in changed}
+    types = {each.type for each in resources if is_pattern(each)}
+    return types, {each for each in resources if each.type not in types}
 
 
-def _effect(acl: AclBinding, old: Decision, new: Decision) -> str:
-    if old.is_allowed != new.is_allowed:
-        return f"{acl.principal} {'gains' if new.is_allowed else 'loses'} it"
-    return f"{acl.principal} still {'may' if new.is_allowed else 'may not'}: {new}"
-
-
-def plan_notes(
-    changes: Sequence[dict[str, Any]],
+def _plan(
+    shown: Sequence[AclBinding],
+    changed: Sequence[AclBinding],
     before: Collection[AclBinding],
     after: Collection[AclBinding],
     rules: Rules,
     user: str | None,
+) -> Plan:
+    me = None if user is None else f"{USER}:{user}"
+    effects = dict(zip(changed, effects_of(changed, before, after, rules, me), strict=True))
+    unchanged = "already" if len(after) > len(before) else "still"
+    rows = [
+        {
+            **acl_row(acl),
+            "exists": acl in before,
+            **_gains_and_losses(effects.get(acl)),
+            "effect": effect_words(acl, effects[acl], bool(rules.super_users), unchanged)
+            if acl in effects
+            else "is there already",
+        }
+        for acl in shown
+    ]
+    return Plan(rows, [*_coverage_notes(changed, before, after, rules), *_own_notes(effects.values(), rules, user)])
+
+
+def _gains_and_losses(effect: Effect | None) -> dict[str, bool | None]:
+    if effect is None:
+        return {"gains": False, "loses": False}
+    directions = {each.is_gain for each in effect.differences}
+    is_complete = effect.is_compared and not effect.scope.left_out
+    return {name: is_gain in directions or (False if is_complete else None) for name, is_gain in DIRECTIONS}
+
+
+def _own_notes(effects: Collection[Effect], rules: Rules, user: str | None) -> list[str]:
+    me = f"{USER}:{user}"
+    if user is None or me in map(str, rules.super_users):
+        return []
+    lost = own_losses(effects, me)
+    notes = [f"You are {user}: this takes rights from yourself: {listed(lost, '; ')}"] if lost else []
+    if not all(each.is_compared for each in effects):
+        notes.append(f"Not all of it was compared: it may take further rights, also from you, {user}")
+    return notes
+
+
+def _coverage_notes(
+    changed: Sequence[AclBinding], before: Collection[AclBinding], after: Collection[AclBinding], rules: Rules
 ) -> list[str]:
-    """Return what is easily overlooked: what everybody may use until an ACL is about it, and one's own rights."""
     notes = []
     if rules.allows_everyone:
-        resources = dict.fromkeys((TYPES[each["type"]], each["name"]) for each in changes)
+        resources = dict.fromkeys(each[:2] for each in changed)
         for kind, name in list(resources)[:RESOURCES_NOTED_MAX]:
             was, will_be = _is_covered(before, kind, name), _is_covered(after, kind, name)
             if not was and will_be:
                 notes.append(f"The first ACL for the {resource_word(kind)} {name}: {FROM_NOW_ON}")
             elif was and not will_be:
                 notes.append(f"The last ACL for the {resource_word(kind)} {name}: without it everybody may use it")
-    if user is not None and any(
-        each["principal"] == f"{USER}:{user}" and each["type"] == "cluster" and each["before"] and not each["after"]
-        for each in changes
-    ):
-        notes.append(f"You are {user}: this takes rights on the cluster from yourself")
     return notes
 
 

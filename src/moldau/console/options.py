@@ -4,7 +4,7 @@ who logs in."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """Those that need only a user and a password."""
 CREDENTIAL_LENGTH_MAX: Final = 500
 """Of a user's name, and of a password."""
+CERTIFICATES: Final = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 CREDENTIALS: Final = ("sasl.jaas.config", "sasl.username", "sasl.password")
 
 
@@ -37,6 +38,25 @@ class ConsoleOptions:
     @property
     def login_required(self) -> bool:
         return self.asks_login and self.properties.get("security.protocol", "").upper().startswith("SASL")
+
+    @property
+    def is_shared_certificate(self) -> bool:
+        """Whether everybody acts as the owner of the console's certificate."""
+        is_ssl = self.properties.get("security.protocol", "").upper() == "SSL"
+        return is_ssl and any(name in self.properties for name in CERTIFICATES)
+
+    def access_problem(self, has_authorizer: Callable[[], bool]) -> str | None:
+        """Why this console changes no users, ACLs and quotas; None if it does. Whoever reaches it must not get rights
+        that the cluster gives to nobody but the console. `--no-login` says that this is meant."""
+        if self.login_required or not self.asks_login:
+            return None
+        if self.is_shared_certificate:
+            reason = "everybody who reaches it acts as the owner of its certificate"
+        elif has_authorizer():
+            reason = "nobody logs in to it, and the cluster has an authorizer"
+        else:
+            return None
+        return f"This console changes no users, ACLs and quotas: {reason}. Start it with `--no-login` if that is meant."
 
     @property
     def is_tls(self) -> bool:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from depth import deep
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.console.access import Access
-from moldau.console.acl_plans import acl_of, acl_row, plan_addition, plan_notes, plan_removal
+from moldau.console.acl_effects import Effect, effects_of, is_pattern, name_in
+from moldau.console.acl_plans import acl_of, acl_row, plan_addition, plan_removal
 from moldau.console.call import Call
 from moldau.console.endpoints import acls, quotas, users
 from moldau.console.failures import ApiError
 from moldau.console.lately import KEPT_SECONDS, SEEN_SECONDS, ReadLately
 from moldau.console.options import ConsoleOptions
 from moldau.security.acls.authorizer import Rules
-from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
-from moldau.security.acls.selection import UnusableAcl, host_of
+from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType, covers
+from moldau.security.acls.selection import Resource, UnusableAcl, decide_from, decision_line, host_of, operations_for
 from moldau.security.principals import parse_super_users
 
+CERTIFIED = {"security.protocol": "SSL", "ssl.keystore.location": "me.p12"}
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -40,56 +48,185 @@ def acl(
 DENIED = acl(Permission.DENY, principal="User:*", name="ord", pattern=PatternType.PREFIXED)
 
 
+ALL, READ, ALTER = AclOperation.ALL, AclOperation.READ, AclOperation.ALTER
+DENY, PREFIXED, CLUSTER = Permission.DENY, PatternType.PREFIXED, ResourceType.CLUSTER
+ADMIN = Rules(parse_super_users("User:admin"))
+OPEN = Rules(allows_everyone=True)
+ANYBODY = "User:*"
+
+
+def cluster(permission: Permission = Permission.ALLOW, operation: AclOperation = ALL, who: str = "ann") -> AclBinding:
+    return acl(permission, operation, "kafka-cluster", f"User:{who}", kind=CLUSTER)
+
+
 @pytest.mark.parametrize(
     ("wanted", "existing", "rules", "effect"),
     [
-        (acl(), [], Rules(), "User:ann gains it"),
+        (acl(), [], Rules(), "User:ann gains read, describe"),
         (acl(), [acl()], Rules(), "is there already"),
-        (acl(), [acl(operation=AclOperation.ALL)], Rules(), "User:ann already may: an ACL allows it: User:ann from *"),
-        (acl(), [DENIED], Rules(), "User:ann still may not: an ACL denies it: User:* from *"),
+        (acl(), [acl(operation=ALL)], Rules(), "User:ann already may: an ACL allows it: User:ann from *"),
+        (acl(), [DENIED], Rules(), "User:ann gains describe"),
+        (acl(), [acl(DENY, ALL)], Rules(), "User:ann still may not: an ACL denies it: User:ann from * may not ALL"),
         (acl(), [], Rules(parse_super_users("User:ann")), "User:ann already may: super user"),
-        (acl(Permission.DENY), [acl()], Rules(), "User:ann loses it"),
-        (acl(Permission.DENY), [], Rules(), "User:ann still may not: an ACL denies it: User:ann from * may not READ"),
-        (acl(host="10.0.0.1"), [], Rules(), "User:ann gains it"),
+        (acl(DENY), [acl()], Rules(), "User:ann loses read"),
+        (acl(DENY), [], Rules(), "User:ann still may not: an ACL denies it: User:ann from * may not READ"),
+        (acl(host="10.0.0.1"), [], Rules(), "User:ann gains read, describe from 10.0.0.1"),
+        (acl(), [acl(DENY, host="10.0.0.9")], Rules(),
+         "User:ann gains read but not from 10.0.0.9; User:ann gains describe"),
+        (acl(DENY, ALL), [acl()], Rules(), "User:ann loses read, describe"),
+        (acl(operation=ALL), [acl()], Rules(),
+         "User:ann gains write, create, delete, alter, describe-configs, alter-configs"),
+        (acl(operation=ALL), [], Rules(), "User:ann gains all operations"),
+        (acl(DENY, name="*"), [acl(), acl(name="team-", pattern=PREFIXED)], Rules(),
+         "User:ann loses read on orders, all others that begin with team-"),
+        (acl(name="or", pattern=PREFIXED), [acl(DENY, ALL)], Rules(),
+         "User:ann gains read, describe on all other topics of it"),
+        (acl(principal=ANYBODY), [acl(), acl(principal="User:bob")], Rules(),
+         "everybody but User:ann, User:bob gains read, describe"),
+        (acl(principal=ANYBODY), [], ADMIN, "everybody but super users gains read, describe"),
+        (acl(DENY, ALTER, "kafka-cluster", ANYBODY, kind=CLUSTER), [cluster(), cluster(who="bob")], ADMIN,
+         "User:ann, User:bob lose alter"),
+        (acl(), [], OPEN,
+         "User:ann loses write, create, delete, alter, describe-configs, alter-configs; everybody but User:ann l"),
     ],
 )  # fmt: skip
 def test_the_plan_of_an_addition_says_who_gains_and_loses(
     wanted: AclBinding, existing: list[AclBinding], rules: Rules, effect: str
 ) -> None:
-    (change,) = plan_addition([wanted], existing, rules)
+    (change,) = plan_addition([wanted], existing, rules).changes
     assert change["effect"].startswith(effect)
     assert change["exists"] is (wanted in existing)
+    assert (change["gains"], change["loses"]) == ("gains" in effect, "loses" in effect or "lose " in effect)
     assert acl_of({name: change[name] for name in acl_row(wanted)}) == wanted
 
 
-def test_the_plan_of_a_removal_says_what_remains() -> None:
-    allows_all = acl(operation=AclOperation.ALL)
-    (lost,) = plan_removal([acl()], [acl()], Rules())
-    (kept,) = plan_removal([acl()], [acl(), allows_all], Rules())
-    (free,) = plan_removal([DENIED], [acl(principal="User:*"), DENIED], Rules())
-    assert lost["effect"] == "User:ann loses it"
-    assert kept["effect"] == f"User:ann still may: an ACL allows it: {allows_all}"
-    # The pattern as a whole: that one topic in it may now be read by everybody is another ACL's doing.
-    assert (free["before"], free["after"]) == (False, False)
+@pytest.mark.parametrize(
+    ("unwanted", "kept", "effect"),
+    [
+        (acl(), [], "User:ann loses read, describe"),
+        (acl(), [acl(operation=ALL)], f"User:ann still may: an ACL allows it: {acl(operation=ALL)}"),
+        (acl(DENY, ALL), [acl()], "User:ann gains read, describe"),
+        (acl(DENY, name="*"), [acl()], "User:ann gains read on orders"),
+        (acl(DENY, principal=ANYBODY), [acl(), acl(principal="User:bob")], "User:ann, User:bob gain read"),
+        (DENIED, [acl(principal=ANYBODY)], "everybody gains read on orders"),
+        (acl(DENY), [], "User:ann still may not: no ACL covers the resource"),
+    ],
+)
+def test_the_plan_of_a_removal_says_who_gains_and_loses(
+    unwanted: AclBinding, kept: list[AclBinding], effect: str
+) -> None:
+    assert plan_removal([unwanted], [unwanted, *kept], Rules()).changes[0]["effect"] == effect
+
+
+def test_a_plan_says_what_it_has_not_compared() -> None:
+    allowed = [acl(name=f"topic-{number}", principal=f"User:u{number}") for number in range(100)]
+    (change,) = plan_addition([acl(DENY, name="*", principal=ANYBODY)], allowed, Rules()).changes
+    assert change["effect"].endswith("; not compared: 81 more principals, 81 more resources")
+    assert (change["gains"], change["loses"]) == (None, True)
+    (none,) = plan_addition([acl(DENY, name="*", principal="User:bob")], allowed, Rules()).changes
+    assert none["effect"] == "nobody who was compared gains or loses anything; not compared: 81 more resources"
+
+
+def test_a_plan_of_very_many_acls_is_bounded() -> None:
+    allowed = [acl(name=f"topic-{number}", principal=f"User:u{number}") for number in range(100)]
+    many = [acl(DENY, ALL, "topic-", ANYBODY, PREFIXED, host=f"10.0.0.{number}") for number in range(9)]
+    plan = plan_addition(many, allowed, Rules(), "u1")
+    assert plan.changes[-1]["effect"].startswith("not compared: this is too much at once")
+    assert (plan.changes[-1]["gains"], plan.changes[-1]["loses"]) == (None, None)
+    assert plan.notes[-1].startswith("Not all of it was compared")
+
+
+NAMES = ("orders", "or", "o", "bills", "*")
+WHO = ("User:ann", "User:bob", "User:admin", ANYBODY)
+FROM = ("*", "10.0.0.1", "10.0.0.2")
+acl_sets = st.lists(
+    st.builds(
+        acl,
+        st.sampled_from([Permission.ALLOW, DENY]),
+        st.sampled_from([ALL, READ, AclOperation.DESCRIBE, ALTER, AclOperation.ALTER_CONFIGS]),
+        st.sampled_from(NAMES),
+        st.sampled_from(WHO),
+        st.sampled_from([PatternType.LITERAL, PREFIXED]),
+        st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
+        st.sampled_from(FROM),
+    ).filter(lambda each: each.pattern_type is PatternType.LITERAL or each.pattern != "*"),
+    max_size=6,
+    unique=True,
+)
+
+
+@settings(max_examples=deep(40))
+@given(acl_sets, acl_sets, st.booleans(), st.booleans())
+def test_gains_and_losses_are_those_of_the_authorizer(
+    existing: list[AclBinding], changed: list[AclBinding], is_addition: bool, allows_everyone: bool
+) -> None:
+    """Of all principals, addresses, operations and resources that the ACLs name, and of some that they do not."""
+    rules = Rules(parse_super_users("User:admin"), allows_everyone)
+    without = set(existing).difference(changed)
+    before, after = (without, {*without, *changed}) if is_addition else ({*without, *changed}, without)
+    old, new = rules.authorizer(before), rules.authorizer(after)
+    effects = effects_of(changed, before, after, rules, "User:ann")
+    expected = {
+        asked: new.decide(*asked).is_allowed
+        for asked in product(
+            (*WHO[:-1], "User:eve"), (*FROM[1:], "10.9.9.9"), operations_for(ResourceType.TOPIC)[1:],
+            (ResourceType.TOPIC, ResourceType.GROUP), (*NAMES[:-1], "orders-2", "zebra"),
+        )
+        if asked[2] in operations_for(asked[3]) and old.decide(*asked) [0] != new.decide(*asked)[0]
+    }  # fmt: skip
+    found = {asked: is_gain for asked in expected if (is_gain := _found(effects, asked)) is not None}
+    assert found == expected
+    for effect in effects:
+        assert not effect.scope.left_out
+        for each in effect.differences:
+            asked = (each.principal, each.host, each.operation, each.resource.type, name_in(each.resource))
+            assert (old.decide(*asked).is_allowed, new.decide(*asked).is_allowed) == (not each.is_gain, each.is_gain)
+
+
+def _found(effects: Sequence[Effect], asked: tuple[str, str, AclOperation, ResourceType, str]) -> bool | None:
+    """Return what the effects say about this one: by its names, or as one of all others."""
+    principal, host, operation, kind, name = asked
+    for scope, differences in ((each.scope, each.differences) for each in effects):
+        covering = [
+            each for each in scope.resources if each.type is kind and covers(each.pattern_type, each.name, name)
+        ]
+        if covering:
+            narrowest = max(
+                covering, key=lambda each: (each.name == name, not is_pattern(each), len(each.name), each.name != "*")
+            )
+            who = principal if principal in scope.principals else ANYBODY
+            where = host if host in scope.hosts else "*"
+            for each in differences:
+                if each[1:] == (who, where, operation, narrowest):
+                    return each.is_gain
+    return None
 
 
 def test_the_first_and_the_last_acl_of_a_resource_are_noted_where_everybody_may_use_the_others() -> None:
-    rules, changes = Rules(allows_everyone=True), [acl_row(acl()) | {"before": True, "after": True}]
-    assert plan_notes(changes, [], [acl()], rules, None)[0].startswith(
-        "The first ACL for the topic orders: from then on"
-    )
-    assert plan_notes(changes, [acl()], [], rules, None)[0].startswith("The last ACL for the topic orders: without it")
-    assert plan_notes(changes, [DENIED], [DENIED, acl()], rules, None) == []
-    assert plan_notes(changes, [], [acl()], Rules(), None) == []
+    (first,) = plan_addition([acl()], [], OPEN).notes
+    (last,) = plan_removal([acl()], [acl()], OPEN).notes
+    assert first.startswith("The first ACL for the topic orders: from then on")
+    assert last.startswith("The last ACL for the topic orders: without it")
+    assert plan_addition([acl()], [DENIED], OPEN).notes == []
+    assert plan_addition([acl()], [], Rules()).notes == []
 
 
-def test_one_is_warned_before_one_loses_ones_own_rights_on_the_cluster() -> None:
-    own = acl(kind=ResourceType.CLUSTER, name="kafka-cluster", operation=AclOperation.ALTER)
-    changes = plan_removal([own], [own], Rules())
-    assert plan_notes(changes, [own], [], Rules(), "ann") == [
-        "You are ann: this takes rights on the cluster from yourself"
-    ]
-    assert plan_notes(changes, [own], [], Rules(), "bob") == []
+@pytest.mark.parametrize(
+    ("wanted", "lost"),
+    [
+        (cluster(DENY), "all operations on the cluster"),
+        (acl(DENY, ALTER, "kafka-cluster", ANYBODY, kind=CLUSTER), "alter on the cluster"),
+        (acl(DENY, name="*"), "read on the topic orders"),
+        (cluster(DENY, who="bob"), None),
+    ],
+)
+def test_one_is_warned_before_one_loses_ones_own_rights(wanted: AclBinding, lost: str | None) -> None:
+    existing = [cluster(), acl()]
+    notes = [] if lost is None else [f"You are ann: this takes rights from yourself: {lost}"]
+    assert plan_addition([wanted], existing, Rules(), "ann").notes == notes
+    assert plan_addition([wanted], existing, Rules(), None).notes == []
+    assert plan_addition([wanted], existing, Rules(parse_super_users("User:ann")), "ann").notes == []
+    assert len(plan_removal([cluster()], existing, Rules(), "ann").notes) == 1
 
 
 @pytest.mark.parametrize("row", [None, {}, acl_row(acl()) | {"name": 5}, acl_row(acl()) | {"operation": HOSTILE}])
@@ -176,6 +313,68 @@ def test_an_acl_that_cannot_be_is_refused_before_the_cluster_is_asked(changed: d
     assert refused.value.status == 400
     assert refused.value.message.startswith(message)
     assert len(refused.value.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("options", "has_authorizer", "reason"),
+    [
+        ({"properties": CERTIFIED}, True, "everybody who reaches it acts as the owner of its certificate"),
+        ({"properties": CERTIFIED}, False, "everybody who reaches it acts as the owner of its certificate"),
+        ({"properties": CERTIFIED, "asks_login": False}, True, None),
+        ({"properties": {**CERTIFIED, "security.protocol": "SASL_SSL"}}, True, None),
+        ({"properties": {"security.protocol": "SSL"}}, True, "nobody logs in to it, and the cluster has an authorizer"),
+        ({}, True, "nobody logs in to it, and the cluster has an authorizer"),
+        ({}, False, None),
+    ],
+)
+def test_who_may_do_what_is_not_changed_for_everybody_who_reaches_the_console(
+    options: dict[str, Any], has_authorizer: bool, reason: str | None
+) -> None:
+    problem = ConsoleOptions("b", **options).access_problem(lambda: has_authorizer)
+    assert (
+        (problem is None)
+        if reason is None
+        else (problem or "").startswith(
+            f"This console changes no users, ACLs and quotas: {reason}. Start it with `--no-login`"
+        )
+    )
+
+
+def test_no_change_of_the_page_access_is_made_with_a_certificate_for_everybody() -> None:
+    entity = {"entity": {"user": "ann"}, "set": {"producer_byte_rate": 1}}
+    for handler, body in (
+        (acls.add_acls, ALLOW),
+        (acls.remove_acls, {"acls": [acl_row(acl())]}),
+        (users.add_user, {"name": "ann"}),
+        (users.change_password, {}),
+        (users.remove_user, {}),
+        (quotas.change_quota, entity),
+    ):
+        asked = call(body, user="ann", properties=CERTIFIED)
+        asked.access.admin = nullcontext  # type: ignore[assignment, method-assign]
+        with pytest.raises(ApiError, match="This console changes no users, ACLs and quotas") as refused:
+            handler(asked)
+        assert (refused.value.status, refused.value.code) == (403, "NOT_ALLOWED")
+
+
+@pytest.mark.parametrize(
+    ("acls_of_orders", "answer"),
+    [
+        ([acl(), acl(DENY, host="10.0.0.9")], "User:ann may read topic orders, but not from 10.0.0.9: an ACL"),
+        ([acl(), acl(DENY, principal=ANYBODY, host="10.0.0.9")],
+         "User:ann may read topic orders, but not from 10.0.0.9"),
+        ([acl(host="10.0.0.7"), acl(host="10.0.0.8")],
+         "User:ann may not read topic orders, but may from 10.0.0.7, 10.0.0.8: no ACL allows it"),
+        ([acl(), acl(host="10.0.0.9")], "User:ann may read topic orders: an ACL allows it"),
+        ([acl(), acl(DENY, host="10.0.0.9", principal="User:bob")], "User:ann may read topic orders: an ACL allows it"),
+    ],
+)  # fmt: skip
+def test_the_answer_names_the_addresses_from_which_it_is_another(acls_of_orders: list[AclBinding], answer: str) -> None:
+    orders = Resource(ResourceType.TOPIC, "orders")
+    authorizer = Rules().authorizer(acls_of_orders)
+    decision, others = decide_from(authorizer, acls_of_orders, "User:ann", "*", READ, orders)
+    assert decision_line("User:ann", READ, orders, decision, others).startswith(answer)
+    assert decide_from(authorizer, acls_of_orders, "User:ann", "10.0.0.9", READ, orders)[1] == []
 
 
 @pytest.mark.parametrize(

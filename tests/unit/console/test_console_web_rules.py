@@ -85,11 +85,17 @@ def test_without_sasl_or_with_no_login_no_login_is_required() -> None:
 
 
 def test_access_warnings() -> None:
-    assert access_warnings(is_local=True, is_tls=False, login_required=False, no_login=True) == []
-    open_to_all = access_warnings(is_local=False, is_tls=False, login_required=False, no_login=True)
+    sasl, ssl = {"security.protocol": "SASL_SSL"}, {"security.protocol": "SSL"}
+    assert access_warnings(ConsoleOptions("b", sasl, asks_login=False)) == []
+    open_to_all = access_warnings(ConsoleOptions("b", sasl, "0.0.0.0", asks_login=False))
     assert len(open_to_all) == 2
     assert "--no-login" in open_to_all[0]
-    assert access_warnings(is_local=False, is_tls=True, login_required=True, no_login=False) == []
+    assert access_warnings(ConsoleOptions("b", sasl, "0.0.0.0", certificate="c.pem")) == []
+    assert access_warnings(ConsoleOptions("b", ssl)) == []
+    assert "the cluster has no logins" in access_warnings(ConsoleOptions("b", ssl, "0.0.0.0"))[0]
+    for host in ("localhost", "0.0.0.0"):
+        (line, *_) = access_warnings(ConsoleOptions("b", {**ssl, "ssl.certificate.location": "me.pem"}, host))
+        assert line.startswith(f"everybody who can reach http://{host}:8080/ acts as the owner of the console's cert")
     assert split_listen("[::1]:80") == ("::1", 80)
 
 

@@ -26,6 +26,7 @@ from moldau.security.acls.selection import (
     ANY_HOST,
     UNKNOWN_RULES,
     Resource,
+    decide_from,
     decision_line,
     operation_word,
     resource_word,
@@ -187,8 +188,8 @@ def remove(
 @click.argument("operation", metavar="OPERATION")
 @click.option(
     "--host",
-    default="127.0.0.1",
-    show_default=True,
+    default=ANY_HOST,
+    show_default="from anywhere",
     callback=parse_host,
     help="The address that the user connects from.",
 )
@@ -199,6 +200,8 @@ def test(
     ctx: click.Context, broker: Broker, principal: str, operation: str, host: str, resources: Sequence[Resource]
 ) -> None:
     """Say whether a user may do something with resources, and which rule decides. Exits with 1 if not.
+
+    Without --host it says too from which addresses the answer is another, because an ACL names them.
 
     Super users are known only to who may read the brokers' configs, and not at all from Apache Kafka.
 
@@ -213,15 +216,16 @@ def test(
     with _admin(broker) as admin:
         acls, notes = Acls(admin), _unknown_user(admin, principal)
         rules = acls.rules()
-        authorizer = (rules or Rules()).authorizer(acls.covering(resources))
+        found = {resource: acls.covering([resource]) for resource in resources}
     if rules is None:
         notes.append(f"note: {UNKNOWN_RULES}")
     is_allowed = True
-    for resource in resources:
+    for resource, covering in found.items():
+        authorizer = (rules or Rules()).authorizer(covering)
         for each in operations:
-            decision = authorizer.decide(principal, host, each, resource.type, resource.name)
+            decision, exceptions = decide_from(authorizer, covering, principal, host, each, resource)
             is_allowed = is_allowed and decision.is_allowed
-            click.echo(decision_line(principal, each, resource, decision))
+            click.echo(decision_line(principal, each, resource, decision, exceptions))
     for line in notes:
         click.echo(line, err=True)
     ctx.exit(0 if is_allowed else 1)

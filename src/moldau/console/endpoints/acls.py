@@ -19,8 +19,8 @@ from moldau.console.acl_plans import (
     TYPES,
     acl_of,
     acl_row,
+    acls_needed,
     plan_addition,
-    plan_notes,
     plan_removal,
 )
 from moldau.console.call import Call, Endpoint
@@ -36,6 +36,7 @@ from moldau.security.acls.selection import (
     UnusableAcl,
     Wording,
     bindings,
+    decide_from,
     decision_line,
     filter_for,
     host_of,
@@ -56,6 +57,8 @@ CHANGES_MAX: Final = 1000
 """ACLs that one request adds or removes."""
 RESOURCES_ASKED_MAX: Final = 50
 """For more resources all ACLs are read at once."""
+EXCEPTIONS_MAX: Final = 100
+"""Addresses in the answer of a test."""
 CHOOSABLE: Final = ("topic", "group", "transactional_id", "cluster")
 """Those that `moldau acl` names too."""
 NO_AUTHORIZER: Final = (
@@ -82,13 +85,21 @@ def needs(operation: AclOperation, what: str) -> Iterator[None]:
         raise ApiError(403, NOT_ALLOWED, f"you may not {what}: that needs {right}; ask for an ACL") from error
 
 
+def check_access_changes(call: Call, admin: ClusterAdmin) -> None:
+    """Refuse a change, and its plan, in a console whose users may not change who may do what."""
+    problem = call.options.access_problem(lambda: _has_authorizer(Acls(admin)))
+    if problem is not None:
+        raise ApiError(403, NOT_ALLOWED, problem)
+
+
 def overview(call: Call) -> dict[str, Any]:
     """What the page needs to know before it offers anything."""
     with call.access.admin() as admin:
         permitted = admin.permitted_operations()
         has_authorizer = _has_authorizer(Acls(admin))
         rules = Acls(admin).rules() if has_authorizer else None
-    may_change = not call.options.read_only
+    problem = call.options.access_problem(lambda: has_authorizer)
+    may_change = problem is None and not call.options.read_only
     return {
         "authorizer": has_authorizer,
         "note": None if has_authorizer else NO_AUTHORIZER,
@@ -105,6 +116,7 @@ def overview(call: Call) -> dict[str, Any]:
             "users": may_change and AclOperation.ALTER in permitted,
             "quotas": may_change and AclOperation.ALTER_CONFIGS in permitted,
         },
+        "changes_note": problem,
         "passwords_note": call.options.passwords_problem,
         "operations": {name: [operation_word(each) for each in operations_for(TYPES[name])] for name in CHOOSABLE},
         "roles": {role: [kind.name.lower() for kind in kinds] for role, kinds in ROLES.items()},
@@ -177,6 +189,7 @@ def add_acls(call: Call) -> dict[str, Any]:
         if len(wanted) > CHANGES_MAX:
             raise bad_request(f"these are more than {CHANGES_MAX} ACLs; add them in parts")
         with call.access.admin() as admin:
+            check_access_changes(call, admin)
             acls, rules = _deciding(admin, wanted)
             new = [each for each in wanted if each not in acls]
             unknown_user = unknown_user_notes(principal, Users(admin))
@@ -184,10 +197,9 @@ def add_acls(call: Call) -> dict[str, Any]:
                 Acls(admin).create(new)
                 call.access.lately.changed(lambda: Acls(admin).find(filter_for(new[-1])) == [new[-1]])
     known = rules or Rules()
-    changes = plan_addition(wanted, acls, known)
-    notes = [*star_notes(resources, WORDING), *_group_note(roles, resources), *unknown_user]
-    notes += plan_notes(changes, acls, {*acls, *wanted}, known, call.access.user)
-    return _answer(execute, changes, notes, rules)
+    plan = plan_addition(wanted, acls, known, call.access.user)
+    notes = [*star_notes(resources, WORDING), *_group_note(roles, resources), *unknown_user, *plan.notes]
+    return _answer(execute, plan.changes, notes, rules)
 
 
 def remove_acls(call: Call) -> dict[str, Any]:
@@ -197,17 +209,18 @@ def remove_acls(call: Call) -> dict[str, Any]:
     if not 0 < len(unwanted) <= CHANGES_MAX:
         raise bad_request(f"acls: expected 1 to {CHANGES_MAX} of them")
     with needs(AclOperation.ALTER, "change ACLs"), call.access.admin() as admin:
+        check_access_changes(call, admin)
         acls, rules = _deciding(admin, unwanted)
         there = [each for each in unwanted if each in acls]
         if execute and there:
             Acls(admin).delete([filter_for(each) for each in there])
             call.access.lately.changed(lambda: not Acls(admin).find(filter_for(there[-1])))
     known = rules or Rules()
-    changes = plan_removal(there, acls, known)
-    notes = plan_notes(changes, acls, acls.difference(there), known, call.access.user)
+    plan = plan_removal(there, acls, known, call.access.user)
+    notes = plan.notes
     if len(there) < len(unwanted):
         notes.append(f"{len(unwanted) - len(there)} of these ACLs are gone already")
-    return _answer(execute, changes, notes, rules)
+    return _answer(execute, plan.changes, notes, rules)
 
 
 def _answer(execute: bool, changes: list[dict[str, Any]], notes: list[str], rules: Rules | None) -> dict[str, Any]:
@@ -221,10 +234,11 @@ def _notes(notes: Sequence[str], rules: Rules | None) -> list[str]:
 
 def _deciding(admin: ClusterAdmin, changed: Sequence[AclBinding]) -> tuple[set[AclBinding], Rules | None]:
     """Return the ACLs and the rules that decide about the resources of these ACLs."""
-    resources = {Resource(each.resource_type, each.pattern) for each in changed}
-    acls = Acls(admin)
-    found = acls.covering(resources) if len(resources) <= RESOURCES_ASKED_MAX else set(acls.find(AclFilter()))
-    return found, acls.rules()
+    acls, (types, resources) = Acls(admin), acls_needed(changed)
+    if len(resources) > RESOURCES_ASKED_MAX:
+        return set(acls.find(AclFilter())), acls.rules()
+    of_types = {each for kind in types for each in acls.find(AclFilter(kind))}
+    return of_types | acls.covering(resources), acls.rules()
 
 
 def _group_note(roles: Sequence[str], resources: Sequence[Resource]) -> list[str]:
@@ -252,10 +266,12 @@ def may_do(call: Call) -> dict[str, Any]:
             rules = Acls(admin).rules()
             notes = unknown_user_notes(principal, Users(admin))
             acls = Acls(admin).covering([resource])
-    decision = (rules or Rules()).authorizer(acls).decide(principal, host, operation, resource.type, resource.name)
+    authorizer = (rules or Rules()).authorizer(acls)
+    decision, exceptions = decide_from(authorizer, acls, principal, host, operation, resource)
     return {
         "allowed": decision.is_allowed,
-        "answer": decision_line(principal, operation, resource, decision),
+        "exceptions": exceptions[:EXCEPTIONS_MAX],
+        "answer": decision_line(principal, operation, resource, decision, exceptions),
         "reason": decision.reason,
         "rule": None if decision.rule is None else acl_row(decision.rule),
         "principal": principal,

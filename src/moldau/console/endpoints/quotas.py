@@ -8,7 +8,7 @@ from typing import Any, Final
 from moldau.base.acl_operations import AclOperation
 from moldau.client.quotas import Limits, Quotas
 from moldau.console.call import Call, Endpoint
-from moldau.console.endpoints.acls import NAME_LENGTH_MAX, checked_text, needs
+from moldau.console.endpoints.acls import NAME_LENGTH_MAX, check_access_changes, checked_text, needs
 from moldau.console.failures import bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.security.quotas.entities import CLIENT_ID, CLIENT_KEYS, IP, IP_KEYS, USER, Entity
@@ -59,6 +59,7 @@ def change_quota(call: Call) -> dict[str, Any]:
         raise bad_request("a quota is both set and unset")
     entity: Entity = frozenset(names.items())
     with needs(AclOperation.ALTER_CONFIGS, "change quotas"), call.access.admin() as admin:
+        check_access_changes(call, admin)
         quotas = Quotas(admin.ask)
         before = quotas.of(list(names.items())).get(entity, {})
         there = [key for key in removed if key in before]

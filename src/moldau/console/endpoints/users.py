@@ -16,7 +16,7 @@ from moldau.client.acls import Acls
 from moldau.client.delegation_tokens import DelegationTokens
 from moldau.client.users import Credentials, Users
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.endpoints.acls import needs, rows_of_acls
+from moldau.console.endpoints.acls import check_access_changes, needs, rows_of_acls
 from moldau.console.failures import ApiError, bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.options import CREDENTIAL_LENGTH_MAX
@@ -79,6 +79,7 @@ def add_user(call: Call) -> dict[str, Any]:
     name = _name(call.field("name", str).strip())
     password = _password(call, execute)
     with needs(AclOperation.ALTER, "add users"), call.access.admin() as admin:
+        check_access_changes(call, admin)
         users = Users(admin)
         if name in users.all():
             raise ApiError(409, "CONFLICT", f"there is a user {_short(name)} already; give it a new password instead")
@@ -98,6 +99,7 @@ def change_password(call: Call) -> dict[str, Any]:
     if name == call.access.user:
         notes.append("You are this user: log out and in again with the new password, also in other tabs.")
     with needs(AclOperation.ALTER, "change passwords"), call.access.admin() as admin:
+        check_access_changes(call, admin)
         users = Users(admin)
         _existing(name, users)
         if execute:
@@ -109,6 +111,7 @@ def change_password(call: Call) -> dict[str, Any]:
 def remove_user(call: Call) -> dict[str, Any]:
     execute, name = call.field("execute", bool, False) if call.body else False, call.path["user"]
     with needs(AclOperation.ALTER, "remove users"), call.access.admin() as admin:
+        check_access_changes(call, admin)
         users = Users(admin)
         _existing(name, users)
         notes = ["Connections that are open stay open."]

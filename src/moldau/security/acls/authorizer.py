@@ -161,9 +161,16 @@ class Rules:
         return authorizer
 
 
+def operations_decided_by(binding: AclBinding, operations: Iterable[AclOperation]) -> list[AclOperation]:
+    """Return those of these operations about which the ACL has a say; its own operation if there are none."""
+    return [each for each in operations if _is_about(binding, each)] or [binding.operation]
+
+
 def _concerns(binding: AclBinding, principal: str, host: str, operation: AclOperation) -> bool:
-    if not _is_from(binding, principal, host):
-        return False
+    return _is_from(binding, principal, host) and _is_about(binding, operation)
+
+
+def _is_about(binding: AclBinding, operation: AclOperation) -> bool:
     if binding.operation in (AclOperation.ALL, operation):
         return True
     return binding.permission is Permission.ALLOW and binding.operation in _IMPLIED_BY.get(operation, ())

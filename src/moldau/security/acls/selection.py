@@ -12,12 +12,13 @@ from typing import Final
 
 from moldau.base.acl_operations import AclOperation, operations_of
 from moldau.security.acls.allowed_operations import SUPPORTED
-from moldau.security.acls.authorizer import Decision
+from moldau.security.acls.authorizer import Authorizer, Decision
 from moldau.security.acls.bindings import WILDCARD, AclBinding, AclFilter, PatternType, Permission, ResourceType
 from moldau.security.hosts import acl_host
-from moldau.security.principals import USER
+from moldau.security.principals import ANYBODY, USER
 
 ANY_HOST: Final = WILDCARD
+LISTED_MAX: Final = 6
 ROLES: Final = {
     "producer": {
         ResourceType.TOPIC: (AclOperation.WRITE, AclOperation.CREATE, AclOperation.DESCRIBE),
@@ -205,7 +206,37 @@ def filter_for(binding: AclBinding) -> AclFilter:
     )
 
 
-def decision_line(principal: str, operation: AclOperation, resource: Resource, decision: Decision) -> str:
-    """Say in a sentence what an authorizer decided, and by which rule."""
+def decision_line(
+    principal: str, operation: AclOperation, resource: Resource, decision: Decision, exceptions: Sequence[str] = ()
+) -> str:
+    """Say in a sentence what an authorizer decided, and by which rule. From the addresses in `exceptions` it is
+    otherwise."""
     what = f"{operation_word(operation)} {resource_word(resource.type)} {resource.name}"
-    return f"{principal} {'may' if decision.is_allowed else 'may not'} {what}: {decision}"
+    verb, other = ("may", "not") if decision.is_allowed else ("may not", "may")
+    but = f", but {other} from {listed(exceptions)}" if exceptions else ""
+    return f"{principal} {verb} {what}{but}: {decision}"
+
+
+def decide_from(
+    authorizer: Authorizer,
+    acls: Iterable[AclBinding],
+    principal: str,
+    host: str,
+    operation: AclOperation,
+    resource: Resource,
+) -> tuple[Decision, list[str]]:
+    """Return the decision for an address. For any address: that for all that no ACL names, and the others from which it
+    is otherwise. `acls` are those that the authorizer has for the resource."""
+    asked = (operation, resource.type, resource.name)
+    decision = authorizer.decide(principal, host, *asked)
+    if host != ANY_HOST:
+        return decision, []
+    hosts = {each.host for each in acls if each.principal in (principal, str(ANYBODY))}
+    decisions = {each: authorizer.decide(principal, each, *asked) for each in sorted(hosts)}
+    return decision, [each for each, other in decisions.items() if other.is_allowed != decision.is_allowed]
+
+
+def listed(words: Sequence[str], separator: str = ", ") -> str:
+    """Join words, at most so many as one reads."""
+    more = len(words) - LISTED_MAX
+    return separator.join(words[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -15,6 +15,12 @@ import { addUser, newPassword, removeUser } from "./access_users.js";
 const PARTS = [["ACLs", "/access"], ["Users", "/access/users"], ["Quotas", "/access/quotas"]];
 const MISSING = { acls: "ALTER", users: "ALTER", quotas: "ALTER_CONFIGS" };
 const SEEING = { acls: "DESCRIBE", users: "DESCRIBE", quotas: "DESCRIBE_CONFIGS" };
+/** By `allow.everyone.if.no.acl.found`, which is null if the brokers do not tell it. */
+const WITHOUT_ACLS = {
+  true: "Everybody may do everything until an ACL is about it.",
+  false: "Only super users may do anything until an ACL allows it.",
+  null: "The brokers do not tell whether only super users may do something now, or everybody.",
+};
 const REMOVED_AT_ONCE = 500;
 
 export async function accessPage({ root, params, query, signal, crumbs, every, may }) {
@@ -39,7 +45,7 @@ export async function accessPage({ root, params, query, signal, crumbs, every, m
   }
   const table = part(about, query, signal);
   append(root, [
-    may && !about.may[name] && h("p.muted", `You may look, but not change anything here: that needs ${MISSING[name]} on the cluster.`),
+    may && !about.may[name] && h("p.muted", about.changes_note ? words(about.changes_note) : `You may look, but not change anything here: that needs ${MISSING[name]} on the cluster.`),
     table.element,
   ]);
   await table.refresh();
@@ -90,7 +96,7 @@ function aclsPart(about, query, signal) {
     },
     empty: () => (Object.values(chosen).some(Boolean)
       ? empty("No ACL matches", h("p", "Choose another resource, type or permission."))
-      : empty("No ACLs yet", h("p", "Only super users may do anything until an ACL allows it."),
+      : empty("No ACLs yet", h("p", WITHOUT_ACLS[about.allows_everyone]),
         about.may.acls && button("Allow something", () => allow("allow"), { kind: "primary" }))),
     extras: [
       resource, type, permission, removeAll, h("span.grow"),

@@ -135,7 +135,10 @@ export function testDialog(about) {
 }
 
 function testResult(answer) {
-  const where = answer.host === "*" ? "From anywhere" : `From ${answer.host}`;
-  return h("div.stack", notice(answer.allowed ? "ok" : "bad", answer.allowed ? "Yes" : "No", h("span", answer.answer), h("div.muted", `${where}.`)),
+  const depends = answer.exceptions.length > 0;
+  const where = answer.host === "*" ? `From anywhere${depends ? " else" : ""}` : `From ${answer.host}`;
+  const kind = depends ? "warn" : answer.allowed ? "ok" : "bad";
+  const title = `${answer.allowed ? "Yes" : "No"}${depends ? ", but it depends on the address" : ""}`;
+  return h("div.stack", notice(kind, title, h("span", answer.answer), h("div.muted", `${where}.`)),
     answer.notes.length > 0 && h("ul.notes", answer.notes.map((note) => h("li", words(note)))));
 }
