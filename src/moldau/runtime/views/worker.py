@@ -41,11 +41,6 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    @property
-    def pid(self) -> int | None:
-        process = self._process
-        return None if process is None else process.pid
-
     def run(self, task: ViewTask) -> Evaluated | ViewFailed:
         has_worked = self._has_worked
         try:
