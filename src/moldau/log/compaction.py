@@ -65,20 +65,6 @@ def _last_producer_batches(entry: ProducerEntry) -> LastProducerBatches:
     return LastProducerBatches(offsets[-1] if offsets else -1, entry.epoch, tuple(offsets[:-1]))
 
 
-def swap_cleaned(log: Log, job: CleaningJob, cleaned: CleaningResult, now_ms: int) -> bool:
-    """Replace the old segments by the new ones. Return False and change nothing if the log has changed."""
-    work = begin_swap(log, job, cleaned)
-    if work is None:
-        return False
-    while not work.is_renamed:
-        work.rename_next()
-    work.sync()
-    while not work.is_done:
-        replace_next(log, work, now_ms)
-    finish_swap(log, work)
-    return True
-
-
 def begin_swap(log: Log, job: CleaningJob, cleaned: CleaningResult) -> swap.SwapWork | None:
     """Begin a swap that is carried out step by step while the log `is_swapping` it, so that others can write meanwhile.
 

@@ -38,8 +38,7 @@ from moldau.log.rebuild import (
 from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
-from moldau.log.time_index import TimestampOffset
-from moldau.log.time_search import TimeSearch, find_largest_timestamp, run_search, search_time
+from moldau.log.time_search import TimeSearch, find_largest_timestamp, search_time
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, has_valid_crc, read_header, stamp_log_append_time
@@ -324,13 +323,6 @@ class Log:
                 self.segments, target_ms, self.start_offset, self.config.moldau_max_decompressed_bytes
             )
         )
-
-    def offset_for_time(self, target_ms: int | None) -> TimestampOffset | None:
-        """Return what `search_time` finds, at once."""
-        try:
-            return run_search(self.search_time(target_ms))
-        except MalformedData as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the offset below which every transaction has ended and its marker is replicated.

@@ -1,7 +1,7 @@
 """Finds the first record of a log that is not older than a timestamp.
 
 The search is a generator, because it may be long: it yields None where a turn of the loop should end, and a function
-where a batch must be opened, which may take a while and runs in a thread. `run_search` does it all at once.
+where a batch must be opened, which may take a while and runs in a thread.
 
 What a batch may cost is limited. A batch of a few kilobytes may hold millions of records, and a header may promise a
 timestamp that no record has. The answer is then the batch itself, by its header: its base offset and its largest
@@ -72,17 +72,6 @@ def find_largest_timestamp(segments: Segments) -> Generator[None, object, int]:
     while any(segment.load_largest_timestamp() for segment in segments):
         yield None
     return max(segment.largest_timestamp.timestamp for segment in segments)
-
-
-def run_search(search: TimeSearch) -> TimestampOffset | None:
-    """Run a search to its end at once."""
-    try:
-        step = next(search)
-        while True:
-            step = search.send(None if step is None else step())
-    except StopIteration as done:
-        result: TimestampOffset | None = done.value
-        return result
 
 
 def _next_batch(segments: Segments, target_ms: int, from_offset: int) -> _Batch | int | None:

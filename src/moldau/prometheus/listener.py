@@ -11,7 +11,6 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -184,5 +183,4 @@ async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
 async def _completed(promise: Promise[None]) -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     promise.then(lambda _: None if future.done() else future.set_result(None))
-    with suppress(asyncio.InvalidStateError):
-        await future
+    await future

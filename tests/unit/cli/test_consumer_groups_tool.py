@@ -15,7 +15,6 @@ from moldau.cli.flags import Arguments
 from moldau.cli.kafka import consumer_groups, groups
 from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, split_topics
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import (
@@ -207,36 +206,6 @@ class TestTopics:
         with pytest.raises(WrongArgument) as refused:
             split_topics([argument])
         assert str(refused.value) == message
-
-
-class TestJavaOrder:
-    def test_string_hashes(self) -> None:
-        assert hash_order.string_hash("hello") == 99162322
-        assert hash_order.string_hash("") == 0
-        assert hash_order.string_hash("polygenelubricants") == 0x80000000
-
-    def test_partitions_are_ordered_as_by_kafkas_tool(self) -> None:
-        orders = [TopicPartition("tt-orders", index) for index in range(4)]
-        clicks = [TopicPartition("tt-clicks", index) for index in range(3)]
-        assert " ".join(map(str, hash_order.partitions(orders + clicks))) == (
-            "tt-orders-1 tt-orders-0 tt-orders-3 tt-clicks-2 tt-orders-2 tt-clicks-0 tt-clicks-1"
-        )
-
-    def test_groups_are_ordered_as_by_kafkas_tool(self) -> None:
-        printed = "tt-live-more tt-x-third tt-mixed tt-live-static tt-del2 tt-live-classic tt-del1 tt-empty-classic"
-        assert " ".join(hash_order.strings(sorted(printed.split()))) == printed
-
-    def test_a_presized_map_has_a_smaller_table(self) -> None:
-        topics = ["ord1-1", "ord1-0"]
-        assert hash_order.strings(topics) != hash_order.strings_presized(topics) == ["ord1-0", "ord1-1"]
-
-    def test_a_table_grows_at_three_quarters(self) -> None:
-        def places(count: int) -> list[int]:
-            return [ord(key) for key in hash_order.strings(chr(each) for each in reversed(range(16, 16 + count)))]
-
-        assert places(12)[0] == 16  # the only one whose low four bits are 0
-        assert places(16)[:2] == [16, 17]
-        assert places(17)[0] == 32  # 16 and 32 are in different buckets of a table of 32
 
 
 def test_errors_are_printed_as_by_java() -> None:

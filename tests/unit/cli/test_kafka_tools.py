@@ -290,15 +290,14 @@ class TestArguments:
         for code in set(ErrorCode) - {ErrorCode.NONE}:
             assert delete_records.error_cell(KafkaError(code)).endswith((".", "?")), code
 
-    def test_configs_of_a_topic_are_in_javas_order(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_configs_of_a_topic_are_sorted(self, capsys: pytest.CaptureFixture[str]) -> None:
         names = ("segment.bytes", "retention.ms", "cleanup.policy", "compression.type")
         config = [DescribeConfigsResourceResult(name=name, value="x", config_source=1) for name in names]
         config.append(DescribeConfigsResourceResult(name="min.insync.replicas", value="2", config_source=4))
-        # Configs that nobody set are not shown, but Java's map has them too.
         config += [DescribeConfigsResourceResult(name=f"default.{n}", value="x", config_source=5) for n in range(30)]
         topic_lines._print(Arguments({}), TopicLines("t", bytes(16), []), config, set())
         assert capsys.readouterr().out.rpartition("\t")[2] == (
-            "Configs: compression.type=x,min.insync.replicas=2,cleanup.policy=x,segment.bytes=x,retention.ms=x\n"
+            "Configs: cleanup.policy=x,compression.type=x,min.insync.replicas=2,retention.ms=x,segment.bytes=x\n"
         )
 
     def test_uuids(self) -> None:

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import transactions
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter, transaction_log_texts
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures as transaction_failures
@@ -139,18 +138,17 @@ class TestFlags:
 
 
 class TestTables:
-    def test_a_listing_is_grouped_by_broker(self) -> None:
+    def test_a_listing_is_sorted_by_broker(self) -> None:
         listed = [
             ListedTransaction("b", 17, 5, "Ongoing"),
             ListedTransaction("he-empty", 2, 3, "Empty"),
             ListedTransaction("a", 17, 4, "CompleteAbort"),
         ]
-        # 17 comes before 2: a Java HashMap of 16 buckets has it in bucket 1
         assert listed_table(listed).splitlines() == [
             "TransactionalId\tCoordinator\tProducerId\tTransactionState\t",
+            "he-empty       \t2          \t3         \tEmpty           \t",
             "b              \t17         \t5         \tOngoing         \t",
             "a              \t17         \t4         \tCompleteAbort   \t",
-            "he-empty       \t2          \t3         \tEmpty           \t",
         ]
 
     def test_an_open_transaction_and_one_that_never_began(self) -> None:
@@ -180,23 +178,18 @@ class TestTables:
             "\tNone                         \t",
         ]
 
-    def test_hanging_transactions_come_in_the_order_of_a_java_map(self) -> None:
+    def test_hanging_transactions_are_sorted_by_producer(self) -> None:
         found = [OpenTransaction(T0, producer(33)), OpenTransaction(T1, producer(2)), OpenTransaction(T1, producer(33))]
         rows = hanging_table(found, NOW_MS).splitlines()
         assert rows[0] == (
             "Topic\tPartition\tProducerId\tProducerEpoch\tCoordinatorEpoch\tStartOffset\tLastTimestamp\tDuration(min)\t"
         )
-        # producer id 33 is in bucket 1 of 16, before 2
         assert [row.split("\t")[1].strip() + ":" + row.split("\t")[2].strip() for row in rows[1:]] == [
+            "1:2",
             "0:33",
             "1:33",
-            "1:2",
         ]
         assert rows[1].split("\t")[7] == "1            "
-
-    def test_long_numbers_are_hashed_as_java_does(self) -> None:
-        # 2**32 + 1 hashes to 1 ^ 1 = 0, before 1; 16 shares the bucket of 0 and keeps its place behind it.
-        assert hash_order.longs([1, 2**32 + 1, 16]) == [2**32 + 1, 16, 1]
 
 
 class TestHanging:

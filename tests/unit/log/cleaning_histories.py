@@ -6,7 +6,7 @@ import random
 from copy import copy
 from typing import NamedTuple
 
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, read_batches
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, read_batches, swap_in
 from reading_committed import read_committed
 
 from moldau.log import compaction
@@ -166,7 +166,7 @@ class History:
             if offset < up_to and put.value is None:
                 self.first_cleaned_ms.setdefault(offset, self.now_ms)
         cleaned = clean(self.files, job, lambda _: None)
-        assert compaction.swap_cleaned(log, job, cleaned, self.now_ms)
+        swap_in(log, job, cleaned, self.now_ms)
         return cleaned
 
     def reopen(self, *, without_snapshots: bool = False) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from moldau.base.ids import TopicPartition
-from moldau.log import layout
+from moldau.log import compaction, layout
+from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.config import LogConfig
 from moldau.log.files import Files
 from moldau.log.log import Log
 from moldau.log.reports import StoreReport
 from moldau.log.store import LogStore
+from moldau.log.time_index import TimestampOffset
+from moldau.log.time_search import TimeSearch
 from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.compression import Compression
@@ -81,6 +84,33 @@ def reopened_log(files: Files, timestamps: Iterable[int], config: LogConfig, con
     reopened = load_store(files, config_after)[0].get(PARTITION)
     assert reopened is not None
     return reopened
+
+
+def run_search(search: TimeSearch) -> TimestampOffset | None:
+    """Run a search to its end, without turns and threads."""
+    try:
+        step = next(search)
+        while True:
+            step = search.send(None if step is None else step())
+    except StopIteration as done:
+        result: TimestampOffset | None = done.value
+        return result
+
+
+def offset_for_time(log: Log, target_ms: int | None) -> TimestampOffset | None:
+    return run_search(log.search_time(target_ms))
+
+
+def swap_in(log: Log, job: CleaningJob, cleaned: CleaningResult, now_ms: int) -> None:
+    """Swap in the result of a cleaning, without turns and threads."""
+    work = compaction.begin_swap(log, job, cleaned)
+    assert work is not None, "the log has changed"
+    while not work.is_renamed:
+        work.rename_next()
+    work.sync()
+    while not work.is_done:
+        compaction.replace_next(log, work, now_ms)
+    compaction.finish_swap(log, work)
 
 
 def read_batches(log: Log, offset: int | None = None, up_to: int | None = None) -> list[tuple[BatchHeader, bytes]]:

@@ -6,7 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from making_logs import NOW_MS, batch_of, new_log, read_records, read_values
+from making_logs import NOW_MS, batch_of, new_log, offset_for_time, read_records, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log import validate
@@ -172,7 +172,7 @@ def test_a_wrong_timestamp_in_the_header_is_corrected() -> None:
     append(log, changed(batch_of([b"a"]), 35, struct.pack(">q", NOW_MS + 10 * HOUR_MS)))
     append(log, changed(batch_of([b"b"]), 22, b"\x08"))
     assert [(r.timestamp, r.value) for r in read_records(log)] == [(NOW_MS, b"a"), (NOW_MS, b"b")]
-    assert log.offset_for_time(None) == (NOW_MS, 0, 1)
+    assert offset_for_time(log, None) == (NOW_MS, 0, 1)
 
 
 def test_log_append_time() -> None:
@@ -192,7 +192,7 @@ def test_log_append_time_does_not_open_batches(monkeypatch: pytest.MonkeyPatch, 
     log = new_log(LogConfig(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=HOUR_MS))
     assert append(log, batch_of([b"a", b"b"], timestamp=timestamp)) == (0, 1, NOW_MS, False)
     assert [r.timestamp for r in read_records(log)] == [NOW_MS, NOW_MS]
-    assert log.offset_for_time(None) == (NOW_MS, 0, 1)
+    assert offset_for_time(log, None) == (NOW_MS, 0, 1)
     assert refused(changed(batch_of([b"a", b"b"]), 22, b"\x08"), log) is ErrorCode.INVALID_TIMESTAMP
 
 

@@ -135,7 +135,7 @@ def test_a_log_that_was_truncated_meanwhile_is_not_swapped() -> None:
     job, cleaned = start_cleaning(history)
     log.truncate_to(log.segments.first.base_offset + 1)
     before = [(each.base_offset, each.size) for each in log.segments]
-    assert not compaction.swap_cleaned(log, job, cleaned, history.now_ms)
+    assert compaction.begin_swap(log, job, cleaned) is None
     assert [(each.base_offset, each.size) for each in log.segments] == before
     assert not [name for name in history.files.names(log.directory) if name.endswith((".cleaned", ".swap"))]
 

@@ -9,7 +9,17 @@ import random
 from itertools import pairwise
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log, read_batches, read_values
+from making_logs import (
+    NOW_MS,
+    PARTITION,
+    TOPIC_ID,
+    batch_of,
+    load_store,
+    new_log,
+    offset_for_time,
+    read_batches,
+    read_values,
+)
 
 from moldau.base.ids import TopicPartition
 from moldau.log import layout
@@ -172,7 +182,7 @@ def check_indexes(log: Log) -> None:
             piece = log.read(offset, 1, log.end_offset)
             assert piece is not None
             assert piece.read() == batch
-        found = log.offset_for_time(header.max_timestamp)
+        found = offset_for_time(log, header.max_timestamp)
         assert found is not None
         assert found.timestamp >= header.max_timestamp
         assert found.offset <= header.last_offset

@@ -7,7 +7,7 @@ import pytest
 from depth import deep
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_records
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, offset_for_time, read_records
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log.config import LogConfig
@@ -136,7 +136,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(ago_ms=st.integers(-3000, 60_000))
     def look_up_time(self, ago_ms: int) -> None:
         target = self.now_ms - ago_ms
-        found = self.log.offset_for_time(target)
+        found = offset_for_time(self.log, target)
         fitting = [r for r in self.records if r.offset >= self.start and r.timestamp >= target]
         if not fitting:
             assert found is None

@@ -1,4 +1,4 @@
-"""`Log.read`: where slices begin and end, and which need no disk read. `Log.offset_for_time`."""
+"""`Log.read`: where slices begin and end, and which need no disk read. `Log.search_time`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from making_logs import NOW_MS, batch_of, new_log, read_values
+from making_logs import NOW_MS, batch_of, new_log, offset_for_time, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
@@ -168,29 +168,29 @@ def test_a_damaged_length_of_the_first_batch_is_reported_as_corrupt() -> None:
 
 def test_offset_for_time() -> None:
     log = filled_log()
-    assert log.offset_for_time(0) == (NOW_MS, 0, 0)
+    assert offset_for_time(log, 0) == (NOW_MS, 0, 0)
     for number in range(40):
-        assert log.offset_for_time(NOW_MS + number) == (NOW_MS + number, number * 3, number // 10)
-    assert log.offset_for_time(NOW_MS + 40) is None
-    assert log.offset_for_time(NOW_MS + 20) == (NOW_MS + 20, 60, 2)
+        assert offset_for_time(log, NOW_MS + number) == (NOW_MS + number, number * 3, number // 10)
+    assert offset_for_time(log, NOW_MS + 40) is None
+    assert offset_for_time(log, NOW_MS + 20) == (NOW_MS + 20, 60, 2)
     log.delete_records(10)
-    assert log.offset_for_time(0) == (NOW_MS + 3, 10, 0)
-    assert log.offset_for_time(None) == (NOW_MS + 39, 117, 3)
+    assert offset_for_time(log, 0) == (NOW_MS + 3, 10, 0)
+    assert offset_for_time(log, None) == (NOW_MS + 39, 117, 3)
 
 
 def test_offset_for_time_of_unordered_timestamps() -> None:
     log = new_log(SMALL)
     for number, timestamp in enumerate((50, 10, 90, 90, 20)):
         log.append(batch_of([b"%d" % number], timestamp=timestamp), leader_epoch=0, now_ms=NOW_MS)
-    assert log.offset_for_time(51) == (90, 2, 0)
-    assert log.offset_for_time(15) == (50, 0, 0)
-    assert log.offset_for_time(None) == (90, 2, 0)
+    assert offset_for_time(log, 51) == (90, 2, 0)
+    assert offset_for_time(log, 15) == (50, 0, 0)
+    assert offset_for_time(log, None) == (90, 2, 0)
 
 
 def test_offset_for_time_without_timestamps() -> None:
     log = new_log()
-    assert log.offset_for_time(None) is None
+    assert offset_for_time(log, None) is None
     log.append(batch_of(timestamp=-1), leader_epoch=0, now_ms=NOW_MS)
-    assert log.offset_for_time(None) is None
-    assert log.offset_for_time(0) is None
+    assert offset_for_time(log, None) is None
+    assert offset_for_time(log, 0) is None
     assert read_values(log) == {0: b"value"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, read_values
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, offset_for_time, read_batches, read_values
 
 from moldau.log import layout
 from moldau.log.config import LogConfig
@@ -57,7 +57,7 @@ def check_whole(log: Log, batches: int = BATCHES) -> None:
         assert piece is not None
         assert piece.read() == batch
         assert log.epochs.epoch_for_offset(header.base_offset) == header.leader_epoch
-        found = log.offset_for_time(header.max_timestamp)
+        found = offset_for_time(log, header.max_timestamp)
         assert found == (header.max_timestamp, header.base_offset, header.leader_epoch)
     (producer,) = log.producers.active()
     assert producer.last_sequence == 2 * batches - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches
+from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, swap_in
 
 from moldau.log import compaction
 from moldau.log.cleaning.clean import clean
@@ -42,7 +42,7 @@ def expired_tombstone() -> bytes:
         log.append(batch_of([value], key=b"row" if value != b"other" else b"another"), leader_epoch=0, now_ms=NOW_MS)
         log.roll(NOW_MS)
     job, cleaned = cleaning(files, log, NOW_MS)
-    assert compaction.swap_cleaned(log, job, cleaned, NOW_MS)
+    swap_in(log, job, cleaned, NOW_MS)
     return next(bytes(batch) for header, batch in read_batches(log) if header.base_offset == TOMBSTONE_AT)
 
 

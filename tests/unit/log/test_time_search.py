@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, WatchedFiles, batch_of, new_log, reopened_log
+from making_logs import NOW_MS, WatchedFiles, batch_of, new_log, offset_for_time, reopened_log, run_search
 from operations import operations_of
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import MalformedData
 from moldau.log import time_search
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN, run_search
+from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN
 from moldau.wire.batch import stamp_create_time
 from moldau.wire.compression import Compression
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
@@ -36,7 +36,7 @@ def many_records() -> bytearray:
 
 
 def cost_of_search(log: Log, target_ms: int | None) -> int:
-    return operations_of(lambda: log.offset_for_time(target_ms))
+    return operations_of(lambda: offset_for_time(log, target_ms))
 
 
 @pytest.mark.parametrize("target_ms", [NOW_MS + RECORDS - 1, None], ids=["time", "max timestamp"])
@@ -45,23 +45,23 @@ def test_a_batch_of_too_many_records_is_not_opened(monkeypatch: pytest.MonkeyPat
     log = new_log()
     append(log, batch_of())
     append(log, many_records())
-    assert log.offset_for_time(target_ms) == (NOW_MS + RECORDS - 1, 1, 3)
+    assert offset_for_time(log, target_ms) == (NOW_MS + RECORDS - 1, 1, 3)
     assert cost_of_search(log, target_ms) < 1_000
     log.delete_records(9)
-    assert log.offset_for_time(target_ms) == (NOW_MS + RECORDS - 1, 9, 3)
+    assert offset_for_time(log, target_ms) == (NOW_MS + RECORDS - 1, 9, 3)
 
 
 def test_a_batch_that_expands_too_much_is_not_read() -> None:
     log = new_log(LogConfig(moldau_max_decompressed_bytes=RECORDS))
     append(log, many_records())
-    assert log.offset_for_time(NOW_MS + 7) == (NOW_MS + RECORDS - 1, 0, 3)
+    assert offset_for_time(log, NOW_MS + 7) == (NOW_MS + RECORDS - 1, 0, 3)
     assert cost_of_search(log, NOW_MS + 7) < 1_000
 
 
 def test_only_records_up_to_the_one_that_is_found_are_decoded() -> None:
     log = new_log()
     append(log, many_records())
-    assert log.offset_for_time(NOW_MS + 2) == (NOW_MS + 2, 2, 3)
+    assert offset_for_time(log, NOW_MS + 2) == (NOW_MS + 2, 2, 3)
     assert cost_of_search(log, NOW_MS + 2) < 1_000
 
 
@@ -70,12 +70,12 @@ def test_at_most_a_few_batches_with_wrong_timestamps_are_opened() -> None:
     for _ in range(BATCHES_OPENED_MAX):
         append(log, batch_with_wrong_max_timestamp())
     append(log, batch_of(timestamp=LATER_MS))
-    assert log.offset_for_time(LATER_MS) == (LATER_MS, BATCHES_OPENED_MAX, 3)
+    assert offset_for_time(log, LATER_MS) == (LATER_MS, BATCHES_OPENED_MAX, 3)
     for _ in range(100):
         append(log, batch_with_wrong_max_timestamp())
     assert cost_of_search(log, LATER_MS) < 5_000
     log.delete_records(BATCHES_OPENED_MAX + 1)
-    assert log.offset_for_time(LATER_MS) == (LATER_MS, 2 * BATCHES_OPENED_MAX + 1, 3)
+    assert offset_for_time(log, LATER_MS) == (LATER_MS, 2 * BATCHES_OPENED_MAX + 1, 3)
 
 
 def test_a_long_search_takes_several_turns() -> None:
@@ -89,7 +89,7 @@ def test_a_long_search_takes_several_turns() -> None:
     assert next(search) is None
     open_batch = next(search)
     assert open_batch is not None
-    assert open_batch() == log.offset_for_time(LATER_MS) == (LATER_MS, 2 * HEADERS_A_TURN + 1, 3)
+    assert open_batch() == offset_for_time(log, LATER_MS) == (LATER_MS, 2 * HEADERS_A_TURN + 1, 3)
     first_turn = operations_of(lambda: next(log.search_time(LATER_MS)))
     assert first_turn < 30 * HEADERS_A_TURN
 
@@ -114,6 +114,5 @@ def test_a_corrupt_batch_is_reported() -> None:
     log = new_log()
     append(log, batch_of())
     log.segments.active.file.pwrite(b"\xff", 70)
-    with pytest.raises(KafkaError) as caught:
-        log.offset_for_time(NOW_MS)
-    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    with pytest.raises(MalformedData):
+        offset_for_time(log, NOW_MS)

@@ -60,7 +60,14 @@ def compact(node: InMemoryNode, source: Partition) -> None:
     job = compaction.cleaning_job(
         log, log.cleaned_up_to, log.segments.active.base_offset, now_ms, map_bytes_max=1 << 20, io_buffer_bytes=1 << 16
     )
-    assert compaction.swap_cleaned(log, job, clean(node.files, job, lambda _: None), now_ms)
+    work = compaction.begin_swap(log, job, clean(node.files, job, lambda _: None))
+    assert work is not None
+    while not work.is_renamed:
+        work.rename_next()
+    work.sync()
+    while not work.is_done:
+        compaction.replace_next(log, work, now_ms)
+    compaction.finish_swap(log, work)
 
 
 def test_results_from_before_a_compaction_are_not_returned_after_it() -> None:

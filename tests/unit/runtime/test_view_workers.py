@@ -58,28 +58,44 @@ def with_workers(use: Callable[[ViewWorkers], object], **limits: object) -> None
     asyncio.run(run())
 
 
-def test_work_is_done_in_a_process_that_is_kept(tmp_path: Path) -> None:
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that the test has started so far."""
+    processes: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*arguments, **options))
+        return processes[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    return processes
+
+
+def running(started: list[subprocess.Popen[bytes]]) -> list[subprocess.Popen[bytes]]:
+    return [process for process in started if process.poll() is None]
+
+
+def test_work_is_done_in_a_process_that_is_kept(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
     records = segment(tmp_path / "log", b'{"a":1}', b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
         shown = await result(workers.evaluate("v", BIG, records, 0))
         assert isinstance(shown, Evaluated)
         assert (shown.seen, shown.shown, shown.next_offset) == (2, 1, 2)
-        pids = workers.pids
         await result(workers.evaluate("v", BIG, records, 0))
-        assert workers.pids == pids
-        assert len(pids) == 1
+        assert len(started) == len(running(started)) == 1
 
     with_workers(use)
 
 
-def test_more_work_than_workers_is_done_in_order(tmp_path: Path) -> None:
+def test_more_work_than_workers_is_done_in_order(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
         results = await asyncio.gather(*(result(workers.evaluate("v", BIG, records, 0)) for _ in range(6)))
         assert all(isinstance(each, Evaluated) for each in results)
-        assert len(workers.pids) == 1
+        assert len(started) == len(running(started)) == 1
 
     with_workers(use, workers=1)
 
@@ -186,7 +202,9 @@ def test_work_that_fails_in_a_used_process_is_retried_in_a_new_one(tmp_path: Pat
     with_workers(use, workers=1, command=[sys.executable, "-c", script])
 
 
-def test_an_unexpected_exception_fails_the_work_and_ends_its_process(tmp_path: Path) -> None:
+def test_an_unexpected_exception_fails_the_work_and_ends_its_process(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     unexpected = (
         "from moldau.runtime.worker_processes.serving import Unexpected; connection.send(Unexpected('KeyError'))"
@@ -196,23 +214,27 @@ def test_an_unexpected_exception_fails_the_work_and_ends_its_process(tmp_path: P
     async def use(workers: ViewWorkers) -> None:
         failed = await result(workers.evaluate("v", BIG, records, 0))
         assert failed == ViewFailed("evaluating the view failed with KeyError", is_divisible=True)
-        assert not workers.pids
+        assert len(started) == 1
+        wait_until(lambda: not running(started), "the process has ended")
 
     with_workers(use, workers=1, command=[sys.executable, "-c", script])
 
 
 @pytest.mark.parametrize("answer", ["b'no pickle'", "b'cnobody.has.this\\nx\\n.'"])
-def test_an_unreadable_result_fails_the_work_and_ends_its_process(tmp_path: Path, answer: str) -> None:
+def test_an_unreadable_result_fails_the_work_and_ends_its_process(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]], answer: str
+) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     script = FAKE_WORKER + f"connection.send_bytes({answer}); time.sleep(60)"
 
     async def use(workers: ViewWorkers) -> None:
-        for _ in range(2):
+        for count in (1, 2):
             failed = await result(workers.evaluate("v", BIG, records, 0))
             assert isinstance(failed, ViewFailed)
             assert failed.is_retriable
             assert failed.why.startswith("the view's worker failed: ")
-            assert not workers.pids
+            assert len(started) == count
+            wait_until(lambda: not running(started), "the process has ended")
 
     with_workers(use, workers=1, command=[sys.executable, "-c", script])
 
@@ -233,7 +255,9 @@ def test_a_missing_thread_fails_the_work_and_keeps_the_worker(tmp_path: Path, mo
     with_workers(use, workers=1)
 
 
-def test_work_after_close_fails_at_once_and_starts_nothing(tmp_path: Path) -> None:
+def test_work_after_close_fails_at_once_and_starts_nothing(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
 
     async def use(workers: ViewWorkers) -> None:
@@ -241,7 +265,7 @@ def test_work_after_close_fails_at_once_and_starts_nothing(tmp_path: Path) -> No
         failed = await result(workers.evaluate("v", BIG, records, 0))
         assert isinstance(failed, ViewFailed)
         assert failed.is_retriable
-        assert not workers.pids
+        assert not started
 
     with_workers(use)
 
@@ -260,7 +284,6 @@ def test_a_process_that_starts_during_close_is_ended(tmp_path: Path, monkeypatch
     monkeypatch.setattr(subprocess, "Popen", start)
     assert worker.run(view_task(BIG, records, 0)).is_retriable  # type: ignore[union-attr]
     wait_until(lambda: started[0].poll() is not None, "the process has ended")
-    assert worker.pid is None
 
 
 def test_the_event_loop_does_not_wait_for_the_end_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,14 +375,16 @@ def addresses_left(pid: int) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
-def test_libraries_do_not_reserve_the_address_space_of_a_worker(tmp_path: Path) -> None:
+def test_libraries_do_not_reserve_the_address_space_of_a_worker(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
     records = segment(tmp_path / "log", b'{"a":1}', b'{"a":2}')
     extra = 3 << 29  # more than the GiB that Arrow's own allocator would reserve
 
     async def use(workers: ViewWorkers) -> None:
         assert isinstance(await result(workers.evaluate("v", BIG, records, 0)), Evaluated)
-        (pid,) = workers.pids
-        assert addresses_left(pid) > extra / 2  # a third would be left beside such a reservation
+        (process,) = started
+        assert addresses_left(process.pid) > extra / 2  # a third would be left beside such a reservation
 
     with_workers(use, memory_bytes=extra)
 
@@ -387,7 +412,7 @@ def test_views_in_a_thread_are_evaluated_for_simulations(tmp_path: Path) -> None
     assert (shown.shown, shown.unreadable) == (1, 1)
 
 
-def test_the_limits_are_configs_of_the_broker(tmp_path: Path) -> None:
+def test_the_limits_are_configs_of_the_broker(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
     records = segment(tmp_path / "log", b'{"a":2}')
     script = (
         FAKE_WORKER + "from moldau.views.jobs import ViewFailed; connection.send(ViewFailed(' '.join(sys.argv[1:])))"
@@ -401,7 +426,7 @@ def test_the_limits_are_configs_of_the_broker(tmp_path: Path) -> None:
         try:
             results = [result(workers.evaluate("v", BIG, records, 0)) for _ in range(2)]
             assert await asyncio.gather(*results) == [ViewFailed("200000000 3")] * 2
-            assert len(workers.pids) <= 1
+            assert len(running(started)) <= 1
         finally:
             workers.close()
 

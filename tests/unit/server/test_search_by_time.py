@@ -61,3 +61,12 @@ def test_a_partition_that_is_closed_meanwhile_is_not_read(node: InMemoryNode) ->
     run_thread_work(node, threads)
     codes = [each.error_code for each in reply.value().topics[0].partitions]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]
+
+
+def test_a_corrupt_batch_is_reported(node: InMemoryNode) -> None:
+    threads = HeldThreads()
+    node.partition("a", 1).log.segments.active.file.pwrite(b"\xff", 70)
+    reply: Any = ask(node, threads, 0)
+    run_thread_work(node, threads)
+    codes = [each.error_code for each in reply.value().topics[0].partitions]
+    assert codes == [0, ErrorCode.CORRUPT_MESSAGE, 0]

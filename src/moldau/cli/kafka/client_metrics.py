@@ -14,7 +14,6 @@ from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS, SELE
 from moldau.base.ids import uuid_text
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import run, trace
 
@@ -118,7 +117,7 @@ def _describe(command: Command, name: str | None) -> None:
     for each in names if name is None else [name]:
         print(f"Client metrics configs for {each} are:")
         values = {entry.name: entry.value for entry in command.entries_of(ENTITY_TYPE, each)}
-        for config in hash_order.strings(values):
+        for config in sorted(values):
             print(f"  {config}={values[config] or ''}")
 
 

@@ -17,7 +17,6 @@ from moldau.cli.group.lag import log_ends
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.group_offsets import lines, reset
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, without_message
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, print_to_stderr, run, trace
 from moldau.client.cluster import Cluster
@@ -250,8 +249,9 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
     except KafkaError as error:
         raise ToolFailed(exception_text(error)) from error
     listed = {group.group_id: group for group in all_groups if group.protocol_type in CONSUMER_GROUP_PROTOCOL_TYPES}
-    in_java_order = [listed[group_id] for group_id in hash_order.strings(listed)]
-    _print(lines.listing(in_java_order, arguments.has("type"), arguments.has("state")))
+    _print(
+        lines.listing([listed[group_id] for group_id in sorted(listed)], arguments.has("type"), arguments.has("state"))
+    )
 
 
 def parse_states(text: str | None) -> list[str]:
@@ -272,9 +272,9 @@ def parse_types(text: str | None) -> list[str]:
 def _delete(arguments: Arguments, groups: Groups, _: Cluster) -> None:
     group_ids = chosen_groups(arguments, groups)
     results = groups.delete(group_ids)
-    deleted_ids = hash_order.strings(group_id for group_id, code in results.items() if not code)
+    deleted_ids = sorted(group_id for group_id, code in results.items() if not code)
     deleted = ", ".join(f"'{group_id}'" for group_id in deleted_ids)
-    failed = hash_order.strings(group_id for group_id, code in results.items() if code)
+    failed = sorted(group_id for group_id, code in results.items() if code)
     if not failed:
         print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return
@@ -307,7 +307,7 @@ def _describe(arguments: Arguments, groups: Groups, cluster: Cluster) -> None:
 def _describe_groups(groups: Groups, group_ids: Sequence[str]) -> list[DescribedGroup]:
     """Return the descriptions, sorted by name; fail at the first group that cannot be described."""
     descriptions = groups.described(group_ids)
-    for group_id in hash_order.strings(descriptions):
+    for group_id in sorted(descriptions):
         description = descriptions[group_id]
         if isinstance(description, KafkaError):
             raise ToolFailed(exception_text(description))

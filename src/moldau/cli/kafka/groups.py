@@ -9,7 +9,6 @@ from typing import Final
 from moldau.base.errors import KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 from moldau.client.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
@@ -70,7 +69,7 @@ def _list(arguments: Arguments) -> None:
         raise ToolFailed(message_of(error)) from error
     finally:
         cluster.close()
-    for line in lines([listed[name] for name in hash_order.strings(listed) if is_selected(arguments, listed[name])]):
+    for line in lines([listed[name] for name in sorted(listed) if is_selected(arguments, listed[name])]):
         print(line)
 
 

@@ -15,7 +15,6 @@ from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect_to_brokers
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.reassignment.plan import duplicates, java_list
 from moldau.cli.kafka.tool import ToolFailed, run
@@ -104,7 +103,7 @@ def parse_partitions(text: str) -> list[TopicPartition]:
     if "partitions" not in content:
         raise ToolFailed('Replica election data is missing "partitions" field')
     partitions = [_partition(json_input.as_object(row)) for row in json_input.as_array(content["partitions"])]
-    if repeated := hash_order.partitions(duplicates(partitions)):
+    if repeated := sorted(duplicates(partitions)):
         raise ToolFailed(f"Replica election data contains duplicate partitions: {java_list(repeated)}")
     return partitions
 
@@ -134,7 +133,7 @@ def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | No
         print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
     if not_needed:
         print(f"Valid replica already elected for partitions {_listed(not_needed)}")
-    failed = hash_order.partitions(partition for partition in errors if partition not in not_needed)
+    failed = sorted(partition for partition in errors if partition not in not_needed)
     for partition in failed:
         reason = exception_text(errors[partition])
         print(f"Error completing leader election ({kind.name}) for partition: {partition}: {reason}")
@@ -144,7 +143,7 @@ def report(kind: ElectionType, outcomes: Mapping[TopicPartition, KafkaError | No
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:
-    return ", ".join(map(str, hash_order.partitions(partitions)))
+    return ", ".join(map(str, sorted(partitions)))
 
 
 if __name__ == "__main__":

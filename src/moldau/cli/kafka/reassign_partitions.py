@@ -17,7 +17,6 @@ from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment.lines import PlainFailure, raise_for_errors, reassignment_line, status_lines
 from moldau.cli.kafka.reassignment.plan import (
@@ -218,7 +217,7 @@ def _execute(arguments: Arguments, open_admin: OpenAdmin) -> None:
         if active and not arguments.has("additional"):
             raise PlainFailure(EXISTING)
         nodes = admin.described().nodes
-        brokers = hash_order.integers(broker for _, replicas in plan.rows for broker in replicas)
+        brokers = sorted({broker for _, replicas in plan.rows for broker in replicas})
         for broker in brokers:
             if broker not in nodes:
                 raise ToolFailed(f"Unknown broker id {broker}")
@@ -240,7 +239,7 @@ def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Seq
     for topic in plan.topics:
         if topic not in topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
-    missing = hash_order.partitions(partition for partition in plan.replicas if partition not in current)
+    missing = sorted(partition for partition in plan.replicas if partition not in current)
     if missing:
         listed = ", ".join(map(str, missing))
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition: {listed}")
@@ -321,7 +320,7 @@ def _generate(arguments: Arguments, open_admin: OpenAdmin) -> None:
     topics = parse_topics(text)
     with open_admin() as admin:
         topics_by_name = admin.topics()
-        for topic in hash_order.strings(topics):
+        for topic in sorted(topics):
             if topic not in topics_by_name:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic} not found.")
         nodes = admin.described().nodes

@@ -19,7 +19,6 @@ from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
 
@@ -248,9 +247,9 @@ def _configs(channel: Channel, names: Sequence[str]) -> dict[str, ConfigEntries]
 
 
 def _print(arguments: Arguments, topic: TopicLines, config: ConfigEntries, live_brokers: set[int]) -> None:
-    by_name = {entry.name: entry for entry in config}
-    in_java_order = [by_name[name] for name in hash_order.strings(by_name)]
-    overrides = [entry for entry in in_java_order if entry.config_source != DEFAULT_CONFIG]
+    overrides = sorted(
+        (entry for entry in config if entry.config_source != DEFAULT_CONFIG), key=lambda entry: entry.name
+    )
     filters = [name for name in FILTERS if arguments.has(name)]
     if not filters and (overrides or not arguments.has("topics-with-overrides")):
         topic_id = f"\tTopicId: {format_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""

@@ -1,7 +1,7 @@
 """kafka-topics: creates, lists, describes, grows and deletes topics.
 
-Output is that of Kafka's tool, including errors on stdout; but topics are described in the order of their names, not in
-that of Java's HashMap. This module has the flags and the five actions; topic_lines.py makes the lines of --describe.
+Output is that of Kafka's tool, including errors on stdout, but sorted: Kafka's has the order of a Java HashMap. This
+module has the flags and the five actions; topic_lines.py makes the lines of --describe.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def _find_hanging(arguments: argparse.Namespace, admin: ClusterAdmin, transactio
     except KafkaError as error:
         raise failed(what, default_text(error)) from error
     now_ms, longer_than_ms = _now_ms(), arguments.max_transaction_timeout * MINUTE_MS
-    candidates = open_for_long(tables.in_java_order(producers), now_ms, longer_than_ms)
+    candidates = open_for_long(dict(sorted(producers.items())), now_ms, longer_than_ms)
     return tables.hanging_table(_hanging(transactions, candidates), now_ms)
 
 

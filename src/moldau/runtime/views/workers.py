@@ -51,11 +51,6 @@ class ViewWorkers:
         self._threads = {worker: WorkerThread(loop, worker, "view-worker", idle_s) for worker in self._idle}
         self._is_closed = False
 
-    @property
-    def pids(self) -> list[int]:
-        """The ids of the processes that run."""
-        return [pid for worker in self._threads if (pid := worker.pid) is not None]
-
     def evaluate(self, view: str, definition: ViewDefinition, records: Slice, partition: int) -> Promise[Result]:
         done: Promise[Result] = Promise()
         if self._is_closed:

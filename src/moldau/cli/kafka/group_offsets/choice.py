@@ -8,7 +8,6 @@ from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import reset_plan
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.group_values import CLASSIC, CONSUMER
@@ -28,12 +27,12 @@ def chosen_groups(arguments: Arguments, groups: Groups) -> list[str]:
 
 
 def listed_ids(groups: Groups) -> list[str]:
-    """Return the ids of all consumer groups, in Kafka's order."""
+    """Return the ids of all consumer groups, sorted."""
     try:
         group_ids = [group.group_id for group in groups.listed(types=(CLASSIC, CONSUMER)) if group.is_consumer_group]
     except KafkaError as error:
         raise ToolFailed(WRAPPED + exception_text(error)) from error
-    return hash_order.strings(group_ids)
+    return sorted(set(group_ids))
 
 
 def split_topics(topic_arguments: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:

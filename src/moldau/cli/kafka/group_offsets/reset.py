@@ -14,7 +14,6 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.exceptions import WRAPPED, default_text, exception_text, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
@@ -60,7 +59,7 @@ def _reset_groups(arguments: Arguments, groups: Groups, cluster: Cluster, plan: 
     """Reset one group after the other, and add each to `plan`."""
     group_ids = chosen_groups(arguments, groups)
     described = groups.described(group_ids)
-    for group_id in hash_order.strings(group_ids):
+    for group_id in sorted(set(group_ids)):
         description = described[group_id]
         if isinstance(description, KafkaError) and description.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise ToolFailed(WRAPPED + exception_text(description))
@@ -92,7 +91,7 @@ def _reset_group(arguments: Arguments, groups: Groups, cluster: Cluster, group_i
     partitions = _partitions_to_reset(arguments, groups, cluster, group_id)
     _check_partitions(cluster, partitions)
     offsets = _new_offsets(arguments, groups, cluster, group_id, partitions)
-    offsets = {partition: offsets[partition] for partition in hash_order.partitions(offsets)}
+    offsets = dict(sorted(offsets.items()))
     if arguments.has("execute"):
         try:
             groups.commit(group_id, offsets)
@@ -111,17 +110,13 @@ def _committed(groups: Groups, group_id: str) -> CommittedOffsets:
 def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str) -> list[TopicPartition]:
     """Return the partitions that --all-topics or --topic selects; none with --from-file, which names them itself."""
     if arguments.has("all-topics"):
-        return hash_order.partitions(_committed(groups, group_id))
+        return sorted(_committed(groups, group_id))
     if arguments.has("topic"):
         partitions, topics = split_topics(arguments.values_of("topic"))
         try:
             return [
                 *partitions,
-                *(
-                    partition
-                    for topic in hash_order.strings_presized(topics)
-                    for partition in _partitions_of(cluster, topic)
-                ),
+                *(partition for topic in sorted(set(topics)) for partition in _partitions_of(cluster, topic)),
             ]
         except KafkaError as error:
             raise ToolFailed(default_text(error)) from error
@@ -184,7 +179,6 @@ def _new_offsets(
 
 def _list_offsets(cluster: Cluster, partitions: Collection[TopicPartition], timestamp: int) -> Offsets:
     """Return the leaders' offsets for a timestamp, or for EARLIEST or LATEST. A leader may just be moving."""
-    # Keep the order of `partitions`: it is the print order where Java's hash order has ties.
     offsets = cluster.retry(lambda: cluster.list_offsets(dict.fromkeys(partitions, timestamp)), cluster.timeout_ms)
     return {partition: offsets[partition] for partition in partitions}
 
@@ -192,8 +186,7 @@ def _list_offsets(cluster: Cluster, partitions: Collection[TopicPartition], time
 def _clamped(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Offsets:
     starts, ends = _list_offsets(cluster, offsets, EARLIEST), _list_offsets(cluster, offsets, LATEST)
     bounds = {partition: (starts[partition], ends[partition]) for partition in offsets}
-    ordered = {partition: offsets[partition] for partition in hash_order.partitions(offsets)}
-    return reset_plan.clamp(ordered, bounds, lambda line: print_to_stderr(f"WARN {line}"))
+    return reset_plan.clamp(dict(sorted(offsets.items())), bounds, lambda line: print_to_stderr(f"WARN {line}"))
 
 
 def _shifted(
@@ -209,7 +202,7 @@ def _shifted(
 
 def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
     offsets = _list_offsets(cluster, partitions, moment_ms)
-    without_offset = [partition for partition in hash_order.partitions(partitions) if offsets[partition] == NO_OFFSET]
+    without_offset = [partition for partition in sorted(set(partitions)) if offsets[partition] == NO_OFFSET]
     for topic, index in without_offset:
         print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
     return offsets | _list_offsets(cluster, without_offset, LATEST)
@@ -264,7 +257,7 @@ def delete_offsets(arguments: Arguments, groups: Groups, cluster: Cluster) -> No
         except KafkaError as error:
             text = exception_text(without_message(error))
             statuses[TopicPartition(topic, -1)] = f"Error: {text}"
-    partitions = hash_order.partitions(partitions_to_delete)
+    partitions = sorted(set(partitions_to_delete))
     try:
         results = groups.delete_offsets(group_id, partitions)
         codes = [results[partition] for partition in partitions if results[partition]]

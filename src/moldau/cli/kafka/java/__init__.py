@@ -1,1 +1,1 @@
-"""How Java prints errors, dates and numbers and orders maps, so that output is that of Apache Kafka's tools."""
+"""How Java prints errors, dates and numbers, so that output is that of Apache Kafka's tools."""

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import json_input
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_values import Replica
@@ -40,7 +39,7 @@ class Plan:
 
     @property
     def topics(self) -> list[str]:
-        return hash_order.strings(partition.topic for partition, _ in self.rows)
+        return sorted({partition.topic for partition, _ in self.rows})
 
 
 def parse_plan(text: str) -> Plan:
@@ -87,11 +86,11 @@ def check_for_execution(plan: Plan) -> None:
         raise ToolFailed("Partition reassignment list cannot be empty")
     if not all(replicas for _, replicas in plan.rows):
         raise ToolFailed("Partition replica list cannot be empty")
-    if duplicate_partitions := hash_order.partitions(duplicates(partition for partition, _ in plan.rows)):
+    if duplicate_partitions := sorted(duplicates(partition for partition, _ in plan.rows)):
         raise ToolFailed(
             f"Partition reassignment contains duplicate topic partitions: {','.join(map(str, duplicate_partitions))}"
         )
-    repeated = [(partition, hash_order.integers(duplicates(replicas))) for partition, replicas in plan.rows]
+    repeated = [(partition, sorted(duplicates(replicas))) for partition, replicas in plan.rows]
     problems = [
         f"{partition} contains multiple entries for {','.join(map(str, ids))}" for partition, ids in repeated if ids
     ]
@@ -109,7 +108,7 @@ def parse_topics(text: str) -> list[str]:
     _check_version(content)
     rows = [json_input.as_object(row) for row in json_input.as_array(content.get("topics", []))]
     topics = [json_input.text(json_input.field(row, "topic")) for row in rows]
-    if repeated := hash_order.strings(duplicates(topics)):
+    if repeated := sorted(duplicates(topics)):
         raise ToolFailed(f"List of topics to reassign contains duplicate entries: {java_list(repeated)}")
     return topics
 
@@ -119,7 +118,7 @@ def parse_brokers(text: str) -> list[int]:
     # Java's split drops empty parts at the end, unless there is no comma.
     stripped = text.rstrip(",")
     brokers = [_broker(part) for part in stripped.split(",")] if stripped or not text else []
-    if repeated := hash_order.integers(duplicates(brokers)):
+    if repeated := sorted(duplicates(brokers)):
         raise ToolFailed(f"Broker list contains duplicate entries: {java_list(repeated)}")
     return brokers
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.reassignment.plan import Plan
 from moldau.client import broker_admin
 from moldau.client.cluster_admin import ClusterAdmin
@@ -84,7 +83,7 @@ def clear_throttles(admin: ClusterAdmin, plan: Plan) -> None:
     """Clear the throttles on all brokers: those that a past reassignment moved from are not known any more. A broker
     that does not answer is an error, after the others and the topics."""
     brokers_in_plan = [broker for _, replicas in plan.rows for broker in replicas]
-    brokers = hash_order.integers([*admin.described().nodes, *brokers_in_plan])  # each once, in Java's order
+    brokers = sorted({*admin.described().nodes, *brokers_in_plan})
     print(f"Clearing broker-level throttles on broker{_s(brokers)} {','.join(map(str, brokers))}", flush=True)
     try:
         broker_admin.alter_broker_configs(admin, brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from moldau.base.ids import TopicPartition
-from moldau.cli.kafka.java import hash_order
 from moldau.cli.kafka.padded_table import padded_table
 from moldau.client.transaction_values import (
     ActiveProducer,
@@ -50,12 +48,9 @@ HANGING_HEADERS: Final = (
 
 
 def listed_table(transactions: Sequence[ListedTransaction]) -> str:
-    """Group by coordinator, in the order of Java's HashMap; within a coordinator in the order of its response."""
-    brokers = hash_order.integers(transaction.coordinator for transaction in transactions)
-    return padded_table(
-        LIST_HEADERS,
-        [transaction for broker in brokers for transaction in transactions if transaction.coordinator == broker],
-    )
+    """Sort by coordinator; within a coordinator keep the order of its response."""
+    by_coordinator = sorted(transactions, key=lambda transaction: transaction.coordinator)
+    return padded_table(LIST_HEADERS, by_coordinator)
 
 
 def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
@@ -69,7 +64,7 @@ def described_table(transaction: DescribedTransaction, now_ms: int) -> str:
         transaction.timeout_ms,
         NONE if start_ms is None else start_ms,
         NONE if start_ms is None else now_ms - start_ms,
-        ",".join(map(str, hash_order.partitions(transaction.partitions))),
+        ",".join(map(str, sorted(transaction.partitions))),
     )
     return padded_table(DESCRIBE_HEADERS, [row])
 
@@ -100,15 +95,6 @@ def hanging_table(hanging: Sequence[OpenTransaction], now_ms: int) -> str:
             transaction.producer.last_timestamp,
             (now_ms - transaction.producer.last_timestamp) // MINUTE_MS,
         )
-        for producer_id in hash_order.longs(transaction.producer.producer_id for transaction in hanging)
-        for transaction in hanging
-        if transaction.producer.producer_id == producer_id
+        for transaction in sorted(hanging, key=lambda transaction: transaction.producer.producer_id)
     ]
     return padded_table(HANGING_HEADERS, rows)
-
-
-def in_java_order(
-    producers: Mapping[TopicPartition, Sequence[ActiveProducer]],
-) -> dict[TopicPartition, Sequence[ActiveProducer]]:
-    """Return the partitions in the order in which Kafka's tool iterates over them."""
-    return {partition: producers[partition] for partition in hash_order.partitions_presized(producers)}
