@@ -49,6 +49,8 @@ def leave_changes(
 
 def confirm_changes(image: MetadataImage, broker_id: int, broker_configs: BrokerLayers) -> list[PartitionChangeRecord]:
     """Remove fenced brokers from the ISRs of which this one, which is alive, is the leader."""
+    if all(broker.is_active for broker in image.brokers.values()):
+        return []
     is_active = active_in(image)
 
     def live_isr(_: TopicImage, state: PartitionState) -> tuple[int, ...]:
