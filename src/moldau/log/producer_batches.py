@@ -34,8 +34,10 @@ SENT_AGAIN: Final = frozenset(
 
 def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields) -> BatchMetadata | None:
     """The batch in the log that this one repeats. After a restart a few older batches are looked up in the segments, as
-    far as `batches_before` goes; raise KafkaError if they cannot be read."""
-    last_offset_delta, producer_id, producer_epoch, base_sequence = fields[6], *fields[9:12]
+    far as `batches_before` goes; raise KafkaError if they cannot be read, or if the repeated batch is of a transaction
+    that has ended. No client waits for that one any more: some give the sequence of a record that they threw away at
+    an abort to another one, which would count as written, and be none of its transaction."""
+    attributes, last_offset_delta, producer_id, producer_epoch, base_sequence = fields[5], fields[6], *fields[9:12]
     last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MAX
     found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
     if found is None:
@@ -47,6 +49,11 @@ def repetition_of(producers: Producers, segments: Segments, fields: HeaderFields
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             producers.recall(producer_id, earlier)
             found = producers.find_repeat(producer_id, producer_epoch, base_sequence, last_sequence)
+    if found is not None and attributes & TRANSACTIONAL_BIT and producers.has_ended(producer_id, found.first_offset):
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {producer_id} sent sequence {base_sequence} again, which is of a transaction that has ended.",
+        )
     return found
 
 

@@ -273,6 +273,11 @@ class Producers:
         expected = _expected_sequence(entry, epoch)
         return expected if _is_after(expected, sequence) else sequence
 
+    def has_ended(self, producer_id: int, offset: int) -> bool:
+        """Whether the transaction of the producer's batch at that offset has a marker."""
+        entry = self._entries.get(producer_id)
+        return entry is None or entry.transaction_start == NO_TRANSACTION or offset < entry.transaction_start
+
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has written to this log with that epoch, and no marker has followed."""
         entry = self._entries.get(producer_id)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from depth import deep
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
 from reading_committed import read_committed
 
+from moldau.base.errors import KafkaError
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.reading import aborted_between
@@ -139,8 +141,12 @@ class TransactionMachine(RuleBasedStateMachine):
             each for each in self.producer(producer_id).recent if each.first >= self.log.segments.first.base_offset
         ]
         if recent:
-            batch = recent[-1 - back % len(recent)]
-            assert self.send(batch)[:2] == (batch.first, batch.last)
+            batch, opened = recent[-1 - back % len(recent)], self.producer(producer_id).opened
+            if batch.is_transactional and (opened < 0 or batch.first < opened):
+                with pytest.raises(KafkaError, match="of a transaction that has ended"):
+                    self.send(batch)
+            else:
+                assert self.send(batch)[:2] == (batch.first, batch.last)
             assert self.log.end_offset == self.end
 
     @rule(producer_id=PRODUCERS, commits=st.booleans(), bumps=st.booleans(), new_coordinator=st.booleans())

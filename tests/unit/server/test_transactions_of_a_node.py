@@ -187,6 +187,21 @@ def test_a_request_that_comes_a_transaction_too_late_does_not_hold_up_the_next(n
     assert write(node, producer, "b", sequence=7, version=11) == ErrorCode.NONE
 
 
+def test_a_sequence_that_is_used_twice_does_not_count_as_written(node: TransactionalNode) -> None:
+    """librdkafka throws records away at an abort and gives their sequences to the next ones, although a request of it
+    has written them: those of the committed transaction would be lost without an error."""
+    producer = node.init()
+    node.add(producer)
+    assert write(node, producer, "thrown away", version=11) == ErrorCode.NONE
+    assert write(node, producer, "thrown away", version=11) == ErrorCode.NONE, (
+        "within its transaction it is a repetition"
+    )
+    node.end(producer, committed=False, version=4)
+    node.add(producer)
+    assert write(node, producer, "another", version=11) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert write(node, producer, "another", sequence=1, version=11) == ErrorCode.NONE
+
+
 def test_transaction_version_1_must_add_the_partition_before_it_writes(node: TransactionalNode) -> None:
     producer = node.init()
     assert write(node, producer, "a", version=11) == ErrorCode.TRANSACTION_ABORTABLE
