@@ -67,7 +67,7 @@ def test_an_acl_is_allowed_tested_and_removed(admin: Page) -> None:
     dialog.get_by_role("button", name="Show the plan").click()
     expect(dialog.get_by_role("alert")).to_contain_text("names of topics have no star")
     dialog.get_by_label("Topic").fill("orders")
-    carry_out(admin, "Add 3 ACLs", "User:bob gains it")
+    carry_out(admin, "Add 3 ACLs", "User:bob gains read, describe")
     admin.get_by_label("Filter by principal").fill("bob")
     expect(rows(admin)).to_have_count(3)
     expect(rows(admin).filter(has_text=HOSTILE)).to_have_count(1)
@@ -83,7 +83,7 @@ def test_an_acl_is_allowed_tested_and_removed(admin: Page) -> None:
     dialog.get_by_role("button", name="Close").first.click()
 
     admin.get_by_role("button", name="Remove these 3").click()
-    carry_out(admin, "Remove 3 ACLs", "User:bob loses it")
+    carry_out(admin, "Remove 3 ACLs", "User:bob loses read, describe")
     expect(admin.get_by_text("No ACL matches “bob”")).to_be_visible()
 
 
