@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from captured_errors import without_librdkafka
 from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
@@ -85,7 +86,7 @@ def segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def dump(capfd: pytest.CaptureFixture[str], *words: str, status: int = 0) -> tuple[list[str], str]:
     assert main(list(words)) == status
     out, err = capfd.readouterr()
-    return out.splitlines(), err
+    return out.splitlines(), without_librdkafka(err)
 
 
 def test_batches_are_printed(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
