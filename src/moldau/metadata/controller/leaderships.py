@@ -48,13 +48,14 @@ def leave_changes(
 
 
 def confirm_changes(image: MetadataImage, broker_id: int, broker_configs: BrokerLayers) -> list[PartitionChangeRecord]:
-    """Remove fenced brokers from the ISRs of which this one, which is alive, is the leader."""
+    """Remove brokers that are fenced or shutting down from the ISRs of partitions that this one leads. It is alive, and
+    stays in them."""
     if all(broker.is_active for broker in image.brokers.values()):
         return []
     is_active = active_in(image)
 
     def live_isr(_: TopicImage, state: PartitionState) -> tuple[int, ...]:
-        return tuple(replica for replica in state.isr if is_active(replica))
+        return tuple(replica for replica in state.isr if replica == broker_id or is_active(replica))
 
     affected = _find_partitions(image, lambda state: state.leader == broker_id and not all(map(is_active, state.isr)))
     return _change_records(image, affected, live_isr, is_active, broker_configs)
