@@ -33,16 +33,19 @@ SILENT = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED
 """Errors that librdkafka reports for broken connections, as after every killed broker."""
 NO_POSITION = "Failed to fetch committed offsets"
 LOST_S = 40.0
-"""A consumer without any connection for so long begins anew, see `Reached`."""
+"""A client without any connection for so long begins anew, see `Reached`."""
 Options = dict[str, Any]
 
 
 class Reached:
-    """Whether a consumer has a connection to some broker. librdkafka 2.16 forgets brokers that an answer about the
-    cluster does not name, because they are down: sometimes all, and for ever ("no broker available" in its log)."""
+    """Whether a client has a connection to some broker. librdkafka 2.16 forgets brokers that an answer about the
+    cluster does not name, because they are down: sometimes all, and for ever ("no broker available" in its log). It
+    also tries one broker only, as long as that one neither answers nor refuses, or while it looks for a coordinator
+    ("Cluster connection already in progress")."""
 
     def __init__(self) -> None:
         self._last_s = time.monotonic()
+        self.settings = {"stats_cb": self.note, "statistics.interval.ms": 2_000}
 
     def note(self, statistics: str) -> None:
         if any(each["state"] == "UP" for each in json.loads(statistics)["brokers"].values()):
@@ -70,12 +73,22 @@ class Sender:
         self._id, self._keys = options["id"], options.get("keys", 0)
         self._number = 0
         self._acked: list[Any] = []
+        self._reached = Reached()
         journal.note(starts=self._id)
         self.producer = Producer(
             {"bootstrap.servers": options["bootstrap"], "enable.idempotence": True, "log_level": 0, **settings}
             | options["settings"]
             | {"error_cb": on_error(journal)}
+            | self._reached.settings
         )
+
+    def is_lost(self) -> bool:
+        """Return, and note, whether it has had no connection for too long."""
+        self.producer.poll(0)  # the statistics
+        self.note_acked()
+        if self._reached.is_lost:
+            self._journal.note(restarts="no connection")
+        return self._reached.is_lost
 
     def send(self, **about: Any) -> bool:
         """Send a record to each partition; return whether the producer took them all."""
@@ -139,6 +152,8 @@ def write(options: Options, journal: Journal, stop: StopFlag) -> None:
 
 def write_and_wait(sender: Sender, patience_s: float, stop: StopFlag) -> None:
     while not stop.to_stop:
+        if sender.is_lost():
+            return
         if len(sender.producer) < WAITING_MAX:
             sender.send()
         sender.poll(SEND_EVERY_S)
@@ -154,7 +169,7 @@ def transact(options: Options, journal: Journal, stop: StopFlag) -> None:
     while not stop.to_stop:
         # Values of a new producer must differ from those of the one before.
         sender = Sender(options | {"id": id_number}, journal, {"transactional.id": options["transactional_id"]})
-        if begin_to_serve(sender.producer, journal, stop):
+        if begin_to_serve(sender, journal, stop):
             while not stop.to_stop:
                 number += 1
                 if not one_transaction(sender, journal, f"{options['id']}-{number}", rng):
@@ -163,10 +178,10 @@ def transact(options: Options, journal: Journal, stop: StopFlag) -> None:
     journal.note(end=0)
 
 
-def begin_to_serve(producer: Producer, journal: Journal, stop: StopFlag) -> bool:
-    while not stop.to_stop:
+def begin_to_serve(sender: Sender, journal: Journal, stop: StopFlag) -> bool:
+    while not stop.to_stop and not sender.is_lost():
         try:
-            producer.init_transactions(CALL_S)
+            sender.producer.init_transactions(CALL_S)
         except KafkaException as raised:
             error = raised.args[0]
             if not error.retriable():
@@ -195,7 +210,7 @@ def one_transaction(sender: Sender, journal: Journal, name: str, rng: random.Ran
         journal.note(txn=name, outcome="not committed")
         return False
     journal.note(ends=name, commit=to_commit)
-    outcome = complete(sender.producer, journal, to_commit)
+    outcome = complete(sender, journal, to_commit)
     sender.note_acked()
     journal.note(txn=name, outcome=outcome)
     return outcome in ("committed", "aborted")
@@ -211,21 +226,21 @@ def has_used_a_sequence_twice(raised: Exception) -> bool:
     return bool(error.fatal()) and error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def complete(producer: Producer, journal: Journal, to_commit: bool) -> str:
+def complete(sender: Sender, journal: Journal, to_commit: bool) -> str:
     """Commit or abort, as often as the client says that it can be tried again."""
     calls_commit = to_commit
     while True:
         try:
             if calls_commit:
-                producer.commit_transaction(CALL_S)
+                sender.producer.commit_transaction(CALL_S)
             else:
-                producer.abort_transaction(CALL_S)
+                sender.producer.abort_transaction(CALL_S)
         except KafkaException as raised:
             error = raised.args[0]
             journal.note(refused=error.name(), commit=calls_commit, fatal=error.fatal())
             if error.txn_requires_abort() and calls_commit:
                 calls_commit = False
-            elif error.fatal() or not error.retriable():
+            elif error.fatal() or not error.retriable() or sender.is_lost():
                 return "unknown" if to_commit else "not committed"
         else:
             return "committed" if calls_commit else "aborted"
@@ -339,8 +354,7 @@ class Member:
 
 def new_consumer(options: Options, journal: Journal, reached: Reached, settings: Options) -> Consumer:
     base = {"bootstrap.servers": options["bootstrap"], "enable.auto.commit": False, "log_level": 0}
-    callbacks = {"error_cb": on_error(journal), "stats_cb": reached.note, "statistics.interval.ms": 2_000}
-    return Consumer(base | settings | options["settings"] | callbacks)
+    return Consumer(base | settings | options["settings"] | {"error_cb": on_error(journal)} | reached.settings)
 
 
 def is_record(message: Any, journal: Journal) -> bool:

@@ -25,6 +25,7 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     RequestTopicPartitions,
+    ResponseTopicPartitions,
 )
 
 Request = ConsumerGroupHeartbeatRequest
@@ -137,6 +138,43 @@ def test_a_steady_heartbeat_reads_no_other_member_and_writes_nothing(shard: InMe
     for client in clients:
         response, written = shard.heartbeat(Request("g", client.member_id, client.epoch))
         assert (response.member_epoch, response.assignment, list(written)) == (client.epoch, None, [])
+
+
+def test_an_assignment_whose_response_was_lost_comes_again_until_the_member_confirms_it(
+    shard: InMemoryConsumerShard,
+) -> None:
+    """Not every client asks for it: librdkafka repeats a heartbeat that timed out as it was."""
+    first, second = ConsumerClient(shard, "first", ["a"]), ConsumerClient(shard, "second", ["a"])
+    for client in (first, second):
+        while client.send_request() + client.react():
+            pass
+    assert len(first.owned) == 4
+
+    _, lost = shard.heartbeat(Request("g", "first", first.epoch))
+    assert lost, "it must revoke partitions now"
+    for _ in range(2):
+        response, _ = shard.heartbeat(Request("g", "first", first.epoch))
+        assert response.assignment == assignment_of(shard, "first")
+    first.epoch = response.member_epoch
+    first.owned = first.assigned = frozenset((topic_id, index) for topic_id, index in first.owned if index < 2)
+    first.send_request()
+    assert shard.heartbeat(Request("g", "first", first.epoch))[0].assignment is None
+
+    _, lost = shard.heartbeat(Request("g", "second", second.epoch))
+    assert lost, "it gets what the first one revoked"
+    for _ in range(2):
+        response, written = shard.heartbeat(Request("g", "second", second.epoch))
+        assert (response.assignment, list(written)) == (assignment_of(shard, "second"), [])
+    while second.send_request() + second.react():
+        pass
+    assert len(second.owned) == 2
+    assert shard.heartbeat(Request("g", "second", second.epoch))[0].assignment is None
+    assert not shard.group().unconfirmed
+
+
+def assignment_of(shard: InMemoryConsumerShard, member_id: str) -> Assignment:
+    assigned = shard.group().members[member_id].assigned
+    return Assignment([ResponseTopicPartitions(topic_id, sorted(epochs)) for topic_id, epochs in assigned.items()])
 
 
 def test_topics_are_resolved_again_after_the_log_refused_the_records(shard: InMemoryConsumerShard) -> None:

@@ -16,6 +16,7 @@ from moldau.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
     Partitions,
+    PartitionsByTopicId,
     TargetAssignment,
 )
 from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups, Subscriptions, add_to_count
@@ -54,6 +55,8 @@ class ConsumerGroup:
         self.subscriptions = Subscriptions(group_id, subscribed_groups)
         self.must_resolve_topics = True
         """Topics of the group may have changed since it last resolved them. Soft state, not in the log."""
+        self.unconfirmed: dict[str, PartitionsByTopicId] = {}
+        """What those members last said that they own who own something else than they are assigned. Soft state."""
         self._stable_member_counts: dict[int, int] = {}
         """The number of members in state STABLE, by member epoch."""
 
@@ -149,8 +152,26 @@ class ConsumerGroup:
             self._uncount(before)
         self._count(member)
 
+    def confirms(self, before: ConsumerMember, member: ConsumerMember, owned: PartitionsByTopicId | None) -> bool:
+        """Return whether the member owns what it is assigned, as far as it has said; `owned` is what it says now.
+
+        Until then each response has the assignment. The response that had it first may have been lost, and not every
+        client asks again: librdkafka 2.16 repeats a heartbeat that timed out as it was."""
+        if owned is None:
+            owned = self.unconfirmed.get(member.member_id)
+            if owned is None:
+                if member.assigned == before.assigned:
+                    return True
+                owned = _by_topic(before.assigned)
+        if owned == _by_topic(member.assigned):
+            self.unconfirmed.pop(member.member_id, None)
+            return True
+        self.unconfirmed[member.member_id] = owned
+        return False
+
     def remove(self, member_id: str) -> None:
         self.targets.pop(member_id, None)
+        self.unconfirmed.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is not None:
             self.subscriptions.remove(member)
@@ -189,6 +210,10 @@ class ConsumerGroup:
 
 def _stale_code(member: ConsumerMember) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _by_topic(partitions: Partitions) -> PartitionsByTopicId:
+    return {topic_id: frozenset(epochs) for topic_id, epochs in partitions.items()}
 
 
 def _flatten(*all_partitions: Partitions) -> Iterator[tuple[Uuid, int]]:

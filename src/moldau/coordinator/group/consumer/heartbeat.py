@@ -17,6 +17,7 @@ from moldau.coordinator.group.consumer.change import Change
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import (
     JOIN_EPOCH,
+    NO_TARGET,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     MemberState,
@@ -88,6 +89,7 @@ class ConsumerGroups:
             or member.pattern
             or member.classic_member_metadata is not None
             or (member.client_id, member.client_host) != client[:2]
+            or member.member_id in group.unconfirmed
         ):
             return None
         session, settings = ("session", group.group_id, member.member_id), state.settings
@@ -173,11 +175,11 @@ class ConsumerGroups:
             self.removal.expect_revocation(group_id, change.member)
 
     def _response(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
-        """Return the response. It has the assignment only if that is new to the member or the member asked for it."""
+        """Return the response. It has the assignment only if the member has not confirmed it or asks for it."""
         member = change.member
-        must_send = (
-            request.member_epoch == JOIN_EPOCH or is_full_request(request) or member.assigned != change.before.assigned
-        )
+        owned = NO_TARGET if request.member_epoch == JOIN_EPOCH else owned_partitions(request)
+        is_confirmed = change.group.confirms(change.before, member, owned)
+        must_send = request.member_epoch == JOIN_EPOCH or is_full_request(request) or not is_confirmed
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
