@@ -194,7 +194,11 @@ def snapshot(shard: InMemoryConsumerShard) -> dict[str, Any]:
 def _group_state(group: Any) -> dict[str, Any]:
     subscriptions = vars(group.subscriptions)
     return {
-        **{name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "unconfirmed", "subscriptions")},
+        **{
+            name: value
+            for name, value in vars(group).items()
+            if name not in ("must_resolve_topics", "unconfirmed", "subscriptions")
+        },
         **{name: value for name, value in subscriptions.items() if name != "_subscribed_groups"},
     }
 

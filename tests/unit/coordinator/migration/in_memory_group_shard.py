@@ -176,7 +176,9 @@ def _consumer_group_state(group: Group) -> dict[str, Any]:
         name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_subscribed_groups"
     }
     return {
-        name: value for name, value in vars(group).items() if name not in ("must_resolve_topics", "unconfirmed", "subscriptions")
+        name: value
+        for name, value in vars(group).items()
+        if name not in ("must_resolve_topics", "unconfirmed", "subscriptions")
     } | subscriptions
 
 
