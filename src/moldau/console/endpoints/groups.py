@@ -233,10 +233,7 @@ def _note(group: GroupState) -> str | None:
     tool = TOOLS_OF_OTHER_TYPES.get(group.type)
     if tool is None:
         return None
-    return (
-        f"The console knows only the state of {group.type.lower()} groups; `{tool} --describe --group NAME` shows "
-        "members and offsets."
-    )
+    return f"The console knows only the state of {group.type.lower()} groups; `{tool}` shows members and offsets."
 
 
 def live(call: Call) -> Feed:
