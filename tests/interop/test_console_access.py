@@ -371,9 +371,7 @@ def test_an_acl_is_planned_added_tested_and_removed(operator: Page) -> None:
         ("describe", "User:bob gains describe from 0:0:0:0:0:0:0:1"),
         ("read", "User:bob gains read, describe from 0:0:0:0:0:0:0:1"),
     ]
-    assert plan["notes"] == [
-        "bob is not one of the users with a password (`moldau user list`); `moldau user add bob` adds one"
-    ]
+    assert plan["notes"] == ["bob is not one of the users with a password; the page Access adds one"]
     assert rows_of(operator, "/api/acls?principal=bob") == [], "a plan changes nothing"
     assert may(operator, **asked)["answer"] == "User:bob may not read topic bills: no ACL covers the resource"
     assert operator.post("/api/acls", {**wanted, "execute": True}).data["executed"] is True

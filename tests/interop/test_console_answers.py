@@ -164,7 +164,7 @@ def test_topics_are_created_grown_and_deleted(page: Page, tool: Callable[..., An
     assert page.delete(f"/api/topics/{name}", {"confirm": "other"}).status == 400
     assert page.delete(f"/api/topics/{name}", {"confirm": name}).data["message"] == f"deleted {name}"
     gone = page.delete(f"/api/topics/{name}", {"confirm": name})
-    assert (gone.status, gone.message) == (404, f"no topic {name}; `moldau topic list` shows the topics there are")
+    assert (gone.status, gone.message) == (404, f"no topic {name}; the page Topics shows the topics there are")
     assert name not in {row["name"] for row in tool("topic", "list")}
 
 
@@ -304,7 +304,7 @@ def test_groups_equal_moldau_group_list_and_describe(
     wait_until(is_age_known, "the list shows the age that the page has looked up", every_s=0.1)
     unknown = page.get("/api/groups/nobody")
     assert (unknown.status, unknown.code) == (404, "NOT_FOUND")
-    assert unknown.message == "no group nobody; `moldau group list` shows the groups there are"
+    assert unknown.message == "no group nobody; the page Groups shows the groups there are"
 
 
 def test_a_group_reset_is_planned_and_executed(page: Page, tool: Callable[..., Any], orders: str, billing: str) -> None:

@@ -162,7 +162,7 @@ def test_a_share_group_is_shown_with_a_note(kafka: Side, page: Page, tmp_path: P
         try:
             assert page.await_rows("/api/groups", "group", "sharers")["sharers"]["type"] == "Share"
             data = page.get("/api/groups/sharers").data
-            assert "kafka-share-groups.sh --describe" in data["note"]
+            assert "`kafka-share-groups.sh` shows" in data["note"]
             refused = page.post("/api/groups/sharers/reset", {"to": "earliest"})
             assert (refused.status, "share group" in refused.message) == (400, True)
         finally:

@@ -70,10 +70,6 @@ class CommandFailed(click.ClickException):
     """What went wrong and what to do next, in one line."""
 
 
-class NotFound(CommandFailed):
-    """What was named does not exist."""
-
-
 @dataclass(frozen=True)
 class Broker:
     """An address and the client settings to reach it with; makes librdkafka's clients.

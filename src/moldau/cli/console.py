@@ -64,8 +64,10 @@ def console(
     try:
         host, port = split_listen(listen)
         hosts = allowed_hosts(allow_host)
-    except (ToolFailed, UnusableProperty) as failed:
+    except ToolFailed as failed:
         raise CommandFailed(str(failed)) from failed
+    except UnusableProperty as wrong:
+        raise CommandFailed(f"--allow-host {wrong}") from wrong
     _check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key})
     share_heap()  # it has many short-lived buffers in several threads
     if os.environ.get(STOP_WITH_STDIN):

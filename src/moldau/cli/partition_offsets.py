@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from moldau.cli import offsets
 from moldau.cli.cluster_metadata import TopicMetadata
 from moldau.cli.connect import CommandFailed, admin_api, error_name, outcome
+from moldau.operations import offsets
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]

@@ -215,7 +215,7 @@ class Console:
         if request.method not in SAFE_METHODS:
             self._check_token(request)
             if self.options.read_only and endpoint.changes:
-                raise ApiError(403, "READ_ONLY", "this console was started with --read-only: it changes nothing")
+                raise ApiError(403, "READ_ONLY", "this console is read-only: it changes nothing")
             body = await read_body(request)
         access = self._access(request)
         call = Call(self.options, access, path_names(request), query_of(request, endpoint.parameters), body)

@@ -6,11 +6,10 @@ import logging
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.connect import CommandFailed, NotFound
-from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.offsets import BadOffset
 from moldau.client.cluster import RETRIABLE
+from moldau.console.next_steps import worded
+from moldau.operations.failures import InvalidChoice, NotFound, OperationFailed, kafka_failure
+from moldau.operations.offsets import BadOffset
 
 log = logging.getLogger(__name__)
 
@@ -79,17 +78,9 @@ def api_error(error: Exception) -> ApiError | None:
         return error
     if isinstance(error, KafkaError):
         return from_kafka(error)
-    if isinstance(error, NotFound):
-        return not_found(error.message)
-    cause = error.__cause__
-    if isinstance(error, CommandFailed | ToolFailed):
-        if isinstance(cause, KafkaError):
-            return from_kafka(cause, str(error))
-        if isinstance(cause, OSError | MalformedData):
-            return ApiError(502, UNREACHABLE, str(error))
-    if isinstance(error, CommandFailed):
-        return ApiError(409, "CONFLICT", error.message)
-    if isinstance(error, ToolFailed | BadOffset | UnusableProperty):
+    if isinstance(error, OperationFailed):
+        return from_operation(error)
+    if isinstance(error, BadOffset | UnusableProperty):
         return bad_request(str(error))
     if isinstance(error, UnicodeEncodeError):  # JSON has such texts, and Kafka's requests do not
         return bad_request("a text has half of a surrogate pair, which is no character")
@@ -98,8 +89,17 @@ def api_error(error: Exception) -> ApiError | None:
     return None
 
 
+def from_operation(failed: OperationFailed) -> ApiError:
+    text = worded(failed)
+    if failed.error is not None:
+        return from_kafka(failed.error, text)
+    if isinstance(failed, NotFound):
+        return not_found(text)
+    return bad_request(text) if isinstance(failed, InvalidChoice) else ApiError(409, "CONFLICT", text)
+
+
 def from_kafka(error: KafkaError, message: str | None = None) -> ApiError:
-    text = message or kafka_failure(error).message
+    text = message or worded(kafka_failure(error))
     if error.code.name.endswith("AUTHORIZATION_FAILED"):
         return ApiError(403, NOT_ALLOWED, text)
     if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:

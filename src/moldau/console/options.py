@@ -116,11 +116,11 @@ def is_allowed_host(header: str, options: ConsoleOptions) -> bool:
 
 
 def allowed_hosts(names: Iterable[str]) -> frozenset[str]:
-    """Return the values of --allow-host as `is_allowed_host` compares them: without a port and a final dot."""
+    """Return names of hosts as `is_allowed_host` compares them: without a port and a final dot."""
     hosts = {name: host_of(name) for name in names}
     for name, host in hosts.items():
         if not host:
-            raise UnusableProperty(f"--allow-host {name}: expected NAME or NAME:PORT")
+            raise UnusableProperty(f"{name}: expected NAME or NAME:PORT")
     return frozenset(hosts.values())
 
 

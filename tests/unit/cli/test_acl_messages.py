@@ -12,7 +12,8 @@ from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.acl.selection import bindings, hints
 from moldau.cli.main import main
-from moldau.cli.user.rights import Rights, rights_of, unknown_user_hint
+from moldau.cli.next_steps import worded
+from moldau.operations.rights import Rights, rights_of, unknown_user_note
 from moldau.secure_setup.directory import check_can_write_private
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
@@ -76,8 +77,8 @@ def test_a_group_name_with_a_star_is_accepted_with_a_hint() -> None:
     ],
 )
 def test_an_unknown_user_gets_a_hint(principal: str, users: list[str], words: str | None) -> None:
-    hint = unknown_user_hint(principal, users)
-    assert hint is None if words is None else hint is not None and hint.endswith(words)
+    note = unknown_user_note(principal, users)
+    assert note is None if words is None else note is not None and worded(note).endswith(words)
 
 
 ACL = AclBinding(ResourceType.TOPIC, "x", PatternType.LITERAL, "User:ann", "*", AclOperation.READ, Permission.ALLOW)
@@ -112,12 +113,12 @@ class FakeAcls:
 def test_the_rights_of_a_new_user_are_printed(acls: FakeAcls, words: str) -> None:
     rights = rights_of("ann", acls)  # type: ignore[arg-type]
     assert rights is not None
-    assert rights.line("ann").startswith(words)
+    assert worded(rights.note("ann")).startswith(words)
 
 
 def test_unknown_rights_are_not_printed() -> None:
     assert rights_of("ann", FakeAcls(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))) is None  # type: ignore[arg-type]
-    assert Rights(has_authorizer=False).line("ann")
+    assert Rights(has_authorizer=False).note("ann").text
 
 
 def test_an_unwritable_save_file_is_refused_before_connecting(tmp_path: Path) -> None:

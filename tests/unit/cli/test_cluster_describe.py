@@ -8,9 +8,7 @@ import pytest
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster import drawing as cluster_drawing
-from moldau.cli.cluster import overview as cluster_overview
 from moldau.cli.cluster.describe import chosen_topics
-from moldau.cli.cluster.overview import ClusterOverview, PartitionRow
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import plain_lines, to_yaml
 from moldau.client.cluster_values import (
@@ -20,10 +18,11 @@ from moldau.client.cluster_values import (
     PartitionReplicas,
     Quorum,
     QuorumReplica,
-    Reassignment,
     TopicReplicas,
 )
 from moldau.client.group_values import DescribedGroup, Member, Node
+from moldau.operations import cluster_overview
+from moldau.operations.cluster_overview import ClusterOverview, PartitionRow
 
 NODES = {number: BrokerNode(number, "localhost", 9091 + number, None, number == 3) for number in (1, 2, 3)}
 ORDERS = TopicReplicas(
@@ -120,20 +119,6 @@ def test_the_summary_counts_troubles_in_topics_that_are_not_shown() -> None:
     assert drawn(nothing)[0].endswith("0 topics, 0 partitions; in all topics: 1 under-replicated")
 
 
-@pytest.mark.parametrize(
-    ("partition", "move", "note"),
-    [
-        (PartitionReplicas(1, (1, 2), (1, 2)), None, ""),
-        (PartitionReplicas(2, (1, 2), (1, 2)), None, "preferred leader: 1"),
-        (PartitionReplicas(2, (1, 2), (2,)), None, "not in sync: 1; preferred leader: 1"),
-        (PartitionReplicas(2, (3, 2), (2,)), Reassignment((3, 2), (3,), (2,)), "not in sync: 3; moving: +3 -2"),
-        (PartitionReplicas(-1, (1,), ()), None, "offline; not in sync: 1"),
-    ],
-)
-def test_notes_of_partitions(partition: PartitionReplicas, move: Reassignment | None, note: str) -> None:
-    assert cluster_overview.note_of(partition, move) == note
-
-
 def test_replica_signs_and_their_colours() -> None:
     row = PartitionRow("t", 0, 1, (1, 2, 3), (1, 2), None, "")
     signs = [cluster_drawing.sign(row, broker, cluster_drawing.SYMBOLS) for broker in (1, 2, 3, 4)]
@@ -141,21 +126,11 @@ def test_replica_signs_and_their_colours() -> None:
     assert [sign.style for sign in signs] == ["bold green", "cyan", "bold red", "dim"]
 
 
-def test_members_with_the_same_client_id_get_different_names() -> None:
-    members = [member(1, 0, client_id="rdkafka"), member(2, 1, client_id="rdkafka"), member(3)]
-    assert list(cluster_overview.member_names(members).values()) == ["rdkafka-000001", "rdkafka-000002", "reader-3"]
-
-
 def test_control_characters_in_names_of_idle_members_are_escaped() -> None:
     group = replace(GROUP, members=(member(1, client_id="a\x1b[2J\nb"),))
     (title,) = [text for text in drawn(overview(group)) if "reading nothing" in text]
     assert r"reading nothing: a\x1b[2J\nb" in title
     assert "\x1b" not in title
-
-
-def test_a_member_without_a_client_id_is_named_by_its_member_id() -> None:
-    nameless = Member("id-000001", None, "", "/127.0.0.1", frozenset())
-    assert cluster_overview.member_names([nameless]) == {nameless.member_id: nameless.member_id}
 
 
 def test_which_topics_are_shown() -> None:

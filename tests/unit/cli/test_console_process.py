@@ -106,6 +106,11 @@ def test_the_error_for_a_wrong_listen_address_is_one_line() -> None:
     assert moldau_console("--listen", "here") == expected
 
 
+def test_the_error_for_a_name_that_is_none_names_the_option() -> None:
+    expected = "moldau: --allow-host proxy:x: expected NAME or NAME:PORT\n"
+    assert moldau_console("--allow-host", "proxy:x") == expected
+
+
 def test_a_missing_or_wrong_certificate_is_reported_with_its_option(tmp_path: Path) -> None:
     missing, wrong = tmp_path / "missing.pem", tmp_path / "wrong.pem"
     wrong.write_text("nothing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from typing import cast
 
 import pytest
@@ -23,7 +22,7 @@ from moldau.cli.kafka.reassignment.plan import (
     parse_topics,
     plan_json,
 )
-from moldau.cli.kafka.reassignment.proposal import chosen_racks, place_replicas, propose
+from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
 from moldau.cli.kafka.reassignment.throttles import Move, clear_throttles, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.cluster_admin import ClusterAdmin
@@ -238,37 +237,16 @@ class TestLines:
 
 
 class TestProposal:
-    @pytest.mark.parametrize("seed", range(20))
-    def test_leaders_and_replicas_are_spread_evenly(self, seed: int) -> None:
-        placed = place_replicas(dict.fromkeys((1, 2, 5)), 6, 2, random.Random(seed))
-        assert all(len(set(replicas)) == 2 for replicas in placed)
-        assert set(Counter(replicas[0] for replicas in placed).values()) == {2}
-        assert set(Counter(broker for replicas in placed for broker in replicas).values()) == {4}
-
-    @pytest.mark.parametrize("seed", range(20))
-    def test_replicas_are_placed_in_different_racks(self, seed: int) -> None:
-        racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
-        placed = place_replicas(racks, 12, 3, random.Random(seed))
-        assert all({racks[broker] for broker in replicas} == {"a", "b", "c"} for replicas in placed)
-        assert max(Counter(replicas[0] for replicas in placed).values()) <= 3
-
-    @pytest.mark.parametrize("seed", range(20))
-    def test_every_broker_leads_if_there_are_more_racks_than_replicas(self, seed: int) -> None:
-        placed = place_replicas({0: "a", 1: "a", 2: "b", 3: "b"}, 4, 1, random.Random(seed))
-        assert sorted(placed) == [[0], [1], [2], [3]]
-
-    def test_more_replicas_than_brokers_are_refused(self) -> None:
-        with pytest.raises(ToolFailed, match="The target replication factor of 2 cannot be reached because only 1"):
-            place_replicas({1: None}, 1, 2, random.Random(0))
-        with pytest.raises(ToolFailed, match="All brokers are currently fenced"):
-            place_replicas({}, 1, 2, random.Random(0))
-
     def test_racks_count_for_all_brokers_or_for_none(self) -> None:
         nodes = {1: BrokerNode(1, "h", 1, "a", False), 2: BrokerNode(2, "h", 2, None, False)}
         with pytest.raises(ToolFailed, match=re.escape("Not all brokers have rack information. Add --disable")):
             chosen_racks(nodes, [1, 2], rack_aware=True)
         assert chosen_racks(nodes, [1, 2], rack_aware=False) == {1: None, 2: None}
         assert chosen_racks(nodes, [1, 9], rack_aware=True) == {1: "a"}
+
+    def test_a_factor_that_cannot_be_reached_fails_the_tool(self) -> None:
+        with pytest.raises(ToolFailed, match="The target replication factor of 2 cannot be reached because only 1"):
+            propose({T0: [1, 2]}, {1: None}, random.Random(0))
 
     def test_topics_keep_their_number_of_replicas(self) -> None:
         proposed = propose({T0: [1], T1: [1], TopicPartition("u", 0): [1, 2]}, {1: None, 2: None}, random.Random(1))

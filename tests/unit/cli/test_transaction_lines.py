@@ -20,7 +20,6 @@ from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.transaction import failures as transaction_failures
 from moldau.cli.kafka.transaction.tables import described_table, hanging_table, listed_table, producers_table
 from moldau.cli.main import main
-from moldau.cli.offsets import BadOffset, parse_duration
 from moldau.cli.transaction.commands import _partitions
 from moldau.cli.transaction.end import _searchable
 from moldau.client.cluster import Cluster, Topic
@@ -318,17 +317,6 @@ class Fetched:
 
     def offset(self) -> int:
         return 7
-
-
-@pytest.mark.parametrize(("text", "length_ms"), [("15m", 900_000), ("1h30m", 5_400_000), ("500ms", 500), ("0s", 0)])
-def test_durations(text: str, length_ms: int) -> None:
-    assert parse_duration(text) == length_ms
-
-
-@pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1w", "9" * 5000 + "s", "9999999999999d"])
-def test_invalid_durations_are_refused(text: str) -> None:
-    with pytest.raises(BadOffset):
-        parse_duration(text)
 
 
 @pytest.mark.parametrize(

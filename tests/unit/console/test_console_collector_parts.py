@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 
 from moldau.base.ids import TopicPartition
-from moldau.cli.group.lag import PartitionLag
 from moldau.client.cluster_values import BrokerNode
 from moldau.client.group_values import Member
 from moldau.console.collector.ages import WRITTEN_MAX, Age, Ages
@@ -25,6 +24,7 @@ from moldau.console.collector.state import (
 from moldau.console.endpoints.groups import direction
 from moldau.console.endpoints.topics import topic_row
 from moldau.console.problems import AFFECTED_MAX, STEP_NAMES, problems_of
+from moldau.operations.lag import PartitionLag
 
 
 def topic(name: str = "orders", ends: tuple[int, ...] = (10, 20), starts: tuple[int, ...] = (0, 5)) -> TopicState:

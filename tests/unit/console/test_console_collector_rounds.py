@@ -12,7 +12,6 @@ from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.group.lag import PartitionLag
 from moldau.client.cluster_values import BrokerNode, DescribedCluster
 from moldau.client.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
 from moldau.console.collector import collector as module
@@ -23,6 +22,7 @@ from moldau.console.endpoints.groups import group_row, known_group
 from moldau.console.endpoints.overview import overview_data
 from moldau.console.endpoints.topics import topic_row
 from moldau.console.live import EVENTS_EVERY_SECONDS
+from moldau.operations.lag import PartitionLag
 from moldau.testing.clock import FakeClock
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,

@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.connect import CommandFailed, NotFound
-from moldau.cli.kafka.tool import ToolFailed
-from moldau.cli.offsets import BadOffset
 from moldau.client.cluster import RETRIABLE, Unreachable
 from moldau.console.failures import api_error
-
-
-def caused(error: Exception, cause: Exception) -> Exception:
-    error.__cause__ = cause
-    return error
+from moldau.operations.failures import InvalidChoice, NotFound, OperationFailed, kafka_failure
+from moldau.operations.next_steps import NextStep
+from moldau.operations.offsets import BadOffset
 
 
 @pytest.mark.parametrize(
@@ -39,11 +33,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
 def test_the_status_of_an_error_of_kafka(status: int, codes: str) -> None:
     for name in codes.split():
         error = KafkaError(ErrorCode[name])
-        for wrapped in (
-            error,
-            caused(kafka_failure(error, "topic orders"), error),
-            caused(ToolFailed("in vain"), error),
-        ):
+        for wrapped in (error, kafka_failure(error, "topic orders")):
             answer = api_error(wrapped)
             assert answer is not None
             assert (answer.status, name) == (status, name)
@@ -62,11 +52,9 @@ def test_no_error_that_passes_by_itself_is_called_a_mistake_of_the_user() -> Non
         (Unreachable("No broker answers"), 502, "CLUSTER_UNREACHABLE"),
         (TimeoutError("no answer for 10 s"), 502, "CLUSTER_UNREACHABLE"),
         (MalformedData("cut off"), 502, "CLUSTER_UNREACHABLE"),
-        (caused(CommandFailed("the cluster stopped answering"), ConnectionResetError()), 502, "CLUSTER_UNREACHABLE"),
-        (caused(ToolFailed("no broker answers"), TimeoutError()), 502, "CLUSTER_UNREACHABLE"),
         (NotFound("no group nobody"), 404, "NOT_FOUND"),
-        (CommandFailed("the group has members"), 409, "CONFLICT"),
-        (ToolFailed("Missing replica ids"), 400, "BAD_REQUEST"),
+        (OperationFailed("the group has members"), 409, "CONFLICT"),
+        (InvalidChoice("too few brokers"), 400, "BAD_REQUEST"),
         (BadOffset("not a time"), 400, "BAD_REQUEST"),
         (UnusableProperty("no such mechanism"), 400, "BAD_REQUEST"),
         (KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED), 401, "LOGIN_FAILED"),
@@ -80,3 +68,12 @@ def test_the_status_of_other_errors(error: Exception, status: int, code: str) ->
 
 def test_a_mistake_of_the_console_is_none_of_them() -> None:
     assert api_error(ZeroDivisionError()) is None
+
+
+def test_an_answer_has_the_words_of_the_console_for_what_helps() -> None:
+    answer = api_error(NotFound("group billing does not exist", NextStep.MAKE_GROUP))
+    assert answer is not None
+    assert answer.message == (
+        "group billing does not exist; the page Groups shows the groups there are,"
+        " and `new` sets the offsets of a group before it exists"
+    )

@@ -12,7 +12,6 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.connect import CommandFailed
 from moldau.client.cluster_admin import Outcomes
 from moldau.client.cluster_values import PartitionReplicas, Reassignment, TopicReplicas
 from moldau.console.call import Call
@@ -21,6 +20,7 @@ from moldau.console.collector.readings import read_log_dirs
 from moldau.console.collector.state import ClusterState, TopicState, total_size
 from moldau.console.endpoints import cluster as endpoint
 from moldau.console.failures import ApiError
+from moldau.operations.failures import OperationFailed
 from moldau.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
@@ -154,7 +154,7 @@ def call(access: Access, body: dict[str, Any]) -> Call:
 def test_the_collector_is_refreshed_even_if_one_move_is_refused() -> None:
     access = Access(Admin({P0: None, P1: KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT)}))
     plan = [{"topic": "orders", "partition": index, "to": [2]} for index in range(2)]
-    with pytest.raises(CommandFailed, match="orders-1"):
+    with pytest.raises(OperationFailed, match="orders-1"):
         endpoint.reassign(call(access, {"plan": plan, "execute": True}))
     assert access.refreshed == 1
 

@@ -19,6 +19,7 @@ from moldau.cli.acl.selection import (
 )
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import Broker, broker_options
+from moldau.cli.next_steps import worded
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission
@@ -138,10 +139,10 @@ def _create(broker: Broker, wanted: Sequence[AclBinding], principal: str, notes:
 
 
 def _unknown_user(admin: ClusterAdmin, principal: str) -> list[str]:
-    from moldau.cli.user.rights import unknown_user_notes
     from moldau.client.users import Users
+    from moldau.operations.rights import unknown_user_notes
 
-    return unknown_user_notes(principal, Users(admin))
+    return [f"note: {worded(note)}" for note in unknown_user_notes(principal, Users(admin))]
 
 
 @acl.command(short_help="Remove ACLs.")

@@ -1,59 +1,39 @@
-"""How a command connects to a whole cluster over our own channel, for calls that confluent-kafka lacks, and how an
-error response becomes one line.
+"""How a command connects to a whole cluster over our own channel, for calls that confluent-kafka lacks, and how what
+fails becomes one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Final
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
+from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.base.listeners import host_and_port
 from moldau.cli.connect import (
     CHECK_SECURITY,
     CONNECT_SECONDS,
     Broker,
     CommandFailed,
-    NotFound,
     first_reachable,
     say_when_slow,
     split_address,
 )
+from moldau.cli.next_steps import worded
 from moldau.client.cluster import Cluster
+from moldau.operations.failures import OperationFailed, kafka_failure
 
-D = TypeVar("D")
-Described = Mapping[str, D | KafkaError]
 ANSWER_SECONDS: Final = 20.0
 COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
-HINT_GROUPS: Final = "`moldau group list` shows the groups there are"
-HINT_TRANSACTIONS: Final = "`moldau transaction list` shows the transactional ids there are"
-HINT_TOPICS: Final = "`moldau topic list` shows the topics there are"
-NEXT_STEPS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: HINT_GROUPS,
-    ErrorCode.NON_EMPTY_GROUP: "`moldau group describe` shows its members; stop them first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group got members meanwhile: stop them first",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available; try again in a moment",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for an ACL on the topic",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for an ACL on the cluster",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for an ACL on the transactional id",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: HINT_TRANSACTIONS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HINT_TOPICS,
-    ErrorCode.SECURITY_DISABLED: (
-        "everybody may do everything there; set authorizer.class.name and super.users on all nodes (docs/security.md)"
-    ),
-    ErrorCode.UNSUPPORTED_VERSION: "this broker does not offer it",
-}
 
 
 @contextmanager
 def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> Iterator[Cluster]:
     """Yield a cluster that answers.
 
-    Inside the block, turn error codes, lost connections and malformed responses into CommandFailed, which is printed as
-    one line.
+    Inside the block, turn failures of operations, error codes, lost connections and malformed responses into
+    CommandFailed, which is printed as one line.
     """
     reachable = first_reachable(broker.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
     # Our client takes only HOST:PORT; users may leave the port out, or write a protocol in front.
@@ -71,41 +51,13 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
                 f"{reachable} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
             ) from error
         yield cluster
+    except OperationFailed as failed:
+        raise CommandFailed(worded(failed)) from failed
     except KafkaError as error:
-        raise kafka_failure(error) from error
+        raise CommandFailed(worded(kafka_failure(error))) from error
     except BrokenPipeError:  # of our output (`| head`): that of a connection is another ConnectionError
         raise
     except (OSError, MalformedData) as error:
         raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
     finally:
         cluster.close()
-
-
-def kafka_failure(error: KafkaError, subject: str = "") -> CommandFailed:
-    """Return the error as one line with the next step."""
-    message = error.message or error.code.name.lower().replace("_", " ")
-    step = NEXT_STEPS.get(error.code)
-    return CommandFailed((f"{subject}: " if subject else "") + message.rstrip(".") + (f"; {step}" if step else ""))
-
-
-def describe_existing(
-    names: Iterable[str],
-    describe: Callable[[list[str]], Described[D]],
-    is_unknown: Callable[[D | KafkaError], bool],
-    *,
-    kind: str,
-    next_step: str,
-) -> list[D]:
-    """Return the descriptions of these names, in their order; fail with the names that do not exist."""
-    names = list(dict.fromkeys(names))
-    described = describe(names)
-    unknown = [name for name in names if is_unknown(described[name])]
-    if unknown:
-        raise NotFound(f"no {kind} {', '.join(unknown)}; {next_step}")
-    existing_values = []
-    for name in names:
-        description = described[name]
-        if isinstance(description, KafkaError):
-            raise kafka_failure(description, f"{kind} {name}") from description
-        existing_values.append(description)
-    return existing_values

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from moldau.cli.cluster.overview import ClusterOverview, PartitionRow
 from moldau.cli.output import Styled, Table, cell_text
+from moldau.operations.cluster_overview import ClusterOverview, PartitionRow
 
 
 class Signs(NamedTuple):

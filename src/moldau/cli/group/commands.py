@@ -1,6 +1,7 @@
 """`moldau group`: list, describe, delete; `reset` is in reset.py.
 
-This module turns the coordinators' responses into tables; `client.groups` sends the requests, lag.py computes lag.
+This module turns the coordinators' responses into tables; `client.groups` sends the requests, `operations.lag` computes
+lag.
 """
 
 from __future__ import annotations
@@ -14,23 +15,19 @@ import click
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.group.connect import (
-    GroupConnection,
-    existing_groups,
-    group_connection,
-    host_of,
-    require_no_members,
-)
-from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags, without_lags
-from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
+from moldau.cli.group.connect import group_connection
 from moldau.cli.group.reset import reset
+from moldau.cli.next_steps import worded
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.client.cluster import by_topic
 from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
 from moldau.client.groups import NotAnswered
+from moldau.operations.failures import kafka_failure
+from moldau.operations.groups import GroupConnection, existing_groups, host_of, require_no_members
+from moldau.operations.lag import PartitionLag, log_ends, partition_lags, without_lags
+from moldau.operations.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
 
 
 @click.group()
@@ -91,7 +88,7 @@ def _answered(committed: Mapping[str, CommittedOffsets | KafkaError]) -> dict[st
     silent = {group_id: each for group_id, each in committed.items() if isinstance(each, NotAnswered)}
     for group_id, error in list(silent.items())[:1]:
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
-        click.echo(f"moldau: {kafka_failure(error, f'group {group_id}{more}').message}", err=True)
+        click.echo(f"moldau: {worded(kafka_failure(error, f'group {group_id}{more}'))}", err=True)
     found: dict[str, CommittedOffsets] = {}
     for group_id, each in committed.items():
         if isinstance(each, KafkaError) and group_id not in silent:
@@ -224,14 +221,14 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
         if not yes:
             _require_no_micro_batch_ids(connection, names)
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
-        failures: list[CommandFailed] = []
+        failures: list[str] = []
         for name, code in connection.groups.delete(names).items():
             if code is ErrorCode.NONE:
                 click.echo(f"deleted {name}")
             else:
-                failures.append(kafka_failure(KafkaError(code), f"group {name}"))
+                failures.append(worded(kafka_failure(KafkaError(code), f"group {name}")))
         if failures:
-            raise CommandFailed(" | ".join(failure.message for failure in failures))
+            raise CommandFailed(" | ".join(failures))
 
 
 def _require_no_micro_batch_ids(connection: GroupConnection, names: Sequence[str]) -> None:

@@ -1,5 +1,5 @@
 """`moldau group reset`: show the plan of new offsets as a table and, with --execute, commit them. The new position is
-written in the grammar of targets.py, or in a CSV file as kafka-consumer-groups writes it.
+written in the grammar of `operations.offset_targets`, or in a CSV file as kafka-consumer-groups writes it.
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ from typing import IO
 
 import click
 
-from moldau.base.errors import KafkaError
-from moldau.cli import offsets
-from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.group.connect import (
-    GroupConnection,
-    group_connection,
-)
-from moldau.cli.group.moves import (
-    Move,
-    bounds_of,
-    check_group,
-    committed_offset,
-    moves_to_target,
-    refuse_micro_batch_ids,
-    select_partitions,
-)
-from moldau.cli.group.targets import Target, parse_target, parse_topic
+from moldau.cli.group.connect import group_connection
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import CommittedOffsets
+from moldau.operations import offsets
+from moldau.operations.offset_moves import (
+    Move,
+    check_group,
+    commit_moves,
+    moves_to_offsets,
+    moves_to_target,
+    refuse_micro_batch_ids,
+    select_partitions,
+)
+from moldau.operations.offset_targets import Target, parse_target, parse_topic
 
 
 @click.command(short_help="Move a group to other offsets.")
@@ -95,7 +90,7 @@ def reset(
             partitions = select_partitions(connection.cluster, selections, committed, group_id)
             moves = moves_to_target(connection.cluster, partitions, target, committed)
         if execute:
-            _commit(connection, group_id, moves)
+            commit_moves(connection, group_id, moves)
     _show(output_format, group_id, moves, execute)
 
 
@@ -123,23 +118,7 @@ def _moves_from_file(cluster: Cluster, group_id: str, text: str, committed: Comm
         raise CommandFailed(f"--from-file: {message}; lines are TOPIC,PARTITION,OFFSET") from error
     if group_id not in plan:
         raise CommandFailed(f"--from-file: there is no line for group {group_id}")
-    planned_offsets = plan[group_id]
-    # The file names its partitions itself; select_partitions fails if one of them does not exist.
-    selections = [(partition.topic, [partition.partition]) for partition in planned_offsets]
-    bounds = bounds_of(cluster, select_partitions(cluster, selections, committed, group_id), None)
-    moves = []
-    for partition, planned_offset in sorted(planned_offsets.items()):
-        start, end = bounds[partition].start, bounds[partition].end
-        new_offset = min(max(planned_offset, start), end)
-        moves.append(Move(partition, committed_offset(committed, partition), new_offset, end))
-    return moves
-
-
-def _commit(connection: GroupConnection, group_id: str, moves: Sequence[Move]) -> None:
-    try:
-        connection.groups.commit(group_id, {move.partition: move.new_offset for move in moves})
-    except KafkaError as error:
-        raise kafka_failure(error, f"group {group_id}") from error
+    return moves_to_offsets(cluster, group_id, plan[group_id], committed)
 
 
 def _show(output_format: str, group_id: str, moves: Sequence[Move], executed: bool) -> None:

@@ -13,7 +13,6 @@ from typing import Final
 
 from moldau.base.errors import KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
-from moldau.cli.group.lag import log_ends
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.group_offsets import lines, reset
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
@@ -30,6 +29,7 @@ from moldau.client.group_values import (
     type_name,
 )
 from moldau.client.groups import Groups
+from moldau.operations.lag import log_ends
 
 TIMEOUT_MS_MIN: Final = 1
 TIMEOUT_MS_MAX: Final = 2**31 - 1

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moldau.cli import offsets
 from moldau.cli.connect import CommandFailed, key_values_callback
 from moldau.cli.pipeline.files import SUFFIXES, Chosen, chosen_options, complete_sinks
 from moldau.cli.pipeline.session import SPARK_LOG, Session, phases
 from moldau.cli.pipeline.submit import submit_pipeline
+from moldau.operations import offsets
 from moldau.platforms.support import refusal_text
 
 if TYPE_CHECKING:

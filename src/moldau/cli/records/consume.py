@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from moldau.cli import offsets, partition_offsets
+from moldau.cli import partition_offsets
 from moldau.cli.cluster_metadata import ClusterMetadata
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import (
@@ -34,6 +34,7 @@ from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messa
 from moldau.cli.records.format_language import BadFormat, Formatter
 from moldau.cli.stop_signals import exiting_at_signals
 from moldau.cli.view.views import refuse_orphans, temporary_view
+from moldau.operations import offsets
 
 GROUP_SECONDS: Final = 3.0
 VIEW_SECONDS: Final = 10.0

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from moldau.cli import offsets, partition_offsets
+from moldau.cli import partition_offsets
 from moldau.cli.cluster_metadata import TopicMetadata
 from moldau.cli.completion import complete_topics
 from moldau.cli.connect import (
@@ -30,6 +30,7 @@ from moldau.cli.partition_offsets import Bounds
 from moldau.cli.topic.defaults import config_defaults
 from moldau.cli.topic.sizes import topic_sizes
 from moldau.cli.view.views import views_of
+from moldau.operations import offsets
 
 PARTITIONS_MAX: Final = 100_000
 REPLICAS_MAX: Final = 10_000

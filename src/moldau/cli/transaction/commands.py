@@ -15,15 +15,15 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.completion import complete_topics, complete_transactional_ids
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.output import Table, format_option, show
-from moldau.cli.transaction.connect import (
+from moldau.cli.transaction.connect import transaction_connection
+from moldau.cli.transaction.end import abort, duration, hanging
+from moldau.client.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
+from moldau.operations.transactions import (
     TransactionConnection,
     active_producers,
     existing_partitions,
     existing_transactions,
-    transaction_connection,
 )
-from moldau.cli.transaction.end import abort, duration, hanging
-from moldau.client.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
 
 
 @click.group()

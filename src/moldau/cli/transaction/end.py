@@ -7,23 +7,24 @@ from typing import Final
 
 import click
 
-from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_topics, complete_transactional_ids
-from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.group.targets import parse_topic
-from moldau.cli.offsets import BadOffset, parse_duration
+from moldau.cli.connect import Broker, broker_options
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.cli.transaction.connect import (
+from moldau.cli.transaction.connect import transaction_connection
+from moldau.client import transaction_values
+from moldau.operations.offset_targets import parse_topic
+from moldau.operations.offsets import BadOffset, parse_duration
+from moldau.operations.transactions import (
     TransactionConnection,
+    abort_in_partition,
     active_producers,
     existing_partitions,
-    existing_transactions,
-    transaction_connection,
+    producer_beginning_at,
+    require_open,
+    terminate,
+    unknown_to_coordinators,
 )
-from moldau.client import transaction_values
-from moldau.client.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
 
 HOW_TO_ABORT: Final = "`moldau transaction abort --at TOPIC:PARTITION --start START` ends one"
 
@@ -102,22 +103,6 @@ def _replicas_on(
     ]
 
 
-def unknown_to_coordinators(
-    connection: TransactionConnection, candidates: list[OpenTransaction]
-) -> list[OpenTransaction]:
-    if not candidates:
-        return []
-    producer_ids = {transaction.producer.producer_id for transaction in candidates}
-    listed = connection.transactions.listed(producer_ids=sorted(producer_ids))
-    transactional_ids = {transaction.producer_id: transaction.transactional_id for transaction in listed}
-    described: dict[str, DescribedTransaction | None] = {}
-    for name, description in connection.transactions.described(transactional_ids.values()).items():
-        if isinstance(description, KafkaError) and description.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise kafka_failure(description, f"transactional id {name}")
-        described[name] = None if isinstance(description, KafkaError) else description
-    return transaction_values.hanging(candidates, transactional_ids, described)
-
-
 @click.command(short_help="Abort a transaction.")
 @click.argument("name", metavar="[ID]", required=False, shell_complete=complete_transactional_ids)
 @click.option("--at", metavar="TOPIC:PARTITION", help="Where a transaction hangs that no coordinator knows.")
@@ -147,32 +132,17 @@ def abort(broker: Broker, name: str | None, at: str | None, start: int | None, y
 
 
 def _terminate(connection: TransactionConnection, name: str, yes: bool) -> None:
-    (described,) = existing_transactions(connection, [name])
-    if described.state not in OPEN_STATES:
-        raise CommandFailed(f"{name} has no open transaction, it is {described.state}; there is nothing to abort")
+    require_open(connection, name)
     confirm(f"Abort the transaction of {name} and fence its producer?", yes)
-    try:
-        connection.transactions.terminate(name)
-    except KafkaError as error:
-        raise kafka_failure(error, f"transactional id {name}") from error
+    terminate(connection, name)
     click.echo(f"aborted the transaction of {name}")
 
 
 def _abort_at(connection: TransactionConnection, at: str, start: int, yes: bool) -> None:
     partition = _partition(connection, at)
-    producer = _beginning_at(active_producers(connection, [partition])[partition], start)
-    if producer is None:
-        raise CommandFailed(
-            f"no open transaction begins at offset {start} of {partition.topic} partition {partition.partition};"
-            f" `moldau transaction producers {partition.topic}` shows where they do"
-        )
+    producer = producer_beginning_at(connection, partition, start)
     confirm(f"Abort the transaction at offset {start} of {partition.topic} partition {partition.partition}?", yes)
-    try:
-        connection.transactions.abort(
-            partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch
-        )
-    except KafkaError as error:
-        raise kafka_failure(error, f"{partition.topic} partition {partition.partition}") from error
+    abort_in_partition(connection, partition, producer)
     click.echo(f"aborted the transaction at offset {start} of {partition.topic} partition {partition.partition}")
 
 
@@ -184,7 +154,3 @@ def _partition(connection: TransactionConnection, at: str) -> TopicPartition:
     if len(indexes) != 1:
         raise click.BadParameter("write TOPIC:PARTITION", click.get_current_context(), param_hint="--at")
     return existing_partitions(connection, [topic], indexes)[0]
-
-
-def _beginning_at(active: list[ActiveProducer], start: int) -> ActiveProducer | None:
-    return next((producer for producer in active if producer.transaction_start == start), None)

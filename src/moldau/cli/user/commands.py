@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import COMPLETION_SECONDS, Broker, CommandFailed, broker_options, completion_broker
+from moldau.cli.next_steps import worded
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.cli.user.saving import Destination, bootstrap_properties, connection_properties, save_options
 
@@ -73,9 +74,9 @@ def add(broker: Broker, name: str, password_stdin: bool, destination: Destinatio
     moldau user add ann --save ann.py --format kafka-python
     moldau user add ann --save ann.conf --format librdkafka         kcat -F ann.conf -L
     """
-    from moldau.cli.user.rights import rights_of
     from moldau.client.acls import Acls
     from moldau.client.users import Users
+    from moldau.operations.rights import rights_of
 
     password = _checked_password(name, password_stdin, destination)
     with _admin(broker) as admin:
@@ -87,7 +88,7 @@ def add(broker: Broker, name: str, password_stdin: bool, destination: Destinatio
         users.set_password(name, password)
     _show_or_save(f"added {name}", name, password, destination, connection, password_stdin)
     if rights is not None:
-        click.echo(rights.line(name), err=True)
+        click.echo(worded(rights.note(name)), err=True)
 
 
 @user.command(name="password", short_help="Give a user a new password.")
@@ -127,9 +128,9 @@ def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     \b
     moldau user remove ann bob --yes
     """
-    from moldau.cli.user.tokens import tokens_note
     from moldau.client.delegation_tokens import DelegationTokens
     from moldau.client.users import Users
+    from moldau.operations.tokens import tokens_note
 
     with _admin(broker) as admin:
         users, tokens = Users(admin), DelegationTokens(admin)
@@ -139,7 +140,7 @@ def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
         for name in names:
             note = tokens_note(name, tokens, int(time.time() * 1000))
             if note is not None:
-                click.echo(note, err=True)
+                click.echo(worded(note), err=True)
         confirm(f"Remove {', '.join(names)}?", yes)
         for name in names:
             users.remove(name)

@@ -11,8 +11,8 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import MonotonicMs
-from moldau.cli.group.lag import PartitionLag
 from moldau.metrics.lag_history import LagHistory, Place
+from moldau.operations.lag import PartitionLag
 
 NOTE_EVERY_MS: Final = 1_000
 NOTES: Final = 150_000

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, MonotonicMs, SystemClock, WallMs
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.cli.cluster.overview import member_names
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.group_values import DescribedGroup
@@ -25,6 +24,7 @@ from moldau.console.collector.history import History
 from moldau.console.collector.measured import measured
 from moldau.console.collector.pace import Pace
 from moldau.console.collector.state import ClusterState, GroupState, layout_of
+from moldau.operations.cluster_overview import member_names
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.topic_names import topic_name_problem
-from moldau.cli.user.rights import unknown_user_notes
 from moldau.client.acls import Acls
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.users import Users
@@ -26,6 +25,8 @@ from moldau.console.acl_plans import (
 from moldau.console.call import Call, Endpoint
 from moldau.console.failures import NOT_ALLOWED, ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
+from moldau.console.next_steps import worded
+from moldau.operations.rights import unknown_user_notes
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, AclFilter, PatternType, ResourceType
 from moldau.security.acls.selection import (
@@ -198,7 +199,7 @@ def add_acls(call: Call) -> dict[str, Any]:
                 call.access.lately.changed(lambda: Acls(admin).find(filter_for(new[-1])) == [new[-1]])
     known = rules or Rules()
     plan = plan_addition(wanted, acls, known, call.access.user)
-    notes = [*star_notes(resources, WORDING), *_group_note(roles, resources), *unknown_user, *plan.notes]
+    notes = [*star_notes(resources, WORDING), *_group_note(roles, resources), *map(worded, unknown_user), *plan.notes]
     return _answer(execute, plan.changes, notes, rules)
 
 
@@ -276,7 +277,7 @@ def may_do(call: Call) -> dict[str, Any]:
         "rule": None if decision.rule is None else acl_row(decision.rule),
         "principal": principal,
         "host": host,
-        "notes": _notes(notes, rules),
+        "notes": _notes([worded(each) for each in notes], rules),
     }
 
 

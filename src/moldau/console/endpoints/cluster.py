@@ -9,9 +9,6 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.cluster.overview import controller_rows, note_of
-from moldau.cli.kafka.reassignment.proposal import chosen_racks, place_replicas
 from moldau.client.cluster_admin import ClusterAdmin, Outcomes
 from moldau.client.cluster_values import ElectionType, Reassignment, TopicReplicas
 from moldau.client.topic_admin import broker_configs
@@ -21,9 +18,14 @@ from moldau.console.collector.events import ClusterEvents
 from moldau.console.collector.state import ClusterState, TopicState, is_internal
 from moldau.console.endpoints.overview import broker_data
 from moldau.console.endpoints.topics import unknown_topic
-from moldau.console.failures import ApiError, bad_request, not_found
+from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import whole_number
 from moldau.console.live import Event, Feed
+from moldau.console.next_steps import worded
+from moldau.operations.cluster_overview import controller_rows, note_of
+from moldau.operations.failures import NotFound, kafka_failure
+from moldau.operations.next_steps import NextStep
+from moldau.operations.replica_placement import place_replicas
 
 PARTITIONS_DRAWN: Final = 40
 TOPIC_PARTITIONS_DRAWN: Final = 1_000
@@ -161,14 +163,14 @@ def broker(call: Call) -> dict[str, Any]:
     state = call.access.collector.look()
     row = next((each for each in broker_data(state) if each["id"] == broker_id), None)
     if row is None:
-        raise not_found(f"there is no broker {broker_id}; `moldau cluster info` shows the brokers there are")
+        raise NotFound(f"there is no broker {broker_id}", NextStep.SEE_BROKERS)
     configs: list[dict[str, Any]] | None = None
     configs_error = None
     try:
         with call.access.admin() as admin:
             configs = [each._asdict() for each in broker_configs(admin, broker_id)]
     except KafkaError as error:
-        configs_error = kafka_failure(error, f"broker {broker_id}").message
+        configs_error = worded(kafka_failure(error, f"broker {broker_id}"))
     except OSError as error:
         configs_error = f"broker {broker_id} does not answer: {error}"
     led = [
@@ -261,7 +263,9 @@ def _proposal(call: Call, admin: ClusterAdmin) -> list[dict[str, Any]]:
     unknown = [str(each) for each in brokers if each not in nodes]
     if unknown:
         raise bad_request(f"brokers: there is no broker {', '.join(unknown)}")
-    racks = chosen_racks(nodes, brokers, rack_aware=all(nodes[each].rack for each in brokers))
+    racks = {each: nodes[each].rack for each in brokers}
+    if not all(racks.values()):
+        racks = dict.fromkeys(brokers)
     if sum(len(topic.partitions) for topic in topics.values()) > PLAN_PARTITIONS_MAX:
         raise bad_request(f"topics: more than {PLAN_PARTITIONS_MAX} partitions at once")
     plan = []

@@ -7,14 +7,6 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import HINT_GROUPS, kafka_failure
-from moldau.cli.cluster.overview import member_names
-from moldau.cli.group import moves
-from moldau.cli.group.connect import GroupConnection, existing_groups, host_of, require_no_members
-from moldau.cli.group.lag import PartitionLag, partition_lags, without_lags
-from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE
-from moldau.cli.group.targets import parse_target, parse_topic
-from moldau.client.cluster import Cluster
 from moldau.client.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
 from moldau.client.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
@@ -25,6 +17,14 @@ from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance, known
 from moldau.console.failures import bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
+from moldau.operations import offset_moves as moves
+from moldau.operations.cluster_overview import member_names
+from moldau.operations.failures import NotFound, kafka_failure
+from moldau.operations.groups import GroupConnection, existing_groups, host_of, require_no_members
+from moldau.operations.lag import PartitionLag, partition_lags, without_lags
+from moldau.operations.micro_batch_ids import MICRO_BATCH_IDS_STATE
+from moldau.operations.next_steps import NextStep
+from moldau.operations.offset_targets import parse_target, parse_topic
 
 COLUMNS: Final = ("group", "state", "type", "members", "topics", "lag", "lag_seconds")
 TREND_POINTS: Final = 30
@@ -233,10 +233,7 @@ def _note(group: GroupState) -> str | None:
     tool = TOOLS_OF_OTHER_TYPES.get(group.type)
     if tool is None:
         return None
-    return (
-        f"The console knows only the state of {group.type.lower()} groups; `{tool} --describe --group NAME` shows "
-        "members and offsets."
-    )
+    return f"The console knows only the state of {group.type.lower()} groups; `{tool}` shows members and offsets."
 
 
 def live(call: Call) -> Feed:
@@ -249,7 +246,7 @@ def live(call: Call) -> Feed:
             return []
         group = state.groups.get(group_id)
         if group is None:
-            raise not_found(f"no group {group_id}; {HINT_GROUPS}")
+            raise NotFound(f"no group {group_id}", NextStep.SEE_GROUPS)
         return [("group", known_group(collector, group))]
 
     return Feed(poll, collector)
@@ -286,21 +283,16 @@ def reset(call: Call) -> dict[str, Any]:
             partitions = moves.select_partitions(cluster, selections, committed, group_id)
             plan = moves.moves_to_target(cluster, partitions, target, committed)
         else:
-            plan = moves_to_offsets(cluster, group_id, given or {}, committed)
+            plan = moves.moves_to_offsets(cluster, group_id, wanted_offsets(given or {}), committed)
         if execute:
-            try:
-                connection.groups.commit(group_id, {move.partition: move.new_offset for move in plan})
-            except KafkaError as error:
-                raise kafka_failure(error, f"group {group_id}") from error
+            moves.commit_moves(connection, group_id, plan)
     if execute:
         call.changed()
     return {"group": group_id, "executed": execute, "partitions": [_move(move) for move in plan]}
 
 
-def moves_to_offsets(
-    cluster: Cluster, group_id: str, given: Mapping[str, Any], committed: CommittedOffsets
-) -> list[moves.Move]:
-    """Return the moves to given offsets, {"orders:0": 17}. An offset outside the log becomes its start or end."""
+def wanted_offsets(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return what the field `offsets` says, {"orders:0": 17}."""
     wanted: dict[TopicPartition, int] = {}
     for text, offset in given.items():
         topic, indexes = parse_topic(text)
@@ -309,17 +301,7 @@ def moves_to_offsets(
         wanted[TopicPartition(topic, indexes[0])] = offset
     if not wanted:
         raise bad_request("offsets: must not be empty")
-    selections = [(each.topic, [each.partition]) for each in wanted]
-    bounds = moves.bounds_of(cluster, moves.select_partitions(cluster, selections, committed, group_id), None)
-    return [
-        moves.Move(
-            each,
-            moves.committed_offset(committed, each),
-            min(max(offset, bounds[each].start), bounds[each].end),
-            bounds[each].end,
-        )
-        for each, offset in sorted(wanted.items())
-    ]
+    return wanted
 
 
 def _move(move: moves.Move) -> dict[str, Any]:
@@ -349,8 +331,7 @@ def delete_group(call: Call) -> dict[str, Any]:
         require_no_members(described)
         code = connection.groups.delete([group_id])[group_id]
     if code:
-        error = KafkaError(code)
-        raise kafka_failure(error, f"group {group_id}") from error
+        raise kafka_failure(KafkaError(code), f"group {group_id}")
     call.changed()
     return {"ok": True, "message": f"deleted {group_id}"}
 
@@ -371,8 +352,7 @@ def delete_offsets(call: Call) -> dict[str, Any]:
             raise kafka_failure(error, f"group {group_id}") from error
     for code in results.values():
         if code is not ErrorCode.NONE:
-            refused = KafkaError(code)
-            raise kafka_failure(refused, f"group {group_id}, topic {topic}") from refused
+            raise kafka_failure(KafkaError(code), f"group {group_id}, topic {topic}")
     call.changed()
     return {"ok": True, "message": f"deleted the offsets of {group_id} in {topic}"}
 

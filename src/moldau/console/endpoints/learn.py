@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.cli.cluster.connect import kafka_failure
 from moldau.client import topic_admin
 from moldau.client.cluster import Cluster
 from moldau.client.cluster_admin import ClusterAdmin
@@ -18,9 +17,11 @@ from moldau.console.endpoints.topics import partition_count, partition_rows, unk
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.learning import CONSUMERS_MAX, PRACTICE, Practice
 from moldau.console.live import Event, Feed
+from moldau.console.next_steps import worded
 from moldau.console.records.choosing import Choice
 from moldau.console.records.search import Work, bounds, oldest_first
 from moldau.console.records.writing import ACKS, choose_partition, write
+from moldau.operations.failures import kafka_failure
 from moldau.wire.records import NEXT_OFFSET, Record
 
 COUNT_MAX: Final = 100
@@ -155,7 +156,7 @@ def _send(cluster: Cluster, partition: int, key: str | None, value: str, acks: i
         offset = write(cluster, PRACTICE, partition, [record], acks)
     except KafkaError as error:
         cluster.forget()
-        error_text = kafka_failure(error).message
+        error_text = worded(kafka_failure(error))
     except (OSError, MalformedData) as error:
         cluster.close()
         cluster.nodes()

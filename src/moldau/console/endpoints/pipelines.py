@@ -135,14 +135,15 @@ def _graph(
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """Return the graph of the file as it is now, and its topics of dead letters; (None, []) if it cannot be read.
     `state` is None if the topics are those of another cluster."""
-    from moldau.cli.pipeline.files import Chosen
     from moldau.pipelines.drawing.graph import NodeKind, graph
     from moldau.pipelines.problems import InvalidPipeline
 
     if file is None or not Path(file).is_file():
         return None, []
     try:
-        drawn = graph(Chosen(file=Path(file), settings={}, bootstrap=None, state=None).unconnected)
+        from moldau.pipelines.reading.loading import load
+
+        drawn = graph(load(Path(file), {}, connects=False))
     except (ImportError, InvalidPipeline, OSError):  # ImportError: YAML is in the extra `spark`
         return None, []
     nodes = [

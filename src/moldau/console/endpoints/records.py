@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli import offsets
-from moldau.cli.cluster.connect import kafka_failure
 from moldau.client.cluster import Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import require_topic, resolved
@@ -25,6 +23,8 @@ from moldau.console.records.fetching import fetch
 from moldau.console.records.search import Work, cursor_text, oldest_first
 from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
 from moldau.console.records.writing import ACKS, choose_partition, write
+from moldau.operations import offsets
+from moldau.operations.failures import kafka_failure
 from moldau.wire.records import NEXT_OFFSET, Header, Record
 
 LIMIT_DEFAULT: Final = 50

@@ -9,9 +9,6 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, uuid_text
 from moldau.base.view_configs import VIEW_PREFIX
-from moldau.cli import offsets
-from moldau.cli.cluster.connect import HINT_TOPICS, kafka_failure
-from moldau.cli.cluster.overview import note_of
 from moldau.client import topic_admin
 from moldau.client.broker_admin import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
@@ -24,6 +21,12 @@ from moldau.console.collector.views import view_data, view_of
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
+from moldau.console.next_steps import worded
+from moldau.operations import offsets
+from moldau.operations.cluster_overview import note_of
+from moldau.operations.failures import kafka_failure
+from moldau.operations.next_steps import NextStep, Note
+from moldau.operations.offset_moves import bounds_of
 
 PARTITION_COLUMNS: Final = ("partition", "leader", "records", "size_bytes", "records_per_second")
 READERS_IN_LIST: Final = 5
@@ -111,7 +114,7 @@ def known_topic(collector: Collector, name: str) -> TopicState:
 
 
 def unknown_topic(name: str) -> ApiError:
-    return ApiError(404, "UNKNOWN_TOPIC_OR_PARTITION", f"no topic {name}; {HINT_TOPICS}")
+    return ApiError(404, "UNKNOWN_TOPIC_OR_PARTITION", worded(Note(f"no topic {name}", NextStep.SEE_TOPICS)))
 
 
 def describe_topic(call: Call) -> dict[str, Any]:
@@ -123,7 +126,7 @@ def describe_topic(call: Call) -> dict[str, Any]:
         with call.access.admin() as admin:
             configs = [each._asdict() for each in topic_admin.topic_configs(admin, topic.name)]
     except KafkaError as error:
-        configs_error = kafka_failure(error, topic.name).message
+        configs_error = worded(kafka_failure(error, topic.name))
     except OSError as error:
         configs_error = str(error)
     history = collector.history
@@ -305,19 +308,8 @@ def resolved(
     cluster: Cluster, partitions: list[TopicPartition], position: offsets.Position
 ) -> dict[TopicPartition, int]:
     """Return the offset of a position in each partition."""
-    starts, ends = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)), cluster.latest(partitions)
-    at_time: dict[TopicPartition, int] = {}
-    if position.anchor is offsets.Anchor.TIME:
-        at_time = cluster.list_offsets(dict.fromkeys(partitions, position.value))
-    return {
-        each: offsets.resolve(
-            position,
-            offsets.PartitionBounds(
-                starts[each], ends[each], {position.value: at_time[each]} if at_time.get(each, -1) >= 0 else {}
-            ),
-        )
-        for each in partitions
-    }
+    bounds = bounds_of(cluster, partitions, [position.value] if position.anchor is offsets.Anchor.TIME else [])
+    return {each: offsets.resolve(position, bounds[each]) for each in partitions}
 
 
 def live(call: Call) -> Feed:

@@ -1,4 +1,4 @@
-"""Transactions: which are open, which hang, and how to end one. The checks and words of `moldau transaction`."""
+"""Transactions: which are open, which hang, and how to end one. The checks of `operations.transactions`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli.cluster.connect import kafka_failure
-from moldau.cli.connect import CommandFailed
-from moldau.cli.transaction.connect import (
-    TransactionConnection,
-    active_producers,
-    existing_partitions,
-    existing_transactions,
-)
-from moldau.cli.transaction.end import unknown_to_coordinators
 from moldau.client import transaction_values
 from moldau.client.transaction_values import OPEN_STATES, DescribedTransaction, ListedTransaction
 from moldau.client.transactions import Transactions
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.failures import bad_request, not_found
+from moldau.console.failures import bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of, whole_number
+from moldau.operations.transactions import (
+    TransactionConnection,
+    abort_in_partition,
+    active_producers,
+    existing_partitions,
+    existing_transactions,
+    producer_beginning_at,
+    require_open,
+    terminate,
+    unknown_to_coordinators,
+)
 
 COLUMNS: Final = ("transactional_id", "state", "open_seconds", "partitions", "producer_id", "coordinator")
 LONGER_THAN_SECONDS: Final = 900
@@ -62,7 +64,7 @@ def describe_transaction(call: Call) -> dict[str, Any]:
     name = call.path["id"]
     with call.access.cluster() as cluster:
         connection = TransactionConnection(Transactions(cluster, ADMIN_TIMEOUT_MS), cluster)
-        described = _existing(connection, name)
+        (described,) = existing_transactions(connection, [name])
         starts = _starts(connection, described)
     return {
         "transactional_id": name,
@@ -77,11 +79,6 @@ def describe_transaction(call: Call) -> dict[str, Any]:
             for each in sorted(described.partitions)
         ],
     }
-
-
-def _existing(connection: TransactionConnection, name: str) -> DescribedTransaction:
-    (described,) = existing_transactions(connection, [name])
-    return described
 
 
 def _starts(connection: TransactionConnection, described: DescribedTransaction) -> dict[TopicPartition, int | None]:
@@ -140,30 +137,15 @@ def abort(call: Call) -> dict[str, Any]:
 
 
 def _terminate(connection: TransactionConnection, name: str) -> str:
-    described = _existing(connection, name)
-    if described.state not in OPEN_STATES:
-        raise CommandFailed(f"{name} has no open transaction, it is {described.state}; there is nothing to abort")
-    try:
-        connection.transactions.terminate(name)
-    except KafkaError as error:
-        raise kafka_failure(error, f"transactional id {name}") from error
+    require_open(connection, name)
+    terminate(connection, name)
     return f"aborted the transaction of {name}"
 
 
 def _abort_at(connection: TransactionConnection, topic: str, index: int, start: int) -> str:
     (partition,) = existing_partitions(connection, [topic], [index])
-    where = f"offset {start} of {topic} partition {index}"
-    producers = active_producers(connection, [partition])[partition]
-    producer = next((each for each in producers if each.transaction_start == start), None)
-    if producer is None:
-        raise not_found(f"no open transaction begins at {where}; the list of hanging ones is old")
-    try:
-        connection.transactions.abort(
-            partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch
-        )
-    except KafkaError as error:
-        raise kafka_failure(error, f"{topic} partition {index}") from error
-    return f"aborted the transaction at {where}"
+    abort_in_partition(connection, partition, producer_beginning_at(connection, partition, start))
+    return f"aborted the transaction at offset {start} of {topic} partition {index}"
 
 
 ENDPOINTS: Final = (

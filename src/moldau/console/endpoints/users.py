@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
-from moldau.cli.user.rights import rights_of
-from moldau.cli.user.tokens import tokens_note
 from moldau.client.acls import Acls
 from moldau.client.delegation_tokens import DelegationTokens
 from moldau.client.users import Credentials, Users
@@ -19,7 +17,10 @@ from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.acls import check_access_changes, needs, rows_of_acls
 from moldau.console.failures import ApiError, bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
+from moldau.console.next_steps import worded
 from moldau.console.options import CREDENTIAL_LENGTH_MAX
+from moldau.operations.rights import rights_of
+from moldau.operations.tokens import tokens_note
 from moldau.security.principals import ANYBODY, USER
 
 COLUMNS: Final = ("principal", "kind", "acls")
@@ -87,7 +88,7 @@ def add_user(call: Call) -> dict[str, Any]:
         if execute:
             users.set_password(name, password)
             call.access.lately.changed(lambda: name in users.all())
-    notes = [] if rights is None else [rights.line(name)]
+    notes = [] if rights is None else [worded(rights.note(name))]
     return _answer(execute, name, "is added, with a password for SCRAM-SHA-256 and SCRAM-SHA-512", notes)
 
 
@@ -116,7 +117,7 @@ def remove_user(call: Call) -> dict[str, Any]:
         _existing(name, users)
         notes = ["Connections that are open stay open."]
         if (note := tokens_note(name, DelegationTokens(admin), now_ms())) is not None:
-            notes.append(note)
+            notes.append(worded(note))
         if execute:
             users.remove(name)
             call.access.lately.changed(lambda: name not in users.all())

@@ -8,11 +8,11 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
-from moldau.cli.group.lag import whole_batches
 from moldau.client.cluster import Cluster
 from moldau.client.decoding import DecodingBudget
 from moldau.console.failures import ApiError
 from moldau.console.records.shown import FoundRecord
+from moldau.operations.lag import whole_batches
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

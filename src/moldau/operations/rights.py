@@ -1,4 +1,4 @@
-"""What a user may do, in one line: `moldau user add` says it of a new user, `moldau acl` warns of a misspelt one."""
+"""What a user may do, in one line: front ends say it of a new user, and warn of one who may be misspelt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.operations.next_steps import NextStep, Note
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter
 from moldau.security.principals import ANYBODY, USER, Principal
@@ -29,19 +30,19 @@ class Rights:
     acls: Sequence[AclBinding] = ()
     """Those of the user, and those of everybody."""
 
-    def line(self, name: str) -> str:
+    def note(self, name: str) -> Note:
         if not self.has_authorizer:
-            return (
+            return Note(
                 f"{name} may do everything, like everybody who can connect: the brokers have no authorizer"
                 " (authorizer.class.name)"
             )
         if self.is_super_user:
-            return f"{name} may do everything: super.users names it"
+            return Note(f"{name} may do everything: super.users names it")
         if self.acls:
-            return f"{name} may do what ACLs say that are there already: `moldau acl list --user {name}`"
+            return Note(f"{name} may do what ACLs say that are there already", NextStep.SEE_ACLS, name)
         if self.allows_everyone:
-            return f"{name} may do everything that no ACL is about: allow.everyone.if.no.acl.found=true"
-        return f"{name} may do nothing yet: `moldau acl allow {name} --role producer --topic TOPIC`"
+            return Note(f"{name} may do everything that no ACL is about: allow.everyone.if.no.acl.found=true")
+        return Note(f"{name} may do nothing yet", NextStep.ALLOW, name)
 
 
 def rights_of(name: str, acls: Acls) -> Rights | None:
@@ -55,17 +56,17 @@ def rights_of(name: str, acls: Acls) -> Rights | None:
     return Rights(True, principal in rules.super_users, rules.allows_everyone, found)
 
 
-def unknown_user_notes(principal: str, users: Users) -> list[str]:
-    """Return a line about a user who may be misspelt."""
+def unknown_user_notes(principal: str, users: Users) -> list[Note]:
+    """Return a note about a user who may be misspelt."""
     try:
-        hint = unknown_user_hint(principal, users.all())
+        note = unknown_user_note(principal, users.all())
     except KafkaError:  # who may change ACLs may not always see users
         return []
-    return [] if hint is None else [hint]
+    return [] if note is None else [note]
 
 
-def unknown_user_hint(principal: str, users: Collection[str]) -> str | None:
-    """Return a line if the principal looks like a user of SCRAM, but there is none with this name. It may be right: the
+def unknown_user_note(principal: str, users: Collection[str]) -> Note | None:
+    """Return a note if the principal looks like a user of SCRAM, but there is none with this name. It may be right: the
     users of PLAIN, of certificates and of tokens are in no list."""
     kind, _, name = principal.partition(":")
     if kind != USER or not users or name in users or name == ANYBODY.name or "=" in name:
@@ -73,5 +74,5 @@ def unknown_user_hint(principal: str, users: Collection[str]) -> str | None:
     from difflib import get_close_matches  # imported only for unknown users
 
     close = get_close_matches(name, users, n=1, cutoff=SIMILAR_ENOUGH)
-    suggestion = f"did you mean {close[0]}?" if close else f"`moldau user add {name}` adds one"
-    return f"note: {name} is not one of the users with a password (`moldau user list`); {suggestion}"
+    text = f"{name} is not one of the users with a password"
+    return Note(text, NextStep.NAME_SIMILAR_USER, close[0]) if close else Note(text, NextStep.ADD_USER, name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.offsets import (
+from moldau.operations.offsets import (
     END,
     START,
     Anchor,
@@ -16,6 +16,7 @@ from moldau.cli.offsets import (
     OffsetRange,
     PartitionBounds,
     Position,
+    parse_duration,
     parse_position,
     parse_range,
     resolve,
@@ -132,3 +133,14 @@ def test_times_to_look_up_at_the_broker() -> None:
 )
 def test_positions_are_resolved(position: Position, found: int) -> None:
     assert resolve(position, PartitionBounds(start=10, end=30, at_time={1000: 12})) == found
+
+
+@pytest.mark.parametrize(("text", "length_ms"), [("15m", 900_000), ("1h30m", 5_400_000), ("500ms", 500), ("0s", 0)])
+def test_durations(text: str, length_ms: int) -> None:
+    assert parse_duration(text) == length_ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1w", "9" * 5000 + "s", "9999999999999d"])
+def test_invalid_durations_are_refused(text: str) -> None:
+    with pytest.raises(BadOffset):
+        parse_duration(text)

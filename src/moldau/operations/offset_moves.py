@@ -1,22 +1,20 @@
-"""The plan of a reset: which offsets a group without members would move to. `moldau group reset` and the console make
-it here; each shows it in its own way.
-"""
+"""The plan of a reset: which offsets a group without members would move to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.cli import offsets
-from moldau.cli.cluster.connect import HINT_GROUPS, HINT_TOPICS, kafka_failure
-from moldau.cli.connect import CommandFailed, NotFound
-from moldau.cli.group.connect import GroupConnection, is_unknown, require_no_members
-from moldau.cli.group.micro_batch_ids import STORES_MICRO_BATCH_IDS
-from moldau.cli.group.targets import Kind, Target, resolve
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
+from moldau.operations import offsets
+from moldau.operations.failures import NotFound, OperationFailed, kafka_failure
+from moldau.operations.groups import GroupConnection, is_unknown, require_no_members
+from moldau.operations.micro_batch_ids import STORES_MICRO_BATCH_IDS
+from moldau.operations.next_steps import NextStep
+from moldau.operations.offset_targets import Kind, Target, resolve
 
 
 class Move(NamedTuple):
@@ -33,10 +31,7 @@ def check_group(connection: GroupConnection, group_id: str, new: bool) -> None:
     description = connection.groups.described([group_id])[group_id]
     if is_unknown(description):
         if not new:
-            raise NotFound(
-                f"group {group_id} does not exist; {HINT_GROUPS},"
-                " and --new sets the offsets of a group before it exists"
-            )
+            raise NotFound(f"group {group_id} does not exist", NextStep.MAKE_GROUP)
     elif isinstance(description, KafkaError):
         raise kafka_failure(description, f"group {group_id}") from description
     else:
@@ -52,7 +47,7 @@ def select_partitions(
     """
     if not selections:
         if not committed:
-            raise CommandFailed(f"group {group_id} has no offsets yet; name the topics to set offsets in with --topic")
+            raise OperationFailed(f"group {group_id} has no offsets yet", NextStep.NAME_TOPICS)
         return sorted(committed)
     partitions: set[TopicPartition] = set()
     for topic, indexes in selections:
@@ -60,7 +55,7 @@ def select_partitions(
         missing = [index for index in indexes if index not in indexes_of_topic]
         if missing:
             listed = ", ".join(map(str, missing))
-            raise CommandFailed(f"{topic} has no partition {listed}; it has 0 to {len(indexes_of_topic) - 1}")
+            raise OperationFailed(f"{topic} has no partition {listed}; it has 0 to {len(indexes_of_topic) - 1}")
         partitions.update(TopicPartition(topic, index) for index in indexes or indexes_of_topic)
     return sorted(partitions)
 
@@ -70,26 +65,51 @@ def partition_indexes(cluster: Cluster, topic: str) -> set[int]:
         return set(cluster.topic(topic).leaders)
     except KafkaError as error:
         if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise CommandFailed(f"topic {topic} does not exist; {HINT_TOPICS}") from error
+            raise OperationFailed(f"topic {topic} does not exist", NextStep.SEE_TOPICS, error=error) from error
         raise
 
 
 def moves_to_target(
     cluster: Cluster, partitions: Sequence[TopicPartition], target: Target, committed: CommittedOffsets
 ) -> list[Move]:
-    """Return the moves to the position of --to. Fail at a partition where +N or -N has no offset to count from."""
-    bounds = bounds_of(cluster, partitions, target)
+    """Return the moves to this position. Fail at a partition where +N or -N has no offset to count from."""
+    bounds = bounds_of(cluster, partitions, [target.value] if target.kind is Kind.TIME else [])
     moves = []
     for partition in partitions:
         old_offset = committed_offset(committed, partition)
         new_offset = resolve(target, old_offset, bounds[partition])
         if new_offset is None:
-            raise CommandFailed(
-                f"{partition.topic} partition {partition.partition} has no committed offset to count from;"
-                " select other partitions with --topic, or use --to N"
+            raise OperationFailed(
+                f"{partition.topic} partition {partition.partition} has no committed offset to count from",
+                NextStep.CHOOSE_WITH_OFFSETS,
             )
         moves.append(Move(partition, old_offset, new_offset, bounds[partition].end))
     return moves
+
+
+def moves_to_offsets(
+    cluster: Cluster, group_id: str, wanted: Mapping[TopicPartition, int], committed: CommittedOffsets
+) -> list[Move]:
+    """Return the moves to these offsets. One outside the log becomes its start or end."""
+    # select_partitions fails if one of the partitions does not exist.
+    selections = [(partition.topic, [partition.partition]) for partition in wanted]
+    bounds = bounds_of(cluster, select_partitions(cluster, selections, committed, group_id))
+    return [
+        Move(
+            partition,
+            committed_offset(committed, partition),
+            min(max(offset, bounds[partition].start), bounds[partition].end),
+            bounds[partition].end,
+        )
+        for partition, offset in sorted(wanted.items())
+    ]
+
+
+def commit_moves(connection: GroupConnection, group_id: str, moves: Sequence[Move]) -> None:
+    try:
+        connection.groups.commit(group_id, {move.partition: move.new_offset for move in moves})
+    except KafkaError as error:
+        raise kafka_failure(error, f"group {group_id}") from error
 
 
 def committed_offset(committed: CommittedOffsets, partition: TopicPartition) -> int | None:
@@ -97,23 +117,23 @@ def committed_offset(committed: CommittedOffsets, partition: TopicPartition) -> 
 
 
 def bounds_of(
-    cluster: Cluster, partitions: Iterable[TopicPartition], target: Target | None
+    cluster: Cluster, partitions: Iterable[TopicPartition], times: Iterable[int] = ()
 ) -> dict[TopicPartition, offsets.PartitionBounds]:
-    """Return the log start offset and the log end offset of each partition, and the offset at the target's time."""
+    """Return the log start offset and the log end offset of each partition, and the offset at each of the times."""
     partitions = list(partitions)
     starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = cluster.latest(partitions)
     bounds = {partition: offsets.PartitionBounds(starts[partition], ends[partition], {}) for partition in partitions}
-    if target is not None and target.kind is Kind.TIME:
-        for partition, offset in cluster.list_offsets(dict.fromkeys(partitions, target.value)).items():
+    for time_ms in times:
+        for partition, offset in cluster.list_offsets(dict.fromkeys(partitions, time_ms)).items():
             if offset >= 0:  # A broker answers -1 if all records are older.
-                bounds[partition].at_time[target.value] = offset
+                bounds[partition].at_time[time_ms] = offset
     return bounds
 
 
 def refuse_micro_batch_ids(group_id: str, committed: CommittedOffsets) -> None:
     if holds_micro_batch_ids(committed):
-        raise CommandFailed(
+        raise OperationFailed(
             f"group {group_id} cannot be reset: it {STORES_MICRO_BATCH_IDS},"
             " and with other ids the query would write micro-batches twice or skip them"
         )

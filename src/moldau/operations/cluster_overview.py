@@ -1,6 +1,6 @@
-"""What `moldau cluster describe` shows, computed from the cluster's responses. Pure.
+"""The brokers, the controllers and the partitions of a cluster with what is wrong, from its responses. Pure.
 
-Counts, states and notes are made here; drawing.py draws them, describe.py requests the data.
+Counts, states and notes are made here; `moldau cluster describe` draws them, the console sends them to its pages.
 """
 
 from __future__ import annotations

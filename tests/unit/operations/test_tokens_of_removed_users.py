@@ -1,4 +1,4 @@
-"""What `moldau user remove` prints about delegation tokens of the user."""
+"""What is said about the delegation tokens of a user who is removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.cli.user.tokens import tokens_note
+from moldau.cli.next_steps import worded
+from moldau.operations.tokens import tokens_note
 from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import USER, Principal
 
@@ -18,7 +19,8 @@ ANN, BOB = Principal(USER, "ann"), Principal(USER, "bob")
 
 def note(*tokens: DelegationToken) -> str | None:
     described: Any = SimpleNamespace(describe=lambda owners: [SimpleNamespace(token=token) for token in tokens])
-    return tokens_note("ann", described, NOW_MS)
+    found = tokens_note("ann", described, NOW_MS)
+    return None if found is None else worded(found)
 
 
 def token(owner: Principal, valid_ms: int, *renewers: Principal) -> DelegationToken:
@@ -47,4 +49,5 @@ def test_tokens_that_the_broker_does_not_describe(code: ErrorCode, is_mentioned:
         raise KafkaError(code)
 
     described: Any = SimpleNamespace(describe=describe)
-    assert ("if there are any" in (tokens_note("ann", described, NOW_MS) or "")) is is_mentioned
+    found = tokens_note("ann", described, NOW_MS)
+    assert (found is not None and "if there are any" in found.text) is is_mentioned

@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as a person writes it: the grammar of `moldau consume -o`.
+"""Where reading begins and ends, as a person writes it: a grammar.
 
     start              the oldest record              end              only records yet to come
     N                  offset N on                    N1:N2            N1 on, before N2
@@ -86,7 +86,7 @@ DIGITS_MAX: Final = len(str(OFFSET_MAX))
 
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
-    """Parse the text of `-o`; raise BadOffset if it is wrong."""
+    """Parse a range; raise BadOffset if it is wrong."""
     parsed = _parse_time_range(text[1:], now_ms) if text.startswith("@") else _parse_offset_range(text)
     if _runs_backwards(parsed):
         raise BadOffset(f"{text!r} ends before it begins")

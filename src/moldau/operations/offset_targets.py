@@ -1,9 +1,9 @@
-"""The position a group is reset to, as a person writes it: the grammar of `moldau group reset --to`. Pure.
+"""The position a group is reset to, as a person writes it: a grammar. Pure.
 
 earliest, start    the oldest record               latest, end      only records yet to come
 N                  offset N                        current          the committed offset; the end where there is none
 +N                 N records forward               -N               N records back
-@T                 records from time T on, T as in `moldau consume -o` (offsets.py)
+@T                 records from time T on, T as in offsets.py
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from moldau.cli import offsets
-from moldau.cli.offsets import BadOffset
+from moldau.operations import offsets
+from moldau.operations.offsets import BadOffset
 
 
 class Kind(Enum):
