@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import random
 import signal
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos_journal import Journal
+from chaos_journal import LOST_STATUS, Journal
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 SEND_EVERY_S = 0.1
@@ -37,6 +38,11 @@ LOST_S = 40.0
 Options = dict[str, Any]
 
 
+class NoConnection(Exception):
+    """The client has no connection to any broker, and will find none. Its process must end, without closing the client:
+    librdkafka may then wait for ever for threads of brokers that it has forgotten."""
+
+
 class Reached:
     """Whether a client has a connection to some broker. librdkafka 2.16 forgets brokers that an answer about the
     cluster does not name, because they are down: sometimes all, and for ever ("no broker available" in its log). It
@@ -51,9 +57,10 @@ class Reached:
         if any(each["state"] == "UP" for each in json.loads(statistics)["brokers"].values()):
             self._last_s = time.monotonic()
 
-    @property
-    def is_lost(self) -> bool:
-        return time.monotonic() - self._last_s > LOST_S
+    def check(self) -> None:
+        """Raise NoConnection if there has been none for too long."""
+        if time.monotonic() - self._last_s > LOST_S:
+            raise NoConnection
 
 
 class StopFlag:
@@ -82,13 +89,9 @@ class Sender:
             | self._reached.settings
         )
 
-    def is_lost(self) -> bool:
-        """Return, and note, whether it has had no connection for too long."""
-        self.producer.poll(0)  # the statistics
-        self.note_acked()
-        if self._reached.is_lost:
-            self._journal.note(restarts="no connection")
-        return self._reached.is_lost
+    def check_reached(self) -> None:
+        self.poll(0)  # for the statistics
+        self._reached.check()
 
     def send(self, **about: Any) -> bool:
         """Send a record to each partition; return whether the producer took them all."""
@@ -152,8 +155,7 @@ def write(options: Options, journal: Journal, stop: StopFlag) -> None:
 
 def write_and_wait(sender: Sender, patience_s: float, stop: StopFlag) -> None:
     while not stop.to_stop:
-        if sender.is_lost():
-            return
+        sender.check_reached()
         if len(sender.producer) < WAITING_MAX:
             sender.send()
         sender.poll(SEND_EVERY_S)
@@ -179,7 +181,8 @@ def transact(options: Options, journal: Journal, stop: StopFlag) -> None:
 
 
 def begin_to_serve(sender: Sender, journal: Journal, stop: StopFlag) -> bool:
-    while not stop.to_stop and not sender.is_lost():
+    while not stop.to_stop:
+        sender.check_reached()
         try:
             sender.producer.init_transactions(CALL_S)
         except KafkaException as raised:
@@ -240,8 +243,9 @@ def complete(sender: Sender, journal: Journal, to_commit: bool) -> str:
             journal.note(refused=error.name(), commit=calls_commit, fatal=error.fatal())
             if error.txn_requires_abort() and calls_commit:
                 calls_commit = False
-            elif error.fatal() or not error.retriable() or sender.is_lost():
+            elif error.fatal() or not error.retriable():
                 return "unknown" if to_commit else "not committed"
+            sender.check_reached()
         else:
             return "committed" if calls_commit else "aborted"
 
@@ -256,9 +260,7 @@ def read(options: Options, journal: Journal, stop: StopFlag) -> None:
         consumer.assign(places)
         has_position = True
         while has_position and not stop.to_stop:
-            if reached.is_lost:
-                journal.note(restarts="no connection")
-                break
+            reached.check()
             messages: list[Any] = consumer.consume(READS_AT_ONCE, POLL_S)
             note_reads(journal, [message for message in messages if is_record(message, journal)])
             errors = [message.error() for message in messages if message.error() is not None]
@@ -309,9 +311,8 @@ class Member:
             self._commit()
 
     def is_stuck(self) -> bool:
-        if self._reached.is_lost:
-            self._journal.note(restarts="no connection")
-        return self._reached.is_lost or not self._has_position
+        self._reached.check()
+        return not self._has_position
 
     def _commit(self) -> None:
         offsets = [TopicPartition(*where, offset) for where, offset in self._read.items()]
@@ -383,6 +384,9 @@ def main() -> None:
     with Journal(Path(path)) as journal:
         try:
             ROLES[role](json.loads(options), journal, stop)
+        except NoConnection:
+            journal.note(restarts="no connection")
+            os._exit(LOST_STATUS)
         except BaseException as error:
             journal.note(crashed=repr(error))
             raise

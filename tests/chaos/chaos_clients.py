@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from chaos_journal import Event, Tail
+from chaos_journal import LOST_STATUS, Event, Tail
 from patience import PATIENCE_S
 
 DEBUG = os.environ.get("MOLDAU_CHAOS_DEBUG")
@@ -167,14 +167,16 @@ class Clients:
         finally:
             client.process = None
             self._read(client)
-        return f"crashed client: {client.name} ended with {status}" if status else None
+        return f"crashed client: {client.name} ended with {status}" if status not in (0, LOST_STATUS) else None
 
     def crashed(self) -> list[str]:
-        """Start clients again that ended by themselves; return what to say about them."""
+        """Start clients again that ended by themselves; return what to say about them, unless they lacked a
+        connection."""
         found = []
         for client in self.all.values():
-            if client.process is not None and client.process.poll() is not None:
-                found.append(f"crashed client: {client.name} ended by itself with {client.process.returncode}")
+            if client.process is not None and (status := client.process.poll()) is not None:
+                if status != LOST_STATUS:
+                    found.append(f"crashed client: {client.name} ended by itself with {status}")
                 self.start(client.name)
         return found
 

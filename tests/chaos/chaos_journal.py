@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 Event = dict[str, Any]
+LOST_STATUS = 75
+"""With it ends a client process that shall be started again, since its client has no connection."""
 
 
 class Journal:
