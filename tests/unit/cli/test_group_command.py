@@ -22,7 +22,6 @@ from moldau.cli.group.lag import (
     first_timestamps,
     log_ends,
     partition_lags,
-    whole_batches,
 )
 from moldau.cli.group.targets import Kind, Target, parse_target, parse_topic, resolve
 from moldau.cli.main import main
@@ -34,6 +33,7 @@ from moldau.cli.stored_offsets import store_printed
 from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.decoding import DecodingBudget
+from moldau.client.fetching.batches import whole_batches
 from moldau.client.group_values import Committed, DescribedGroup, ListedGroup, Node
 from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
@@ -161,12 +161,10 @@ def test_a_delete_horizon_is_not_the_timestamp_of_a_record() -> None:
     assert first_timestamp(header, batch, 7, DecodingBudget()) == 100
 
 
-def test_markers_are_not_records_and_an_incomplete_batch_is_left_out() -> None:
+def test_markers_are_not_records() -> None:
     marker = bytes(build_batch([control_record(ControlType.COMMIT, b"", 5)], is_control=True))
     ((header, batch),) = whole_batches(memoryview(marker))
     assert first_timestamp(header, batch, 0, DecodingBudget()) is None
-    two = batch_of(1) + batch_of(2, base_offset=1)
-    assert [len(list(whole_batches(memoryview(two[:cut])))) for cut in (len(two), len(two) - 1, 70, 3)] == [2, 1, 1, 0]
 
 
 def test_other_groups_are_listed_if_a_coordinator_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:

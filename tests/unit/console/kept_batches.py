@@ -53,7 +53,7 @@ class KeptBatches:
                 records += batch
                 left -= len(batch)
             answered.append(PartitionData(each.partition, high_watermark=1 << 40, records=memoryview(bytes(records))))
-        return FetchResponse(responses=[FetchableTopicResponse(topic.topic, topic.topic_id, answered)])
+        return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, answered)])
 
 
 def log_of(

@@ -158,7 +158,7 @@ def test_a_batch_larger_than_the_decoding_budget_is_refused(monkeypatch: pytest.
     headers = batch_of([Record(at, 0, None, None, (("", None),) * 600) for at in range(2)])
     with pytest.raises(MalformedData, match="600 headers"):
         DecodingBudget().decode(read_header(headers), headers)
-    with pytest.raises(ApiError, match="the batch at offset 0 cannot be read"):
+    with pytest.raises(ApiError, match="t-0 cannot be read: batch at offset 0"):
         fetch(cast(Cluster, KeptBatches({0: [bytes(many)]})), "t", {0: 0}, partition_bytes=1 << 20)
 
 
@@ -169,6 +169,6 @@ def test_a_batch_larger_than_the_decoding_budget_is_refused(monkeypatch: pytest.
 )
 def test_a_malformed_control_batch_is_refused_with_bad_records(record: Record) -> None:
     marker = bytes(build_batch([record], producer_id=7, producer_epoch=0, is_transactional=True, is_control=True))
-    with pytest.raises(ApiError, match="the batch at offset 0 cannot be read") as refused:
+    with pytest.raises(ApiError, match="t-0 cannot be read: batch at offset 0") as refused:
         fetch(cast(Cluster, KeptBatches({0: [marker]})), "t", {0: 0}, partition_bytes=1 << 20)
     assert (refused.value.status, refused.value.code) == (422, "BAD_RECORDS")
