@@ -131,7 +131,7 @@ def test_a_topic_is_created_shown_and_deleted(page: Page, address: str, kafka: T
 
 
 def test_records_are_found_shown_and_written(page: Page, address: str, shop: Shop) -> None:
-    open_page(page, address, "/topics/orders/records?from=start&field=id=17")
+    open_page(page, address, "/topics/orders/records?from=start&where=id=17")
     found = page.locator("details.record")
     expect(found).to_have_count(1)
     found.locator("summary").click()

@@ -88,7 +88,7 @@ MAY_IMPORT = {
         "testing",
         "console",
     },
-    "console": {"platforms", "base", "wire", "security", "client", "metrics", "cli", "pipelines"},
+    "console": {"platforms", "base", "wire", "security", "views", "client", "metrics", "runtime", "cli", "pipelines"},
     "testing": {"base", "wire", "security", "client", "log", "node", "settings", "local_cluster", "secure_setup"},
     "local_cluster": set(),
     "secure_setup": {"platforms", "base", "security", "log", "raft", "metadata", "local_cluster"},

@@ -17,12 +17,19 @@ from moldau.console.records import search
 from moldau.console.records.choosing import Choice, Fields, choice_of
 from moldau.console.records.fetching import fetch
 from moldau.console.records.search import NewestFirst, Work, oldest_first
+from moldau.runtime.views.ports import BatchesTask
+from moldau.views.jobs import ViewFailed
 from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
 from moldau.wire.records import EndTxnMarker, Record, build_batch, end_txn_marker
 
-NO_RECORD = choice_of({"key": "missing"})
-EVERY_RECORD = choice_of({})
+
+def no_condition(task: BatchesTask) -> ViewFailed:
+    raise AssertionError("these searches have no condition")
+
+
+NO_RECORD = choice_of({"key": "missing"}, no_condition)
+EVERY_RECORD = choice_of({}, no_condition)
 PATIENT = 1e9
 ABORT_KEY = end_txn_marker(EndTxnMarker(False, 0), 0).key
 
@@ -34,7 +41,7 @@ def search_from_the_end(
     uppers, found, read = dict(ends), [], []
     while True:
         newest = NewestFirst(cast(Cluster, cluster), "t", dict.fromkeys(ends, 0), uppers)
-        answer = newest.search(choice_of(filters), limit, Work(seconds_max=PATIENT, **work), {})
+        answer = newest.search(choice_of(filters, no_condition), limit, Work(seconds_max=PATIENT, **work), {})
         found += [(each.partition, each.record.offset) for each in answer.records]
         read.append(answer.work.bytes)
         if answer.next is None:

@@ -11,8 +11,9 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.decoding import DecodingBudget
 from moldau.client.fetching.batches import malformed
-from moldau.client.fetching.requests import Fetch, FetchedBatch, FetchedPartition, FetchLimits
+from moldau.client.fetching.requests import NO_RECORDS, Fetch, FetchedBatch, FetchedPartition, FetchLimits
 from moldau.console.failures import ApiError
+from moldau.console.records.condition import Condition
 from moldau.console.records.shown import FoundRecord
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchResponse
@@ -25,7 +26,12 @@ class Fetched:
     """The records of one partition, in order, and where the next fetch begins."""
 
     records: list[FoundRecord] = field(default_factory=list)
+    """Of a search with a condition only those that match it."""
     next_offset: int = 0
+    seen: int = 0
+    """How many records were decoded."""
+    content: memoryview = NO_RECORDS
+    """The batches that they were in."""
     bytes: int = 0
     """After decompression."""
 
@@ -39,10 +45,11 @@ def fetch(
     ends: Mapping[int, int] | None = None,
     committed: bool = True,
     wait_ms: int = 500,
+    where: Condition | None = None,
 ) -> dict[int, Fetched]:
-    """Return what follows each position, before `ends`: at least one batch where there is one, unless other partitions
-    filled the response or the budget of what is decoded. The leaders are asked at the same time, for partitions in the
-    order of `positions`."""
+    """Return what follows each position, before `ends`, and matches the condition. At least one batch is read where
+    there is one, unless other partitions filled the response or the budget of what is decoded. The leaders are asked at
+    the same time, for partitions in the order of `positions`."""
     budget = DecodingBudget()
     led = cluster.by_leader(TopicPartition(topic, index) for index in positions)
     try:
@@ -53,13 +60,18 @@ def fetch(
             cluster.channel(node).send(ApiKey.FETCH, sent[node].request)
         fetched: dict[int, Fetched] = {}
         for node, request in sent.items():
-            for part in request.partitions(cluster.channel(node).receive(FetchResponse)):
-                index = part.partition.partition
-                fetched[index] = _read(part, None if ends is None else ends[index], budget)
+            for answered in request.partitions(cluster.channel(node).receive(FetchResponse)):
+                index = answered.partition.partition
+                fetched[index] = _read(answered, None if ends is None else ends[index], budget)
     except BaseException:
         for node in led:  # responses that were not read would be taken for those of the next requests
             cluster.drop(node)
         raise
+    if where is not None:
+        for index, part in fetched.items():
+            if part.records:
+                offsets = where.matching(part.content, TopicPartition(topic, index))
+                part.records = [each for each in part.records if each.record.offset in offsets]
     return fetched
 
 
@@ -76,7 +88,7 @@ def _read(fetched: FetchedPartition, end: int | None, budget: DecodingBudget) ->
     if fetched.error:
         message = f"{fetched.partition}: the records at offset {fetched.position} cannot be read: {fetched.error.name}"
         raise KafkaError(fetched.error, message)
-    read = Fetched(next_offset=fetched.position)
+    read, size = Fetched(next_offset=fetched.position), 0
     try:
         for each in fetched.batches():
             if end is not None and each.header.base_offset >= end:
@@ -90,8 +102,10 @@ def _read(fetched: FetchedPartition, end: int | None, budget: DecodingBudget) ->
                 read.records += records
             read.next_offset = max(read.next_offset, each.header.next_offset)
             read.bytes += budget.bytes - bytes_before or len(each.content)
+            size += len(each.content)
     except MalformedData as error:
         raise ApiError(422, "BAD_RECORDS", f"{fetched.partition} cannot be read: {error}") from error
+    read.seen, read.content = len(read.records), fetched.records[:size]
     return read
 
 
