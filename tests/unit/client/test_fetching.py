@@ -139,3 +139,4 @@ def test_a_marker_that_cannot_be_read_is_malformed() -> None:
     )
     with pytest.raises(MalformedData, match="batch at offset 1: a control record without its key"):
         shown(batch(0, b"a", producer=1) + bytes(control), (1, 0))
+    assert shown(batch(0, b"a", producer=1) + bytes(control), (2, 0)) == [0], "nobody needs to read it"

@@ -95,6 +95,7 @@ def test_conditions_that_do_not_match(text: str) -> None:
         ("key = 'anna", 7),
         ("amount if key", 8),
         ("", 1),
+        ("key = '\ud800'", 8),
     ],
 )
 def test_a_mistake_is_refused_with_its_column(text: str, column: int) -> None:

@@ -21,6 +21,7 @@ from moldau.runtime.views.ports import BatchesTask
 from moldau.views.jobs import ViewFailed
 from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
+from moldau.wire.messages.fetch import AbortedTransaction
 from moldau.wire.records import EndTxnMarker, Record, build_batch, end_txn_marker
 
 
@@ -176,6 +177,7 @@ def test_a_batch_larger_than_the_decoding_budget_is_refused(monkeypatch: pytest.
 )
 def test_a_malformed_control_batch_is_refused_with_bad_records(record: Record) -> None:
     marker = bytes(build_batch([record], producer_id=7, producer_epoch=0, is_transactional=True, is_control=True))
+    cluster = cast(Cluster, KeptBatches({0: [marker]}, [AbortedTransaction(7, 0)]))
     with pytest.raises(ApiError, match="t-0 cannot be read: batch at offset 0") as refused:
-        fetch(cast(Cluster, KeptBatches({0: [marker]})), "t", {0: 0}, partition_bytes=1 << 20)
+        fetch(cluster, "t", {0: 0}, partition_bytes=1 << 20)
     assert (refused.value.status, refused.value.code) == (422, "BAD_RECORDS")

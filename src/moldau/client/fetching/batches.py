@@ -38,12 +38,13 @@ class AbortedTransactions:
         self._open_producers: set[int] = set()
 
     def has(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether a batch is part of an aborted transaction, as its end marker is. MalformedData for a bad marker."""
+        """Whether a batch is part of an aborted transaction, as its end marker is. MalformedData for a bad marker of
+        one; those of other transactions are not read."""
         while self._to_come and self._to_come[0].first_offset <= header.last_offset:
             self._open_producers.add(self._to_come.popleft().producer_id)
         is_aborted = header.is_transactional and header.producer_id in self._open_producers
-        if header.is_control and _has_abort_marker(header, batch):
-            self._open_producers.discard(header.producer_id)
+        if is_aborted and header.is_control and _has_abort_marker(header, batch):
+            self._open_producers.remove(header.producer_id)
         return is_aborted
 
 
@@ -57,35 +58,28 @@ def _has_abort_marker(header: BatchHeader, batch: memoryview) -> bool:
 
 def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield the batches of fetched records. Leave out the last one if it is cut off."""
-    position, size = 0, _size_at(records, 0)
-    while size:
+    positions, rest = batch_positions(records)
+    for position in positions:
         header = read_header(records, position)
         if header.magic != MAGIC:
             raise malformed(header.base_offset, other_format(header.magic))
-        yield header, records[position : position + size]
-        position += size
-        size = _size_at(records, position)
-    if problem := problem_of_rest(records, position):
+        yield header, records[position : position + header.size_in_bytes]
+    if problem := problem_of_rest(records, rest):
         raise problem
 
 
 def batch_positions(records: memoryview) -> tuple[list[int], int]:
     """Return where each whole batch begins, and the position behind the last. Headers are not checked."""
     positions: list[int] = []
-    position = 0
-    while size := _size_at(records, position):
+    position, bytes_left = 0, len(records)
+    while bytes_left >= LENGTH_PREFIX.size:
+        size = LENGTH_PREFIX.size + _LENGTH.unpack_from(records, position)[0]
+        if not BATCH_HEADER_BYTES <= size <= bytes_left:
+            break
         positions.append(position)
         position += size
+        bytes_left -= size
     return positions, position
-
-
-def _size_at(records: memoryview, position: int) -> int:
-    """Return the size of the whole batch at a position; 0 if there is none."""
-    bytes_left = len(records) - position
-    if bytes_left < LENGTH_PREFIX.size:
-        return 0
-    size: int = LENGTH_PREFIX.size + _LENGTH.unpack_from(records, position)[0]
-    return size if BATCH_HEADER_BYTES <= size <= bytes_left else 0
 
 
 def problem_of_rest(records: memoryview, position: int) -> MalformedData | None:

@@ -32,9 +32,12 @@ class Condition:
     def __init__(self, text: str, match: Match) -> None:
         """ApiError, with the column of the mistake, if the text is no condition."""
         try:
+            text.encode()
             expression = parse_condition(text)
             self.definition = ViewDefinition(expression)
             compile_queries(self.definition)
+        except UnicodeEncodeError as wrong:
+            raise bad_request("where: half of a surrogate pair is no character", column=wrong.start + 1) from None
         except BadExpression as wrong:
             place = {} if wrong.position is None else {"column": wrong.position + 1}
             raise bad_request(f"where: {wrong}", **place) from None
