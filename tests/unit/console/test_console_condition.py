@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from moldau.client.cluster import Cluster
 from moldau.console import condition_workers
 from moldau.console.condition_workers import Conditions
 from moldau.console.failures import ApiError
+from moldau.console.records import fetching, search
 from moldau.console.records.choosing import choice_of
 from moldau.console.records.condition import Condition
 from moldau.console.records.fetching import fetch
@@ -174,6 +176,41 @@ def test_a_search_with_a_condition_counts_what_it_looked_at_and_goes_on_behind_i
     newest = NewestFirst(cluster, "t", {0: 0, 1: 0}, {0: 100, 1: 100})
     last = newest.search(choice, 3, Work(), {}).records
     assert [each.record.offset for each in last] == [93, 93, 83]
+
+
+@pytest.mark.parametrize("is_newest_first", [True, False])
+def test_a_search_with_a_slow_condition_ends_after_its_time_and_gets_ahead(
+    monkeypatch: pytest.MonkeyPatch, is_newest_first: bool
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: seconds))
+    monkeypatch.setattr(fetching, "time", SimpleNamespace(monotonic=lambda: seconds))
+
+    def match_slowly(task: BatchesTask) -> Matching | ViewFailed:
+        nonlocal seconds
+        seconds += 2.0
+        return match(task)
+
+    partitions = range(5)
+    cluster = cast(Cluster, KeptBatches({index: log_with_amounts(30) for index in partitions}))
+    choice = choice_of({"where": "amount % 10 = 3"}, match_slowly)
+    starts, ends = dict.fromkeys(partitions, 0), dict.fromkeys(partitions, 30)
+    at: dict[int, int] | None = ends if is_newest_first else starts
+    found: list[FoundRecord] = []
+    while at is not None:
+        before, begin = at, seconds
+        work = Work(seconds_max=3.0, begin=seconds)
+        if is_newest_first:
+            answer = NewestFirst(cluster, "t", starts, at).search(choice, 50, work, {})
+        else:
+            answer = oldest_first(cluster, "t", at, ends, choice, 50, work)
+        found += answer.records
+        at = answer.next
+        assert at != before
+        assert seconds - begin <= 6.0
+    assert sorted((each.partition, each.record.offset) for each in found) == [
+        (index, offset) for index in partitions for offset in (3, 13, 23)
+    ]
 
 
 def test_only_records_from_the_position_to_the_end_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +20,8 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchResponse
 
 FETCH_BYTES_MAX: Final = 8 << 20
+EVALUATION_SECONDS: Final = 2.0
+"""Of a condition, before another partition of the same fetch is begun."""
 
 
 @dataclass(slots=True)
@@ -67,12 +70,22 @@ def fetch(
         for node in led:  # responses that were not read would be taken for those of the next requests
             cluster.drop(node)
         raise
-    if where is not None:
-        for index, part in fetched.items():
-            if part.records:
-                offsets = where.matching(part.content, TopicPartition(topic, index))
-                part.records = [each for each in part.records if each.record.offset in offsets]
-    return fetched
+    return fetched if where is None else _matching(fetched, topic, where)
+
+
+def _matching(fetched: Mapping[int, Fetched], topic: str, where: Condition) -> dict[int, Fetched]:
+    """Keep only the records that match, and only the partitions for which that is found out in time, at least one: the
+    others are to be fetched again."""
+    until = time.monotonic() + EVALUATION_SECONDS
+    found: dict[int, Fetched] = {}
+    for index, part in fetched.items():
+        if part.records:
+            if time.monotonic() >= until:
+                continue
+            offsets = where.matching(part.content, TopicPartition(topic, index))
+            part.records = [each for each in part.records if each.record.offset in offsets]
+        found[index] = part
+    return found
 
 
 def advance(positions: dict[int, int], fetched: Mapping[int, Fetched]) -> None:
