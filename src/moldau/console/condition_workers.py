@@ -16,7 +16,7 @@ from moldau.views.jobs import Matching, ViewFailed
 
 WORKERS: Final = 2
 CPU_SECONDS: Final = 5.0
-"""For one fetch of a search, which is at most one large batch, or 50,000 records and 64 MiB."""
+"""For one partition of a fetch, which has at most one large batch, or 50,000 records and 64 MiB."""
 WAIT_SECONDS: Final = 30.0
 STOPS: Final = ViewFailed("the console stops", is_retriable=True)
 
