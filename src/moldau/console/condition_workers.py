@@ -50,9 +50,10 @@ class Conditions:
 
         try:
             loop.call_soon_threadsafe(begin)
-            return result.result(WAIT_SECONDS)
+            try:
+                return result.result(WAIT_SECONDS)
+            except TimeoutError:
+                loop.call_soon_threadsafe(lambda: workers.withdraw(user, begun[0]))
+                raise too_many("other searches with where are under way; try again in a moment") from None
         except RuntimeError:  # the loop is closed
             return STOPS
-        except TimeoutError:
-            loop.call_soon_threadsafe(lambda: workers.withdraw(user, begun[0]))
-            raise too_many("other searches with where are under way; try again in a moment") from None

@@ -262,6 +262,22 @@ def test_a_hostile_condition_is_stopped_and_others_go_on(monkeypatch: pytest.Mon
     asyncio.run(run())
 
 
+def test_who_waits_too_long_for_a_worker_may_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(condition_workers, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(condition_workers, "WORKERS", 0)
+    task = BatchesTask(Condition("amount = 7", match).definition, log_with_amounts(10)[0], 0)
+
+    async def run() -> Conditions:
+        with conditions(asyncio.get_running_loop()) as workers:
+            with pytest.raises(ApiError) as error:
+                await asyncio.to_thread(workers.match, "ann", task)
+            assert error.value.status == 429
+        return workers
+
+    stopped = asyncio.run(run())
+    assert stopped.match("ann", task) == condition_workers.STOPS
+
+
 def test_without_duckdb_a_condition_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(condition_workers, "missing_for_views", lambda: "DuckDB")
     with pytest.raises(ApiError, match="pip install 'moldau\\[views\\]'") as error:
