@@ -37,7 +37,14 @@ from moldau.client.fetching.batches import whole_batches
 from moldau.client.group_values import Committed, DescribedGroup, ListedGroup, Node
 from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
-from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
+from moldau.wire.batch import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    DELETE_HORIZON_BIT,
+    LENGTH_PREFIX,
+    MAGIC_POSITION,
+    read_header,
+)
 from moldau.wire.compression import Compression
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.wire.records import ControlType, Record, append_varint, build_batch, control_record
@@ -376,3 +383,25 @@ def test_a_dead_leader_is_dialled_once_for_the_ages_of_all_records() -> None:
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     assert first_timestamps(HalfDead(), {first: 0, second: 0}) == {first: NOW_MS}
     assert dialled == [1, 2, 1]
+
+
+def test_records_in_a_format_that_is_not_read_have_no_age_and_others_keep_theirs() -> None:
+    old = bytearray(40)
+    old[8:12] = (28).to_bytes(4, "big")
+    old[MAGIC_POSITION] = 1
+    contents = [bytes(old), batch_of(NOW_MS)]
+
+    class TwoPartitions(Moving):
+        def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+            self._addresses = {1: ("host", 1)}
+            self._topics = {"t": Topic("t", b"", {0: 1, 1: 1})}
+
+        def channel(self, node_id: int) -> Any:
+            return SimpleNamespace(ask=answer)
+
+    def answer(*_: object) -> FetchResponse:
+        data = [PartitionData(index, records=memoryview(content)) for index, content in enumerate(contents)]
+        return FetchResponse(responses=[FetchableTopicResponse(b"", "t", data)])
+
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert first_timestamps(TwoPartitions(), {first: 0, second: 0}) == {second: NOW_MS}

@@ -2,7 +2,7 @@
 
 Seconds are the age of the first record that the group has not consumed: how long it has been waiting. No broker
 returns that, so the record is fetched to read its timestamp. The lag in seconds is 0 if no record waits in a partition,
-and unknown if the group has not committed an offset there or if the record has no timestamp.
+and unknown if the group has not committed an offset there, or if the record has no timestamp or cannot be read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
@@ -134,13 +134,16 @@ def _store_timestamp_or_advance(
         return
     if fetched.error:
         return
-    for header, batch, _ in fetched.batches():
-        timestamp = first_timestamp(header, batch, pending[partition], budget)
-        if timestamp is not None:
-            timestamps[partition] = timestamp
-            del pending[partition]
-            return
-        pending[partition] = max(pending[partition], header.next_offset)
+    try:
+        for header, batch, _ in fetched.batches():
+            timestamp = first_timestamp(header, batch, pending[partition], budget)
+            if timestamp is not None:
+                timestamps[partition] = timestamp
+                del pending[partition]
+                return
+            pending[partition] = max(pending[partition], header.next_offset)
+    except MalformedData:  # such as messages of an older format: their age is unknown
+        del pending[partition]
 
 
 def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[FetchedPartition]:
