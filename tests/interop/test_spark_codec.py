@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from patience import PATIENCE_S
 
 from moldau.client.channel import Channel
+from moldau.client.fetching.batches import Aborted
 from moldau.spark.records.decode import FetchedRecords, decode, next_offset
 from moldau.spark.records.encode import EncodeColumns, batch_limits, encode_batches
 from moldau.wire.apis import ApiKey
@@ -83,7 +84,7 @@ class Partition:
             data = self.channel.ask(ApiKey.FETCH, request, FetchResponse).responses[0].partitions[0]
             assert data.error_code == 0
             records = memoryview(data.records or b"")
-            aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+            aborted = [Aborted(one.first_offset, one.producer_id) for one in data.aborted_transactions or ()]
             for batch in decode(FetchedRecords(self.topic, 0, records, position, end, aborted), SCHEMA):
                 rows += _messages(batch)
             position = next_offset(records, position)

@@ -15,6 +15,7 @@ from moldau.client.groups import Groups
 from moldau.client.transactions import Transactions
 from moldau.console.collector.collector import Collector, MetricsReader
 from moldau.console.collector.events import ClusterEvents
+from moldau.console.condition_workers import Conditions
 from moldau.console.failures import too_many
 from moldau.console.lately import ReadLately
 from moldau.console.learning import Practice
@@ -45,10 +46,16 @@ class RowCache:
 
 class Access:
     def __init__(
-        self, bootstrap: str, properties: Mapping[str, str], user: str | None, read_metrics: MetricsReader | None = None
+        self,
+        bootstrap: str,
+        properties: Mapping[str, str],
+        user: str | None,
+        read_metrics: MetricsReader | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         self.bootstrap, self._properties, self.user = bootstrap, properties, user
         self.collector = Collector(bootstrap, properties, read_metrics)
+        self.conditions = conditions
         self.events = ClusterEvents()
         self.collector.listeners.add(lambda: self.events.note(self.collector.state))
         self.rows = RowCache()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from moldau.base.clock import WallMs
 from moldau.console.access import Access
 from moldau.console.collector.state import ClusterState
 from moldau.console.failures import bad_request
 from moldau.console.options import ConsoleOptions
+
+if TYPE_CHECKING:
+    from moldau.runtime.views.ports import BatchesTask
+    from moldau.views.jobs import Matching, ViewFailed
 
 T = TypeVar("T")
 AFTER_CHANGE_SECONDS: Final = 2.0
@@ -25,6 +29,11 @@ class Call:
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
+
+    def match(self, task: BatchesTask) -> Matching | ViewFailed:
+        """Evaluate the condition of a search."""
+        assert self.access.conditions is not None, "a console evaluates conditions"
+        return self.access.conditions.match(self.access.user or "", task)
 
     def flag(self, name: str, default: bool = False) -> bool:
         text = self.query.get(name)

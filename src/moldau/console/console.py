@@ -17,6 +17,7 @@ from starlette.routing import Route
 from moldau import __version__
 from moldau.console.access import Access
 from moldau.console.call import Call, Endpoint
+from moldau.console.condition_workers import Conditions
 from moldau.console.endpoints import ENDPOINTS, STREAMS
 from moldau.console.failures import ApiError, bad_request, too_many
 from moldau.console.live import Streams
@@ -52,6 +53,7 @@ class Console:
         self.sessions: Sessions[Access] = Sessions(
             secrets.token_bytes(32), lambda: secrets.token_urlsafe(32), time.monotonic, self._on_session_end
         )
+        self._conditions = Conditions()
         self._accesses: dict[tuple[str, str, str], Access] = {}
         self._anonymous: Access | None = None
         self._logins = asyncio.Semaphore(LOGINS_AT_ONCE)
@@ -70,6 +72,7 @@ class Console:
 
     @asynccontextmanager
     async def _lifespan(self, app: Any) -> AsyncIterator[None]:
+        self._conditions.start(asyncio.get_running_loop())
         if self._anonymous is not None:
             self._anonymous.collector.start()
         ending = asyncio.create_task(self._end_idle_sessions(), name="idle sessions")
@@ -85,6 +88,7 @@ class Console:
         if self._anonymous is not None:
             self._anonymous.close()
         self.streams.close()
+        self._conditions.close()
         self._threads.stop()
 
     async def _end_idle_sessions(self) -> None:
@@ -177,7 +181,7 @@ class Console:
 
     def _new_access(self, properties: dict[str, str], user: str | None) -> Access:
         metrics = MetricsReader(self.options.metrics) if self.options.metrics else None
-        return Access(self.options.bootstrap, properties, user, metrics)
+        return Access(self.options.bootstrap, properties, user, metrics, self._conditions)
 
     def _on_session_end(self, access: Access) -> None:
         self.streams.wake()

@@ -2,7 +2,7 @@
 
 Seconds are the age of the first record that the group has not consumed: how long it has been waiting. No broker
 returns that, so the record is fetched to read its timestamp. The lag in seconds is 0 if no record waits in a partition,
-and unknown if the group has not committed an offset there or if the record has no timestamp.
+and unknown if the group has not committed an offset there, or if the record has no timestamp or cannot be read.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster import EARLIEST, Cluster, by_topic
+from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
+from moldau.client.fetching.requests import Fetch, FetchedPartition, FetchLimits
 from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, BatchHeader, read_header
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader
+from moldau.wire.messages.fetch import FetchResponse
 
-PARTITION_BYTES_MAX: Final = 64 << 10
-"""A broker also returns a larger batch whole, but only one in each response."""
-FETCH_BYTES_MAX: Final = 16 << 20
+FETCH_LIMITS: Final = FetchLimits(wait_ms=0, bytes_max=16 << 20, partition_bytes_max=64 << 10, bytes_min=0)
 LEADER_MOVES_MS: Final = 3_000
 """How long to wait for another leader: somebody looks at the screen."""
 
@@ -104,9 +103,9 @@ def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) ->
     while pending:
         before = dict(pending)
         answered: set[TopicPartition] = set()
-        for partition, data in _fetch(cluster, before):
-            answered.add(partition)
-            _store_timestamp_or_advance(cluster, partition, data, pending, timestamps, budget)
+        for fetched in _fetch(cluster, before):
+            answered.add(fetched.partition)
+            _store_timestamp_or_advance(cluster, fetched, pending, timestamps, budget)
         if pending == before:  # No partition advanced: the log ended, or the leader returned an error.
             break
         # A leader that failed is not asked again: each round would wait for it.
@@ -116,8 +115,7 @@ def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) ->
 
 def _store_timestamp_or_advance(
     cluster: Cluster,
-    partition: TopicPartition,
-    data: PartitionData,
+    fetched: FetchedPartition,
     pending: dict[TopicPartition, int],
     timestamps: dict[TopicPartition, int],
     budget: DecodingBudget,
@@ -126,67 +124,40 @@ def _store_timestamp_or_advance(
 
     A response may contain no record at or after the offset, only markers or batches that end before it.
     """
-    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+    partition = fetched.partition
+    if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         start = cluster.list_offsets({partition: EARLIEST})[partition]
         if pending[partition] < start:
             pending[partition] = start
         else:
             del pending[partition]
         return
-    if data.error_code or not data.records:
+    if fetched.error:
         return
-    assert isinstance(data.records, memoryview)
-    for header, batch in whole_batches(data.records):
-        timestamp = first_timestamp(header, batch, pending[partition], budget)
-        if timestamp is not None:
-            timestamps[partition] = timestamp
-            del pending[partition]
-            return
-        pending[partition] = max(pending[partition], header.next_offset)
+    try:
+        for header, batch, _ in fetched.batches():
+            timestamp = first_timestamp(header, batch, pending[partition], budget)
+            if timestamp is not None:
+                timestamps[partition] = timestamp
+                del pending[partition]
+                return
+            pending[partition] = max(pending[partition], header.next_offset)
+    except MalformedData:  # such as messages of an older format: their age is unknown
+        del pending[partition]
 
 
-def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, PartitionData]]:
+def _fetch(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Iterator[FetchedPartition]:
     """Yield what the leaders return. One that is gone meanwhile is left out: the age of its records is unknown."""
     led, _ = cluster.led(offsets)
     for node, partitions in led.items():
-        topics = [
-            FetchTopic(
-                cluster.topic(name).topic_id,
-                name,
-                [
-                    FetchPartition(
-                        index,
-                        fetch_offset=offsets[TopicPartition(name, index)],
-                        partition_max_bytes=PARTITION_BYTES_MAX,
-                    )
-                    for index in indexes
-                ],
-            )
-            for name, indexes in by_topic(partitions).items()
-        ]
-        names = {cluster.topic(name).topic_id: name for name in by_topic(partitions)}
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES_MAX, topics=topics)
+        positions = {partition: offsets[partition] for partition in partitions}
+        fetch = Fetch(cluster.topic, positions, FETCH_LIMITS, read_committed=False)
         try:
-            response = cluster.channel(node).ask(ApiKey.FETCH, request, FetchResponse)
+            response = cluster.channel(node).ask(ApiKey.FETCH, fetch.request, FetchResponse)
         except OSError:
             cluster.drop(node)
             continue
-        for topic in response.responses:
-            name = topic.topic or names[bytes(topic.topic_id)]
-            for data in topic.partitions:
-                yield TopicPartition(name, data.partition_index), data
-
-
-def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches of a fetch response. Leave out the last batch if it is incomplete."""
-    position = 0
-    while len(records) - position >= BATCH_HEADER_BYTES:
-        header = read_header(records, position)
-        end = position + header.size_in_bytes
-        if end > len(records) or end <= position:
-            return
-        yield header, records[position:end]
-        position = end
+        yield from fetch.partitions(response)
 
 
 def first_timestamp(header: BatchHeader, batch: memoryview, offset: int, budget: DecodingBudget) -> int | None:

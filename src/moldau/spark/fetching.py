@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,13 +17,14 @@ import pyarrow as pa
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
-from moldau.client.cluster import BACKOFF_SECONDS_FIRST, EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, EARLIEST, LATEST, RETRIABLE, Cluster
+from moldau.client.fetching.requests import Fetch, FetchedPartition, FetchLimits
 from moldau.spark.connections import connect
 from moldau.spark.offsets import Range
 from moldau.spark.options import ReadOptions
 from moldau.spark.records.decode import FetchedRecords, decode, next_offset
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from moldau.wire.messages.fetch import FetchResponse
 
 WAIT_MS_MAX: Final = 500
 VIEW_WAIT_MS_MAX: Final = 50
@@ -118,13 +119,14 @@ class _Fetching:
         led_ranges = [unread for unread in self._unread_ranges if self._cluster.leader(unread.partition) == node]
         channel = self._cluster.channel(node)
         try:
-            self._send(channel, led_ranges)
+            sent: Fetch | Exception = self._send(channel, led_ranges)
             while led_ranges:
-                error: Exception | None
-                fetched, error = self._take_response(channel.receive(FetchResponse), led_ranges)
+                if isinstance(sent, Exception):
+                    raise sent
+                fetched, error = self._take(sent.partitions(channel.receive(FetchResponse)), led_ranges)
                 led_ranges = [unread for unread in led_ranges if unread.position < unread.end]
                 if led_ranges and error is None:
-                    error = self._send_ahead(channel, led_ranges)
+                    sent = self._send_ahead(channel, led_ranges)
                 for records in fetched:
                     yield from self._decode(records)
                 if error is not None:
@@ -137,14 +139,13 @@ class _Fetching:
             if channel.in_flight:
                 self._cluster.drop(node)
 
-    def _send_ahead(self, channel: Channel, unread_ranges: Sequence[_UnreadRange]) -> Exception | None:
+    def _send_ahead(self, channel: Channel, unread_ranges: Sequence[_UnreadRange]) -> Fetch | Exception:
         """Send the next request. Return a failure instead of raising it: records already received must be read
         first."""
         try:
-            self._send(channel, unread_ranges)
+            return self._send(channel, unread_ranges)
         except (OSError, KafkaError) as error:
             return error
-        return None
 
     def _decode(self, fetched: FetchedRecords) -> Iterator[pa.RecordBatch]:
         """Decode records. Malformed ones end the read: the position has moved past them, so a retry would skip them."""
@@ -153,64 +154,38 @@ class _Fetching:
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
-    def _send(self, channel: Channel, unread_ranges: Sequence[_UnreadRange]) -> None:
-        positions = {unread.partition: unread.position for unread in unread_ranges}
-        topics = [
-            FetchTopic(
-                self._cluster.topic(name).topic_id,
-                name,
-                [
-                    FetchPartition(
-                        index,
-                        fetch_offset=positions[TopicPartition(name, index)],
-                        partition_max_bytes=self._options.partition_bytes_max,
-                    )
-                    for index in indexes
-                ],
-            )
-            for name, indexes in by_topic(positions).items()
-        ]
-        request = FetchRequest(
-            max_wait_ms=WAIT_MS_MAX if self._options.shape is None else VIEW_WAIT_MS_MAX,
-            min_bytes=1,
-            max_bytes=self._options.fetch_bytes_max,
-            isolation_level=int(self._options.read_committed),
-            topics=topics,
+    def _send(self, channel: Channel, unread_ranges: Sequence[_UnreadRange]) -> Fetch:
+        limits = FetchLimits(
+            WAIT_MS_MAX if self._options.shape is None else VIEW_WAIT_MS_MAX,
+            self._options.fetch_bytes_max,
+            self._options.partition_bytes_max,
         )
-        channel.send(ApiKey.FETCH, request)
+        positions = {unread.partition: unread.position for unread in unread_ranges}
+        sent = Fetch(self._cluster.topic, positions, limits, self._options.read_committed)
+        channel.send(ApiKey.FETCH, sent.request)
+        return sent
 
-    def _take_response(
-        self, response: FetchResponse, unread_ranges: Sequence[_UnreadRange]
+    def _take(
+        self, partitions: Iterable[FetchedPartition], unread_ranges: Sequence[_UnreadRange]
     ) -> tuple[list[FetchedRecords], KafkaError | None]:
         """Return (records for the decoder, the error of a partition that must be fetched elsewhere).
 
         Positions move only when the whole response is parsed: else records could be lost by an error in another
         partition.
         """
-        if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code))
         by_partition = {unread.partition: unread for unread in unread_ranges}
-        names = {
-            self._cluster.topic(unread.partition.topic).topic_id: unread.partition.topic for unread in unread_ranges
-        }
         fetched: list[FetchedRecords] = []
         moves: list[tuple[_UnreadRange, int]] = []
         error: KafkaError | None = None
-        for topic in response.responses:
-            name = topic.topic or names.get(bytes(topic.topic_id), "")
-            for data in topic.partitions:
-                unread = by_partition.get(TopicPartition(name, data.partition_index))
-                if unread is None:
-                    raise MalformedData(f"the response has {name}-{data.partition_index}, which was not in the request")
-                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._skip_lost(unread)
-                elif data.error_code:
-                    error = KafkaError(
-                        ErrorCode(data.error_code), f"{unread.partition}: {ErrorCode(data.error_code).name}"
-                    )
-                elif (after := _next_position(unread, data)) > unread.position:
-                    fetched.append(_records(unread, data))
-                    moves.append((unread, after))
+        for each in partitions:
+            unread = by_partition[each.partition]
+            if each.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._skip_lost(unread)
+            elif each.error:
+                error = KafkaError(each.error, f"{each.partition}: {each.error.name}")
+            elif (after := _next_position(each)) > unread.position:
+                fetched.append(FetchedRecords(*each.partition, each.records, unread.position, unread.end, each.aborted))
+                moves.append((unread, after))
         for unread, after in moves:
             unread.position = after
         if moves:
@@ -261,18 +236,9 @@ class _Fetching:
                 unread.position = unread.end
 
 
-def _next_position(unread: _UnreadRange, data: PartitionData) -> int:
+def _next_position(fetched: FetchedPartition) -> int:
     """Return the offset of the next fetch. Malformed bytes end the read: a retry would get the same bytes."""
-    if not data.records:
-        return unread.position
-    assert isinstance(data.records, memoryview)
     try:
-        return next_offset(data.records, unread.position)
+        return next_offset(fetched.records, fetched.position)
     except MalformedData as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{unread.partition}, {error}") from error
-
-
-def _records(unread: _UnreadRange, data: PartitionData) -> FetchedRecords:
-    assert isinstance(data.records, memoryview)
-    aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-    return FetchedRecords(*unread.partition, data.records, unread.position, unread.end, aborted)
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{fetched.partition}, {error}") from error

@@ -7,26 +7,28 @@ most, by `max_bytes`): it only matters that there are some.
 from __future__ import annotations
 
 import selectors
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
-from moldau.client.cluster import Offsets, by_topic
+from moldau.client.cluster import Offsets
+from moldau.client.fetching.requests import Fetch, FetchLimits
 from moldau.spark.connections import connect
 from moldau.spark.options import ReadOptions
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from moldau.wire.messages.fetch import FetchResponse
 
-PARKED_MS_MAX: Final = 5_000
-"""How long the broker keeps a Fetch without new records."""
+PARKED: Final = FetchLimits(wait_ms=5_000, bytes_max=1, partition_bytes_max=1)
+"""The broker keeps a Fetch so long without new records."""
 
 
 class Watch:
     def __init__(self, options: ReadOptions) -> None:
         self._cluster = connect(options)
         self._options = options
+        self._parked: dict[Channel, Fetch] = {}
 
     def wait(self, ends: Offsets, seconds: float) -> bool:
         """Wait for records after `ends`, and return whether there may be some.
@@ -34,12 +36,15 @@ class Watch:
         After an error return True: the caller's next request meets the same error and handles it.
         """
         try:
-            channels = [
-                self._park(node, partitions, ends) for node, partitions in self._cluster.by_leader(ends).items()
+            for node, partitions in self._cluster.by_leader(ends).items():
+                self._park(node, partitions, ends)
+            ready = _readable(self._parked, seconds)
+            answered = [
+                each
+                for channel in ready
+                for each in self._parked.pop(channel).partitions(channel.receive(FetchResponse))
             ]
-            ready = _readable(channels, seconds)
-            responses = [channel.receive(FetchResponse) for channel in ready]
-            if any(map(_has_error, responses)):
+            if any(each.error for each in answered):
                 self.close()  # a leader has moved or a topic was created again: look it up before the next request
         except (OSError, MalformedData, KafkaError):
             self.close()
@@ -47,41 +52,19 @@ class Watch:
         return bool(ready)
 
     def close(self) -> None:
+        self._parked.clear()
         self._cluster.close()
 
-    def _park(self, node: int, partitions: list[TopicPartition], ends: Offsets) -> Channel:
+    def _park(self, node: int, partitions: list[TopicPartition], ends: Offsets) -> None:
         channel = self._cluster.channel(node)
         if not channel.in_flight:
-            channel.send(ApiKey.FETCH, self._request(partitions, ends))
-        return channel
-
-    def _request(self, partitions: list[TopicPartition], ends: Offsets) -> FetchRequest:
-        return FetchRequest(
-            max_wait_ms=PARKED_MS_MAX,
-            min_bytes=1,
-            max_bytes=1,
-            isolation_level=int(self._options.read_committed),
-            topics=[
-                FetchTopic(
-                    self._cluster.topic(name).topic_id,
-                    name,
-                    [
-                        FetchPartition(index, fetch_offset=ends[TopicPartition(name, index)], partition_max_bytes=1)
-                        for index in indexes
-                    ],
-                )
-                for name, indexes in by_topic(partitions).items()
-            ],
-        )
+            positions = {partition: ends[partition] for partition in partitions}
+            sent = Fetch(self._cluster.topic, positions, PARKED, self._options.read_committed)
+            channel.send(ApiKey.FETCH, sent.request)
+            self._parked[channel] = sent
 
 
-def _has_error(response: FetchResponse) -> bool:
-    return bool(response.error_code) or any(
-        data.error_code for topic in response.responses for data in topic.partitions
-    )
-
-
-def _readable(channels: Sequence[Channel], seconds: float) -> list[Channel]:
+def _readable(channels: Iterable[Channel], seconds: float) -> list[Channel]:
     """Wait until a response arrives or the time is over. Return the channels that have a response.
 
     `select.select` would fail for file descriptors above 1023: a driver may have more open files.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -13,9 +14,9 @@ from moldau.columns.varints import BadRow
 from moldau.log.cleaning.pieces import PADDING, Piece, batch_starts
 from moldau.log.cleaning.rows import read_rows
 from moldau.views.definition import ViewDefinition
-from moldau.views.engine import Engine, EngineFailed
+from moldau.views.engine import Engine, EngineFailed, Shown
 from moldau.views.field_ranges import FieldKey, Value, is_short, widen
-from moldau.views.jobs import Evaluated
+from moldau.views.jobs import Evaluated, Matching
 from moldau.views.records import Records, records_of, slots, taken
 from moldau.views.rewriting import ShownBatches, changed_records, kept_records
 
@@ -34,31 +35,18 @@ def evaluate(
     size = len(content) if size is None else size
     bytes_max = max(RESULT_BYTES_ALLOWED, RESULT_FACTOR * size)
     piece = _piece(content, size)
-    is_data = ~piece.is_control & (piece.record_counts != 0)
-    piece.check_crcs(np.flatnonzero(is_data))
     shown = ShownBatches(piece)
     shown.add_controls()
     seen = unreadable = 0
     ranges: dict[FieldKey, tuple[Value, Value] | None] = {}
-    if is_data.any():
-        for rows in read_rows(piece, is_data):
-            if not rows.offsets.size:
-                continue
-            records = records_of(rows)
-            try:
-                result = engine.run(definition, piece, records, partition)
-            except BadRow as bad:
-                raise MalformedData(f"the record at offset {int(records.offsets[bad.row])}: {bad.what}") from None
-            except EngineFailed as failed:
-                first, last = int(records.offsets[0]), int(records.offsets[-1])
-                raise EngineFailed(f"{failed} in offsets {first} to {last}") from None
-            seen += records.offsets.size
-            unreadable += result.unreadable
-            widen(ranges, result.ranges)
-            written = _written(definition, records, result.rows, result.values)
-            shown.add(records.batch_of[result.rows], written, definition.changes_records)
-            if shown.bytes > bytes_max:
-                raise EngineFailed(f"the view shows more than {bytes_max >> 20} MiB of {size:,} bytes of its source")
+    for records, result in _results(engine, definition, piece, partition):
+        seen += records.offsets.size
+        unreadable += result.unreadable
+        widen(ranges, result.ranges)
+        written = _written(definition, records, result.rows, result.values)
+        shown.add(records.batch_of[result.rows], written, definition.changes_records)
+        if shown.bytes > bytes_max:
+            raise EngineFailed(f"the view shows more than {bytes_max >> 20} MiB of {size:,} bytes of its source")
     batches, positions, last_offsets = shown.content()
     return Evaluated(
         int(piece.base_offsets[0]),
@@ -73,6 +61,35 @@ def evaluate(
         has_controls=bool(piece.is_control.any()),
         ranges=tuple((key, bounds) for key, bounds in ranges.items() if is_short(bounds)),
     )
+
+
+def matching_offsets(engine: Engine, definition: ViewDefinition, content: bytes, partition: int) -> Matching:
+    """Return which records of the whole batches in `content` a view would show. Raise as `evaluate`."""
+    results = _results(engine, definition, _piece(content, len(content)), partition)
+    found = [records.offsets[result.rows].astype(np.int64) for records, result in results]
+    return Matching(np.concatenate(found).tobytes() if found else b"")
+
+
+def _results(
+    engine: Engine, definition: ViewDefinition, piece: Piece, partition: int
+) -> Iterator[tuple[Records, Shown]]:
+    """Yield the records of the data batches, some thousand at a time, and what is shown of them."""
+    is_data = ~piece.is_control & (piece.record_counts != 0)
+    piece.check_crcs(np.flatnonzero(is_data))
+    if not is_data.any():
+        return
+    for rows in read_rows(piece, is_data):
+        if not rows.offsets.size:
+            continue
+        records = records_of(rows)
+        try:
+            result = engine.run(definition, piece, records, partition)
+        except BadRow as bad:
+            raise MalformedData(f"the record at offset {int(records.offsets[bad.row])}: {bad.what}") from None
+        except EngineFailed as failed:
+            first, last = int(records.offsets[0]), int(records.offsets[-1])
+            raise EngineFailed(f"{failed} in offsets {first} to {last}") from None
+        yield records, result
 
 
 def _piece(content: bytes | bytearray, size: int) -> Piece:

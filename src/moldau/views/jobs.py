@@ -37,6 +37,13 @@ class Evaluated(NamedTuple):
     """What the fields of its condition hold in this run."""
 
 
+class Matching(NamedTuple):
+    """Which records of a run of batches a view would show."""
+
+    offsets: bytes
+    """As 8-byte integers of this machine, ascending."""
+
+
 class ViewFailed(NamedTuple):
     """Why a run could not be evaluated, in one sentence."""
 

@@ -62,6 +62,11 @@ _WORDS: Final = frozenset(
 class BadExpression(Exception):
     """The expression is wrong; the message is one sentence for its author."""
 
+    def __init__(self, message: str, position: int | None = None) -> None:
+        """`position` is where in the text; None if it is about all of it."""
+        super().__init__(message)
+        self.position = position
+
 
 class Token(NamedTuple):
     kind: str
@@ -123,7 +128,8 @@ def _tokens(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             rest = text[position:].lstrip()
-            raise BadExpression(f"{_no_token(rest)} at character {len(text) - len(rest) + 1}")
+            at = len(text) - len(rest)
+            raise BadExpression(f"{_no_token(rest)} at character {at + 1}", at)
         if len(tokens) >= TOKENS_MAX:
             raise BadExpression(f"the expression has more than {TOKENS_MAX} words and symbols")
         tokens.append(Token(match.lastgroup, match.group(match.lastgroup), match.start(match.lastgroup)))
@@ -177,7 +183,7 @@ class _Parser:
         place = (
             "at the end" if token.kind == "end" else f"before {_short(token.text)!r} at character {token.position + 1}"
         )
-        return BadExpression(f"{what} {place}")
+        return BadExpression(f"{what} {place}", token.position)
 
     # --- grammar ------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,13 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Topic
 from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
-from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from moldau.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from moldau.wire.records import Record, build_batch
 
 NODE = 1
@@ -18,8 +24,9 @@ NODE = 1
 class KeptBatches:
     """One topic on one broker; `batches` by partition."""
 
-    def __init__(self, batches: dict[int, Sequence[bytes]]) -> None:
+    def __init__(self, batches: dict[int, Sequence[bytes]], aborted: Sequence[AbortedTransaction] = ()) -> None:
         self.batches = batches
+        self.aborted = aborted
         self._request: FetchRequest | None = None
 
     def topic(self, name: str) -> Topic:
@@ -52,8 +59,15 @@ class KeptBatches:
                     break
                 records += batch
                 left -= len(batch)
-            answered.append(PartitionData(each.partition, high_watermark=1 << 40, records=memoryview(bytes(records))))
-        return FetchResponse(responses=[FetchableTopicResponse(topic.topic, topic.topic_id, answered)])
+            answered.append(
+                PartitionData(
+                    each.partition,
+                    high_watermark=1 << 40,
+                    aborted_transactions=self.aborted,
+                    records=memoryview(bytes(records)),
+                )
+            )
+        return FetchResponse(responses=[FetchableTopicResponse(topic.topic_id, topic.topic, answered)])
 
 
 def log_of(

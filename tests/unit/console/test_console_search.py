@@ -17,12 +17,20 @@ from moldau.console.records import search
 from moldau.console.records.choosing import Choice, Fields, choice_of
 from moldau.console.records.fetching import fetch
 from moldau.console.records.search import NewestFirst, Work, oldest_first
+from moldau.runtime.views.ports import BatchesTask
+from moldau.views.jobs import ViewFailed
 from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
+from moldau.wire.messages.fetch import AbortedTransaction
 from moldau.wire.records import EndTxnMarker, Record, build_batch, end_txn_marker
 
-NO_RECORD = choice_of({"key": "missing"})
-EVERY_RECORD = choice_of({})
+
+def no_condition(task: BatchesTask) -> ViewFailed:
+    raise AssertionError("these searches have no condition")
+
+
+NO_RECORD = choice_of({"key": "missing"}, no_condition)
+EVERY_RECORD = choice_of({}, no_condition)
 PATIENT = 1e9
 ABORT_KEY = end_txn_marker(EndTxnMarker(False, 0), 0).key
 
@@ -34,7 +42,7 @@ def search_from_the_end(
     uppers, found, read = dict(ends), [], []
     while True:
         newest = NewestFirst(cast(Cluster, cluster), "t", dict.fromkeys(ends, 0), uppers)
-        answer = newest.search(choice_of(filters), limit, Work(seconds_max=PATIENT, **work), {})
+        answer = newest.search(choice_of(filters, no_condition), limit, Work(seconds_max=PATIENT, **work), {})
         found += [(each.partition, each.record.offset) for each in answer.records]
         read.append(answer.work.bytes)
         if answer.next is None:
@@ -158,7 +166,7 @@ def test_a_batch_larger_than_the_decoding_budget_is_refused(monkeypatch: pytest.
     headers = batch_of([Record(at, 0, None, None, (("", None),) * 600) for at in range(2)])
     with pytest.raises(MalformedData, match="600 headers"):
         DecodingBudget().decode(read_header(headers), headers)
-    with pytest.raises(ApiError, match="the batch at offset 0 cannot be read"):
+    with pytest.raises(ApiError, match="t-0 cannot be read: batch at offset 0"):
         fetch(cast(Cluster, KeptBatches({0: [bytes(many)]})), "t", {0: 0}, partition_bytes=1 << 20)
 
 
@@ -169,6 +177,7 @@ def test_a_batch_larger_than_the_decoding_budget_is_refused(monkeypatch: pytest.
 )
 def test_a_malformed_control_batch_is_refused_with_bad_records(record: Record) -> None:
     marker = bytes(build_batch([record], producer_id=7, producer_epoch=0, is_transactional=True, is_control=True))
-    with pytest.raises(ApiError, match="the batch at offset 0 cannot be read") as refused:
-        fetch(cast(Cluster, KeptBatches({0: [marker]})), "t", {0: 0}, partition_bytes=1 << 20)
+    cluster = cast(Cluster, KeptBatches({0: [marker]}, [AbortedTransaction(7, 0)]))
+    with pytest.raises(ApiError, match="t-0 cannot be read: batch at offset 0") as refused:
+        fetch(cluster, "t", {0: 0}, partition_bytes=1 << 20)
     assert (refused.value.status, refused.value.code) == (422, "BAD_RECORDS")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from moldau.base.errors import MalformedData
+from moldau.client.fetching.batches import Aborted
 from moldau.spark.records.decode import FetchedRecords, decode
 from moldau.wire.batch import MAGIC, read_header
 from moldau.wire.compression import Compression
@@ -41,7 +42,9 @@ class Row(NamedTuple):
 def fetched(
     log: bytes | bytearray, start: int = 0, end: int = OFFSET_END, aborted: Sequence[tuple[int, int]] = ()
 ) -> FetchedRecords:
-    return FetchedRecords(TOPIC, PARTITION, memoryview(bytes(log)), start, end, aborted)
+    return FetchedRecords(
+        TOPIC, PARTITION, memoryview(bytes(log)), start, end, [Aborted(first, each) for each, first in aborted]
+    )
 
 
 def decoded(what: FetchedRecords, check_crc: bool = True) -> list[Row]:

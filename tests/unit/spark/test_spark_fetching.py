@@ -10,9 +10,11 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Topic
+from moldau.client.fetching.requests import Fetch, FetchLimits
 from moldau.spark.fetching import _Fetching
 from moldau.spark.offsets import Range
 from moldau.spark.options import read_options
+from moldau.spark.records.batches import FetchedRecords
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
@@ -41,22 +43,28 @@ def batch_of_three() -> memoryview:
     return memoryview(bytes(build_batch([Record(NEXT_OFFSET, 5, None, b"x")] * 3)))
 
 
+def take(read: _Fetching, response: FetchResponse) -> tuple[list[FetchedRecords], KafkaError | None]:
+    unread = read._unread_ranges
+    sent = Fetch(
+        OneTopic().topic, {each.partition: each.position for each in unread}, FetchLimits(0, 1, 1), read_committed=True
+    )
+    return read._take(sent.partitions(response), unread)
+
+
 def positions(read: _Fetching) -> list[int]:
     return [rest.position for rest in read._unread_ranges]
 
 
 def test_positions_advance_behind_the_fetched_records() -> None:
     read = reading()
-    fetched, error = read._take_response(response(PartitionData(0, records=batch_of_three())), read._unread_ranges)
+    fetched, error = take(read, response(PartitionData(0, records=batch_of_three())))
     assert (len(fetched), error, positions(read)) == (1, None, [3, 0])
 
 
 def test_an_error_of_one_partition_does_not_hold_up_another() -> None:
     read = reading()
     moved = PartitionData(1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    fetched, error = read._take_response(
-        response(PartitionData(0, records=batch_of_three()), moved), read._unread_ranges
-    )
+    fetched, error = take(read, response(PartitionData(0, records=batch_of_three()), moved))
     assert (len(fetched), positions(read)) == (1, [3, 0])
     assert error is not None
     assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -73,5 +81,5 @@ def test_a_response_with_a_malformed_partition_advances_no_position(
     """Otherwise the retry would skip the records of the first partition."""
     read = reading()
     with pytest.raises(raised):
-        read._take_response(response(PartitionData(0, records=batch_of_three()), second), read._unread_ranges)
+        take(read, response(PartitionData(0, records=batch_of_three()), second))
     assert positions(read) == [0, 0]

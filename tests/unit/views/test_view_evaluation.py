@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from array import array
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from moldau.base.view_configs import (
 )
 from moldau.views.definition import view_definition
 from moldau.views.engine import QUERIES_MAX, Engine, EngineFailed
-from moldau.views.evaluation import Evaluated, evaluate
+from moldau.views.evaluation import Evaluated, evaluate, matching_offsets
 from moldau.views.expressions import Field, walk
 from moldau.views.prepared import PreparedQueries
 from moldau.wire.batch import has_valid_crc, read_header, split_batches, stamp_crc
@@ -114,6 +115,17 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, int | float) and isinstance(right, int | float):
         return left == pytest.approx(right, rel=1e-12)
     return bool(left == right)
+
+
+@pytest.mark.parametrize("seed", range(20 * DEPTH))
+def test_the_matching_records_are_those_that_a_view_shows(seed: int) -> None:
+    rng = random.Random(seed)
+    content, _ = random_source(rng)
+    where, _ = condition(rng, 3)
+    definition = view_definition({VIEW_WHERE: where})
+    shown = shown_records(evaluate(ENGINE, definition, content, PARTITION))
+    matching = matching_offsets(ENGINE, definition, content, PARTITION)
+    assert [*array("q", matching.offsets)] == [record.offset for record in shown]
 
 
 @pytest.mark.parametrize("seed", range(60 * DEPTH))

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from moldau.base.errors import ErrorCode, MalformedData
+from moldau.base.errors import ErrorCode
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
+from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster
+from moldau.client.fetching.requests import Fetch, FetchedPartition, FetchLimits
 from moldau.client.stand_in.values import (
     CLIENT_ERRORS,
     OFFSET_BEGINNING,
@@ -20,9 +21,9 @@ from moldau.client.stand_in.values import (
     broker_error,
 )
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import BATCH_HEADER_BYTES, BatchHeader, read_header, split_batches
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from moldau.wire.records import decode_records, read_end_txn_marker
+from moldau.wire.batch import BatchHeader
+from moldau.wire.messages.fetch import FetchResponse
+from moldau.wire.records import decode_records
 
 FETCH_BYTES_MAX: Final = 16 << 20
 PARTITION_BYTES_MAX: Final = 1 << 20
@@ -64,15 +65,14 @@ class Fetcher:
         led, without_leader = self._cluster.led(active)
         self.found_leaders = bool(led)
         errors: list[Exception] = list(without_leader.values())
-        requested_nodes: list[int] = []
+        sent: dict[int, Fetch] = {}
         for node, partitions in led.items():
             with self._collecting_errors(node, errors):
                 self._resolve_positions({topic_partition: active[topic_partition] for topic_partition in partitions})
-                self._send_fetch(node, partitions, wait_ms if len(led) == 1 else wait_ms // 2)
-                requested_nodes.append(node)
-        for node in requested_nodes:
+                sent[node] = self._send_fetch(node, partitions, wait_ms if len(led) == 1 else wait_ms // 2)
+        for node, fetch in sent.items():
             with self._collecting_errors(node, errors):
-                self._receive(node, led[node], messages, errors)
+                self._receive(node, fetch, messages, errors)
         return messages, _most_severe(errors)
 
     @contextmanager
@@ -83,15 +83,10 @@ class Fetcher:
             self._cluster.drop(node)
             errors.append(error)
 
-    def _receive(
-        self, node: int, partitions: Sequence[TopicPartition], messages: list[Message], errors: list[Exception]
-    ) -> None:
-        response = self._cluster.channel(node).receive(FetchResponse)
-        if response.error_code:
-            raise BrokerError(ErrorCode(response.error_code))
-        for topic_partition, data in self._partitions(response, partitions):
+    def _receive(self, node: int, fetch: Fetch, messages: list[Message], errors: list[Exception]) -> None:
+        for fetched in fetch.partitions(self._cluster.channel(node).receive(FetchResponse)):
             try:
-                messages += self._read_partition(topic_partition, self.assigned[topic_partition], data)
+                messages += self._read_partition(self.assigned[fetched.partition], fetched)
             except BrokerError as error:
                 errors.append(error)
 
@@ -117,50 +112,16 @@ class Fetcher:
         for topic_partition, offset in self._cluster.list_offsets(at, self._read_committed).items():
             unresolved[topic_partition].position = offset
 
-    def _send_fetch(self, node: int, partitions: Sequence[TopicPartition], wait_ms: int) -> None:
-        topics = [
-            FetchTopic(
-                self._cluster.topic(name).topic_id,
-                name,
-                [
-                    FetchPartition(
-                        index,
-                        fetch_offset=self.assigned[TopicPartition(name, index)].position,
-                        partition_max_bytes=PARTITION_BYTES_MAX,
-                    )
-                    for index in indexes
-                ],
-            )
-            for name, indexes in by_topic(partitions).items()
-        ]
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES_MAX,
-            isolation_level=int(self._read_committed),
-            topics=topics,
-        )
-        self._cluster.channel(node).send(ApiKey.FETCH, request)
+    def _send_fetch(self, node: int, partitions: Sequence[TopicPartition], wait_ms: int) -> Fetch:
+        positions = {partition: self.assigned[partition].position for partition in partitions}
+        limits = FetchLimits(wait_ms, FETCH_BYTES_MAX, PARTITION_BYTES_MAX)
+        sent = Fetch(self._cluster.topic, positions, limits, self._read_committed)
+        self._cluster.channel(node).send(ApiKey.FETCH, sent.request)
+        return sent
 
-    def _partitions(
-        self, response: FetchResponse, requested: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, PartitionData]]:
-        names = {
-            self._cluster.topic(topic_partition.topic).topic_id: topic_partition.topic for topic_partition in requested
-        }
-        for topic in response.responses:
-            name = topic.topic or names.get(bytes(topic.topic_id), "")
-            for data in topic.partitions:
-                topic_partition = TopicPartition(name, data.partition_index)
-                if topic_partition not in self.assigned:
-                    raise MalformedData(f"the fetch response has {topic_partition}, which was not requested")
-                yield topic_partition, data
-
-    def _read_partition(
-        self, topic_partition: TopicPartition, assigned: AssignedPartition, data: PartitionData
-    ) -> list[Message]:
+    def _read_partition(self, assigned: AssignedPartition, fetched: FetchedPartition) -> list[Message]:
         """Return the messages of one partition and move its position behind them."""
-        code = ErrorCode(data.error_code)
+        topic_partition, code = fetched.partition, fetched.error
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._reset == RESET_IS_AN_ERROR:
             return [_reset_error(topic_partition, assigned, "fetch failed: offset out of range")]
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -171,9 +132,8 @@ class Fetcher:
         if code:
             assigned.is_paused = True
             return [Message(*topic_partition, None, error=broker_error(code))]
-        messages, assigned.position = _messages(topic_partition, assigned.position, data, self._read_committed)
-        end = data.last_stable_offset if self._read_committed else data.high_watermark
-        if self._reports_end and assigned.position >= end and assigned.reported_end != assigned.position:
+        messages, assigned.position = _messages(fetched)
+        if self._reports_end and assigned.position >= fetched.end and assigned.reported_end != assigned.position:
             assigned.reported_end = assigned.position
             eof = KafkaError(KafkaError._PARTITION_EOF, "No more messages")
             messages.append(Message(*topic_partition, assigned.position, error=eof))
@@ -193,43 +153,15 @@ def _most_severe(errors: Sequence[Exception]) -> Exception | None:
     return next(iter([*final, *errors]), None)
 
 
-def _messages(
-    topic_partition: TopicPartition, position: int, data: PartitionData, read_committed: bool
-) -> tuple[list[Message], int]:
-    """Return the records from the position on; for read_committed, without those of aborted transactions."""
+def _messages(fetched: FetchedPartition) -> tuple[list[Message], int]:
+    """Return the records from the position on, and where the next fetch begins."""
     messages: list[Message] = []
-    aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
-    aborting: set[int] = set()
-    if not data.records:
-        return messages, position
-    assert isinstance(data.records, memoryview)
-    for header, batch in split_batches(_complete_batches(data.records)):
-        while aborted and aborted[-1][0] <= header.last_offset:
-            aborting.add(aborted.pop()[1])
-        if header.is_control:
-            _end_transaction(header, batch, aborting)
-        elif not (read_committed and header.is_transactional and header.producer_id in aborting):
-            messages += _records(topic_partition, position, header, batch)
+    position = fetched.position
+    for header, batch, holds_records in fetched.batches():
+        if holds_records:
+            messages += _records(fetched.partition, position, header, batch)
         position = max(position, header.next_offset)
     return messages, position
-
-
-def _complete_batches(records: memoryview) -> memoryview:
-    """Cut off an incomplete last batch: Kafka's brokers fill a response up to its limit."""
-    end = 0
-    while len(records) - end >= BATCH_HEADER_BYTES:
-        size = read_header(records, end).size_in_bytes
-        if size < BATCH_HEADER_BYTES or size > len(records) - end:
-            break
-        end += size
-    return records[:end]
-
-
-def _end_transaction(header: BatchHeader, batch: memoryview, aborting: set[int]) -> None:
-    for record in decode_records(batch, header):
-        marker = read_end_txn_marker(record)
-        if marker is not None and not marker.committed:
-            aborting.discard(header.producer_id)
 
 
 def _records(

@@ -18,7 +18,7 @@ from moldau.console.failures import ApiError, api_error, bad_request, not_found
 from moldau.console.listing import whole_number
 from moldau.console.records import choosing, search
 from moldau.console.records.choosing import Choice, choice_of
-from moldau.console.records.expression import compile_expression
+from moldau.console.records.condition import Condition
 from moldau.console.records.fetching import fetch
 from moldau.console.records.search import Work, cursor_text, oldest_first
 from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
@@ -42,7 +42,7 @@ REPLAY_FIELDS: Final = (
 def find(call: Call) -> dict[str, Any]:
     topic = call.path["topic"]
     limit = whole_number(call.query, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
-    choice, committed = choice_of(call.query), call.flag("committed", True)
+    choice, committed = choice_of(call.query, call.match), call.flag("committed", True)
     begin = call.query.get("from") or "end"
     with call.access.cluster() as cluster:
         require_topic(cluster, topic)
@@ -65,6 +65,7 @@ def find(call: Call) -> dict[str, Any]:
         "at_end": found.next is None,
         "scanned": found.work.data(),
         "stopped": found.stopped,
+        "hints": [] if choice.where is None else choice.where.hints,
     }
 
 
@@ -136,8 +137,7 @@ def _number(call: Call, name: str, most: int) -> int:
 
 
 def check_where(call: Call) -> dict[str, Any]:
-    compile_expression(call.field("where", str))
-    return {"ok": True}
+    return {"ok": True, "hints": Condition(call.field("where", str), call.match).hints}
 
 
 # --- writing ----------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class _Copied:
 
 def _choice_of_body(call: Call) -> Choice:
     parameters = {name: call.optional(name, str) for name in choosing.PARAMETERS}
-    return choice_of(parameters)
+    return choice_of(parameters, call.match)
 
 
 def _copy(cluster: Cluster, target: str, found: list[FoundRecord], keeps_partition: bool, copied: _Copied) -> None:

@@ -52,7 +52,7 @@ class Tail:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._topic = call.path["topic"]
-        self._choice = choice_of(call.query)
+        self._choice = choice_of(call.query, call.match)
         self._committed = call.flag("committed", True)
         self._held = ExitStack()
         self._lock = threading.Lock()
@@ -74,14 +74,14 @@ class Tail:
         def attempt() -> dict[int, Fetched]:
             return fetch(
                 cluster, self._topic, self._positions,
-                partition_bytes=TAIL_BYTES, committed=self._committed, wait_ms=TAIL_WAIT_MS,
+                partition_bytes=TAIL_BYTES, committed=self._committed, wait_ms=TAIL_WAIT_MS, where=self._choice.where,
             )  # fmt: skip
 
         fetched = cluster.retry(attempt, 10_000)
         records: list[FoundRecord] = []
         advance(self._positions, fetched)
         for part in fetched.values():
-            self._scanned += len(part.records)
+            self._scanned += part.seen
             records += [each for each in part.records if self._choice.wants(each)]
         if not records:
             return [("idle", {"scanned": self._scanned})]
@@ -133,7 +133,7 @@ def export(call: Call) -> StreamingResponse:
     if kind not in FORMATS:
         raise bad_request("format: expected jsonl or csv")
     limit = whole_number(call.query, "limit", EXPORT_LIMIT_DEFAULT, 1, EXPORT_LIMIT_MAX)
-    choice, committed = choice_of(call.query), call.flag("committed", True)
+    choice, committed = choice_of(call.query, call.match), call.flag("committed", True)
     if not _exports.acquire(blocking=False):
         raise too_many(f"{EXPORTS_MAX} exports are under way, which is the most; try again in a moment")
 

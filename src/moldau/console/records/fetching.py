@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.decoding import DecodingBudget
+from moldau.client.fetching.batches import malformed
+from moldau.client.fetching.requests import NO_RECORDS, Fetch, FetchedBatch, FetchedPartition, FetchLimits
 from moldau.console.failures import ApiError
+from moldau.console.records.condition import Condition
 from moldau.console.records.shown import FoundRecord
-from moldau.operations.lag import whole_batches
 from moldau.wire.apis import ApiKey
-from moldau.wire.batch import BatchHeader
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from moldau.wire.records import Record, read_end_txn_marker
+from moldau.wire.messages.fetch import FetchResponse
 
 FETCH_BYTES_MAX: Final = 8 << 20
+EVALUATION_SECONDS: Final = 2.0
+"""Of a condition, before another partition of the same fetch is begun."""
 
 
 @dataclass(slots=True)
@@ -26,7 +29,12 @@ class Fetched:
     """The records of one partition, in order, and where the next fetch begins."""
 
     records: list[FoundRecord] = field(default_factory=list)
+    """Of a search with a condition only those that match it."""
     next_offset: int = 0
+    seen: int = 0
+    """How many records were decoded."""
+    content: memoryview = NO_RECORDS
+    """The batches that they were in."""
     bytes: int = 0
     """After decompression."""
 
@@ -40,40 +48,44 @@ def fetch(
     ends: Mapping[int, int] | None = None,
     committed: bool = True,
     wait_ms: int = 500,
+    where: Condition | None = None,
 ) -> dict[int, Fetched]:
-    """Return what follows each position, before `ends`: at least one batch where there is one, unless other partitions
-    filled the response or the budget of what is decoded. The leaders are asked at the same time, for partitions in the
-    order of `positions`."""
+    """Return what follows each position, before `ends`, and matches the condition. At least one batch is read where
+    there is one, unless other partitions filled the response or the budget of what is decoded. The leaders are asked at
+    the same time, for partitions in the order of `positions`."""
     budget = DecodingBudget()
     led = cluster.by_leader(TopicPartition(topic, index) for index in positions)
     try:
+        sent = {}
         for node, partitions in led.items():
-            asked = [
-                FetchPartition(
-                    each.partition, fetch_offset=positions[each.partition], partition_max_bytes=partition_bytes
-                )
-                for each in partitions
-            ]
-            request = FetchRequest(
-                max_wait_ms=wait_ms,
-                min_bytes=1,
-                max_bytes=FETCH_BYTES_MAX,
-                isolation_level=int(committed),
-                topics=[FetchTopic(cluster.topic(topic).topic_id, topic, asked)],
-            )
-            cluster.channel(node).send(ApiKey.FETCH, request)
+            at = {each: positions[each.partition] for each in partitions}
+            sent[node] = Fetch(cluster.topic, at, FetchLimits(wait_ms, FETCH_BYTES_MAX, partition_bytes), committed)
+            cluster.channel(node).send(ApiKey.FETCH, sent[node].request)
         fetched: dict[int, Fetched] = {}
-        for node in led:
-            for data in _receive(cluster, node):
-                index = data.partition_index
-                if index in positions:
-                    end = None if ends is None else ends[index]
-                    fetched[index] = _read(topic, positions[index], end, data, committed, budget)
+        for node, request in sent.items():
+            for answered in request.partitions(cluster.channel(node).receive(FetchResponse)):
+                index = answered.partition.partition
+                fetched[index] = _read(answered, None if ends is None else ends[index], budget)
     except BaseException:
         for node in led:  # responses that were not read would be taken for those of the next requests
             cluster.drop(node)
         raise
-    return fetched
+    return fetched if where is None else _matching(fetched, topic, where)
+
+
+def _matching(fetched: Mapping[int, Fetched], topic: str, where: Condition) -> dict[int, Fetched]:
+    """Keep only the records that match, and only the partitions for which that is found out in time, at least one: the
+    others are to be fetched again."""
+    until = time.monotonic() + EVALUATION_SECONDS
+    found: dict[int, Fetched] = {}
+    for index, part in fetched.items():
+        if part.records:
+            if time.monotonic() >= until:
+                continue
+            offsets = where.matching(part.content, TopicPartition(topic, index))
+            part.records = [each for each in part.records if each.record.offset in offsets]
+        found[index] = part
+    return found
 
 
 def advance(positions: dict[int, int], fetched: Mapping[int, Fetched]) -> None:
@@ -85,61 +97,38 @@ def advance(positions: dict[int, int], fetched: Mapping[int, Fetched]) -> None:
             positions[index] = part.next_offset
 
 
-def _receive(cluster: Cluster, node: int) -> Iterator[PartitionData]:
-    response = cluster.channel(node).receive(FetchResponse)
-    if response.error_code:
-        raise KafkaError(ErrorCode(response.error_code))
-    for answered in response.responses:
-        yield from answered.partitions
-
-
-def _read(
-    topic: str, position: int, end: int | None, data: PartitionData, committed: bool, budget: DecodingBudget
-) -> Fetched:
-    index, code = data.partition_index, ErrorCode(data.error_code)
-    if code:
-        raise KafkaError(code, f"{topic}-{index}: the records at offset {position} cannot be read: {code.name}")
-    fetched = Fetched(next_offset=position)
-    if not data.records:
-        return fetched
-    assert isinstance(data.records, memoryview)
-    coming_aborts = sorted(
-        ((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True
-    )
-    aborting_producers: set[int] = set()
-    for header, batch in whole_batches(data.records):
-        if end is not None and header.base_offset >= end:
-            fetched.next_offset = max(fetched.next_offset, end)
-            break
-        while coming_aborts and coming_aborts[-1][0] <= header.last_offset:
-            aborting_producers.add(coming_aborts.pop()[1])
-        bytes_before = budget.bytes
-        is_aborted = committed and header.is_transactional and header.producer_id in aborting_producers
-        if header.is_control or not is_aborted:
-            try:
-                records = budget.decode(header, batch)
+def _read(fetched: FetchedPartition, end: int | None, budget: DecodingBudget) -> Fetched:
+    if fetched.error:
+        message = f"{fetched.partition}: the records at offset {fetched.position} cannot be read: {fetched.error.name}"
+        raise KafkaError(fetched.error, message)
+    read, size = Fetched(next_offset=fetched.position), 0
+    try:
+        for each in fetched.batches():
+            if end is not None and each.header.base_offset >= end:
+                read.next_offset = max(read.next_offset, end)
+                break
+            bytes_before = budget.bytes
+            if each.holds_records:
+                records = _decode(fetched, each, budget)
                 if records is None:  # there is no room for it: the next fetch begins here
                     break
-                if header.is_control:
-                    _end_transaction(header, records, aborting_producers)
-            except MalformedData as error:
-                raise ApiError(
-                    422,
-                    "BAD_RECORDS",
-                    f"{topic}-{index}: the batch at offset {header.base_offset} cannot be read: {error}",
-                ) from error
-            if not header.is_control:
-                is_append_time = header.is_log_append_time
-                fetched.records += [
-                    FoundRecord(index, record, is_append_time) for record in records if record.offset >= position
-                ]
-        fetched.next_offset = max(fetched.next_offset, header.next_offset)
-        fetched.bytes += budget.bytes - bytes_before or len(batch)
-    return fetched
+                read.records += records
+            read.next_offset = max(read.next_offset, each.header.next_offset)
+            read.bytes += budget.bytes - bytes_before or len(each.content)
+            size += len(each.content)
+    except MalformedData as error:
+        raise ApiError(422, "BAD_RECORDS", f"{fetched.partition} cannot be read: {error}") from error
+    read.seen, read.content = len(read.records), fetched.records[:size]
+    return read
 
 
-def _end_transaction(header: BatchHeader, records: list[Record], aborting_producers: set[int]) -> None:
-    for record in records:
-        marker = read_end_txn_marker(record)
-        if marker is not None and not marker.committed:
-            aborting_producers.discard(header.producer_id)
+def _decode(fetched: FetchedPartition, batch: FetchedBatch, budget: DecodingBudget) -> list[FoundRecord] | None:
+    header, index = batch.header, fetched.partition.partition
+    try:
+        records = budget.decode(header, batch.content)
+    except MalformedData as error:
+        raise malformed(header.base_offset, error) from error
+    if records is None:
+        return None
+    is_append_time = header.is_log_append_time
+    return [FoundRecord(index, record, is_append_time) for record in records if record.offset >= fetched.position]

@@ -17,6 +17,7 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.failures import ApiError, bad_request
 from moldau.console.records.choosing import Choice
+from moldau.console.records.condition import Condition
 from moldau.console.records.fetching import FETCH_BYTES_MAX, Fetched, advance, fetch
 from moldau.console.records.shown import FoundRecord
 from moldau.wire.records import append_varint, read_varint
@@ -64,7 +65,7 @@ class Work:
 
     def add(self, fetched: Iterable[Fetched]) -> None:
         for each in fetched:
-            self.records += len(each.records)
+            self.records += each.seen
             self.bytes += each.bytes
 
     def data(self) -> dict[str, float]:
@@ -110,7 +111,10 @@ def oldest_first(
         if work.is_done:
             return Found(found, reading, "work", work)
         share = max(PARTITION_BYTES_MIN, min(PARTITION_BYTES, FETCH_BYTES_MAX // len(open_positions)))
-        fetched = fetch(cluster, topic, open_positions, partition_bytes=share, ends=ends, committed=committed)
+        fetched = fetch(
+            cluster, topic, open_positions,
+            partition_bytes=share, ends=ends, committed=committed, where=choice.where,
+        )  # fmt: skip
         work.add(fetched.values())
         choose_until = work.chooses_until
         for each in merge(*(part.records for part in fetched.values()), key=_timestamp):
@@ -122,7 +126,7 @@ def oldest_first(
                 found_bytes += each.size_bytes
                 if len(found) >= limit or found_bytes >= FOUND_BYTES_MAX:
                     return Found(found, reading, "limit", work)
-            if time.monotonic() >= choose_until:  # an expression can take seconds for one record
+            if time.monotonic() >= choose_until:  # the filters of long records take time
                 return Found(found, reading, "work", work)
         advance(open_positions, fetched)
         reading = open_positions | {index: at for index, at in reading.items() if index not in open_positions}
@@ -154,7 +158,7 @@ class NewestFirst:
         begin, insisted = dict(self._uppers), False
         found: list[FoundRecord] = []
         found_bytes = 0
-        sizes = dict.fromkeys(self._uppers, limit if not choice.tests else WINDOW_WITH_FILTER)
+        sizes = dict.fromkeys(self._uppers, limit if choice.wants_all else WINDOW_WITH_FILTER)
         while pending := [index for index, upper in self._uppers.items() if upper > self._starts[index]]:
             if work.is_done and (insisted or self._uppers != begin):
                 return Found(found, self._uppers, "work", work)
@@ -162,7 +166,7 @@ class NewestFirst:
             room = _room(work, pending, record_bytes)
             lows = {index: max(self._starts[index], self._uppers[index] - min(sizes[index], room[index]))
                     for index in pending}  # fmt: skip
-            windows, fitting = self._read(lows, work)
+            windows, fitting = self._read(lows, work, choice.where)
             for index in pending:
                 sizes[index] = min(sizes[index] * 2, WINDOW_WITH_FILTER) if index in windows else fitting[index]
             choose_until = work.chooses_until
@@ -179,7 +183,9 @@ class NewestFirst:
                 self._uppers[index] = lows[index]
         return Found(found, None, "end", work)
 
-    def _read(self, lows: Mapping[int, int], work: Work) -> tuple[dict[int, list[FoundRecord]], Offsets]:
+    def _read(
+        self, lows: Mapping[int, int], work: Work, where: Condition | None
+    ) -> tuple[dict[int, list[FoundRecord]], Offsets]:
         """Return the records of each window that was read as a whole, and how large the others should be: half of what
         was read of them. If the work is done already, nothing was found out yet: it reads until a window is whole."""
         insists = work.is_done
@@ -189,7 +195,7 @@ class NewestFirst:
         while pending := {index: at for index, at in reading.items() if at < self._uppers[index]}:
             fetched = fetch(
                 self._cluster, self._topic, pending,
-                partition_bytes=share, ends=self._uppers, committed=self._committed,
+                partition_bytes=share, ends=self._uppers, committed=self._committed, where=where,
             )  # fmt: skip
             work.add(fetched.values())
             for index, part in fetched.items():

@@ -11,7 +11,7 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.views.jobs import Evaluated, ViewFailed
+from moldau.views.jobs import Evaluated, Matching, ViewFailed
 
 if TYPE_CHECKING:
     from moldau.views.definition import ViewDefinition
@@ -41,6 +41,15 @@ class ViewTask(NamedTuple):
     partition: int
 
 
+class BatchesTask(NamedTuple):
+    """Find the records that a view would show of these batches, which were fetched."""
+
+    definition: ViewDefinition
+    content: bytes
+    """Whole batches, at least one."""
+    partition: int
+
+
 def view_task(definition: ViewDefinition, records: Slice, partition: int) -> ViewTask:
     status = os.fstat(records.file.fileno())
     return ViewTask(
@@ -56,6 +65,16 @@ def evaluate_or_fail(
 
     try:
         return evaluate(engine, definition, content, partition, size)
+    except (MalformedData, EngineFailed) as failed:
+        return ViewFailed(str(failed), is_divisible=True)
+
+
+def match_or_fail(engine: Engine, task: BatchesTask) -> Matching | ViewFailed:
+    from moldau.views.engine import EngineFailed
+    from moldau.views.evaluation import matching_offsets
+
+    try:
+        return matching_offsets(engine, *task)
     except (MalformedData, EngineFailed) as failed:
         return ViewFailed(str(failed), is_divisible=True)
 

@@ -1,4 +1,5 @@
-"""The process that evaluates views for a broker: `python -m moldau.runtime.views.process_worker BYTES SECONDS`.
+"""The process that evaluates views for a broker, and conditions of searches for a console:
+`python -m moldau.runtime.views.process_worker BYTES SECONDS`.
 
 Its standard input is a socket, by which it receives work, one piece at a time, and sends the results. It may use so
 much memory in addition to what it has loaded, and so much CPU time for one piece of work.
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.log.cleaning.pieces import PADDING
 from moldau.platforms.process_limits import limit_cpu_time, limit_memory
-from moldau.runtime.views.ports import NEEDS_DUCKDB, ViewTask, evaluate_or_fail
+from moldau.runtime.views.ports import NEEDS_DUCKDB, BatchesTask, ViewTask, evaluate_or_fail, match_or_fail
+from moldau.runtime.views.queues import Result
 from moldau.runtime.worker_processes.serving import answer_requests, serve
 from moldau.views.jobs import Evaluated, ViewFailed
 
@@ -38,25 +40,29 @@ class Evaluator:
         self._too_much_memory = f"evaluating the view needs more than {memory_bytes >> 20} MiB of memory"
         self._buffer = bytearray(BUFFER_BYTES)
 
-    def evaluate(self, task: ViewTask) -> Evaluated | ViewFailed:
+    def evaluate(self, task: ViewTask | BatchesTask) -> Result:
         limit_cpu_time(self._cpu_seconds)
         try:
-            if len(self._buffer) < task.length + len(PADDING):
-                self._buffer = bytearray(task.length + len(PADDING))
-            result = _read(task, self._buffer) or evaluate_or_fail(
-                self._engine, task.definition, self._buffer, task.partition, task.length
-            )
-            if len(self._buffer) > BUFFER_BYTES:  # one long batch
-                self._buffer = bytearray(BUFFER_BYTES)
+            result = match_or_fail(self._engine, task) if isinstance(task, BatchesTask) else self._of_file(task)
         except MemoryError:
             result = ViewFailed(self._too_much_memory, is_divisible=True)
         limit_cpu_time(0)
         self._engine.is_fresh = False
         return result
 
+    def _of_file(self, task: ViewTask) -> Evaluated | ViewFailed:
+        if len(self._buffer) < task.length + len(PADDING):
+            self._buffer = bytearray(task.length + len(PADDING))
+        result = _read(task, self._buffer) or evaluate_or_fail(
+            self._engine, task.definition, self._buffer, task.partition, task.length
+        )
+        if len(self._buffer) > BUFFER_BYTES:  # one long batch
+            self._buffer = bytearray(BUFFER_BYTES)
+        return result
+
 
 def work(connection: Connection) -> None:
-    evaluate: Callable[[ViewTask], Evaluated | ViewFailed]
+    evaluate: Callable[[ViewTask | BatchesTask], Result]
     try:
         evaluate = Evaluator(int(sys.argv[1]), float(sys.argv[2])).evaluate
     except ImportError:
@@ -65,7 +71,7 @@ def work(connection: Connection) -> None:
     answer_requests(connection.recv, evaluate, connection.send)
 
 
-def _refuse(_: ViewTask) -> ViewFailed:
+def _refuse(_: ViewTask | BatchesTask) -> ViewFailed:
     return ViewFailed(NEEDS_DUCKDB)
 
 

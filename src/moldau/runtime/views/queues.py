@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.runtime.views.ports import ViewTask
-from moldau.views.jobs import Evaluated, ViewFailed
+from moldau.runtime.views.ports import BatchesTask, ViewTask
+from moldau.views.jobs import Evaluated, Matching, ViewFailed
 
-Result = Evaluated | ViewFailed
+Result = Evaluated | Matching | ViewFailed
 
 
 class ViewWork(NamedTuple):
     view: str
-    task: ViewTask
-    records: Slice
-    """Keeps the file open, so that no other file gets its inode."""
-    done: Promise[Result]
+    """Whose turn it is: a view's, or in a console that of a user."""
+    task: ViewTask | BatchesTask
+    records: Slice | None
+    """Keeps the file of a ViewTask open, so that no other file gets its inode."""
+    done: Promise[Any]
+    """The result of the task, or ViewFailed."""
 
 
 class ViewQueues:
     def __init__(self, workers: int) -> None:
         self._share = max(workers - 1, 1)
         """How many workers one view may have while others wait."""
-        self._waiting: dict[str, OrderedDict[Promise[Result], ViewWork]] = {}
+        self._waiting: dict[str, OrderedDict[Promise[Any], ViewWork]] = {}
         """By view, in the order of their turns; none is empty."""
         self._running: Counter[str] = Counter()
 
     def add(self, work: ViewWork) -> None:
         self._waiting.setdefault(work.view, OrderedDict())[work.done] = work
 
-    def withdraw(self, view: str, done: Promise[Result]) -> None:
+    def withdraw(self, view: str, done: Promise[Any]) -> None:
         """Forget this piece of work, unless it has begun."""
         queue = self._waiting.get(view)
         if queue is not None and queue.pop(done, None) is not None and not queue:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from moldau.platforms.process_limits import has_used_up_cpu_time, was_killed
-from moldau.runtime.views.ports import ViewTask
+from moldau.runtime.views.ports import BatchesTask, ViewTask
+from moldau.runtime.views.queues import Result
 from moldau.runtime.worker_processes.process import Died, NoAnswer, NotStarted, Silent, Unreadable, WorkerProcess
-from moldau.views.jobs import Evaluated, ViewFailed
+from moldau.views.jobs import ViewFailed
 
 SILENCE_MAX_S: Final = 300.0
 """A worker that says nothing for so long is stuck: its disk, or a machine without time for it."""
@@ -17,21 +18,21 @@ ENVIRONMENT: Final = {"MALLOC_ARENA_MAX": "2"}
 would use up the limit of a worker's memory."""
 
 
-class Worker(WorkerProcess[Evaluated | ViewFailed]):
+class Worker(WorkerProcess[Result]):
     def __init__(self, command: Sequence[str], cpu_max_s: float) -> None:
         super().__init__(command, environment=ENVIRONMENT)
         self._too_slow = ViewFailed(
             f"evaluating the view took more than {cpu_max_s:g} s of CPU time", is_divisible=True
         )
 
-    def run(self, task: ViewTask) -> Evaluated | ViewFailed:
+    def run(self, task: ViewTask | BatchesTask) -> Result:
         has_worked = self.has_answered
         result = self._evaluate(task)
         if has_worked and isinstance(result, ViewFailed) and not result.is_retriable and result != self._too_slow:
             result = self._evaluate(task)  # what earlier work has left in the memory of a process is not to blame
         return result
 
-    def _evaluate(self, task: ViewTask) -> Evaluated | ViewFailed:
+    def _evaluate(self, task: ViewTask | BatchesTask) -> Result:
         result = self.start() or self.ask(task, SILENCE_MAX_S)
         if isinstance(result, NoAnswer):
             return self.failed(result)

@@ -14,19 +14,19 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base import limits, own_configs
 from moldau.base.broker_configs import broker_value
 from moldau.base.config_def import BrokerLayers
 from moldau.base.promise import Promise
 from moldau.log.reading import Slice
-from moldau.runtime.views.ports import view_task
+from moldau.runtime.views.ports import BatchesTask, view_task
 from moldau.runtime.views.queues import Result, ViewQueues, ViewWork
 from moldau.runtime.views.worker import Worker
 from moldau.runtime.worker_processes.process import NoAnswer
 from moldau.runtime.worker_processes.thread import IDLE_S, WorkerThread
-from moldau.views.jobs import ViewFailed
+from moldau.views.jobs import Evaluated, Matching, ViewFailed
 
 if TYPE_CHECKING:
     from moldau.views.definition import ViewDefinition
@@ -51,16 +51,27 @@ class ViewWorkers:
         self._threads = {worker: WorkerThread(loop, worker, "view-worker", idle_s) for worker in self._idle}
         self._is_closed = False
 
-    def evaluate(self, view: str, definition: ViewDefinition, records: Slice, partition: int) -> Promise[Result]:
-        done: Promise[Result] = Promise()
-        if self._is_closed:
-            done.complete(ViewFailed("the broker stops", is_retriable=True))
-            return done
-        self._queues.add(ViewWork(view, view_task(definition, records, partition), records, done))
-        self._dispatch()
+    def evaluate(
+        self, view: str, definition: ViewDefinition, records: Slice, partition: int
+    ) -> Promise[Evaluated | ViewFailed]:
+        done: Promise[Evaluated | ViewFailed] = Promise()
+        self._add(ViewWork(view, view_task(definition, records, partition), records, done))
         return done
 
-    def withdraw(self, view: str, done: Promise[Result]) -> None:
+    def match(self, user: str, task: BatchesTask) -> Promise[Matching | ViewFailed]:
+        """Find the records of fetched batches that match a condition. Users have their turns as views have."""
+        done: Promise[Matching | ViewFailed] = Promise()
+        self._add(ViewWork(user, task, None, done))
+        return done
+
+    def _add(self, work: ViewWork) -> None:
+        if self._is_closed:
+            work.done.complete(ViewFailed("the broker stops", is_retriable=True))
+            return
+        self._queues.add(work)
+        self._dispatch()
+
+    def withdraw(self, view: str, done: Promise[Any]) -> None:
         self._queues.withdraw(view, done)
 
     def close(self) -> None:

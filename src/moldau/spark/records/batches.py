@@ -7,8 +7,6 @@ Malformed bytes raise MalformedData, which begins with the batch's base offset.
 
 from __future__ import annotations
 
-import struct
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -17,6 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from moldau.base.errors import MalformedData
+from moldau.client.fetching.batches import (
+    Aborted,
+    AbortedTransactions,
+    batch_positions,
+    malformed,
+    other_format,
+    problem_of_rest,
+)
 from moldau.columns.varints import Mask, Numbers
 from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
@@ -25,14 +31,11 @@ from moldau.wire.batch import (
     LENGTH_PREFIX,
     LOG_APPEND_TIME_BIT,
     MAGIC,
-    MAGIC_POSITION,
     TRANSACTIONAL_BIT,
     read_header,
 )
-from moldau.wire.records import ControlType, control_type, decode_records
 
 OFFSET_MAX: Final = (1 << 63) - 1
-_LENGTH: Final = struct.Struct(">8xi")
 _HEADER: Final = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -62,8 +65,8 @@ class FetchedRecords(NamedTuple):
     """Whole batches, the last perhaps cut off: a broker fills its response up to the limit."""
     start: int
     end: int
-    aborted: Sequence[tuple[int, int]] = ()
-    """(producer id, first offset) of aborted transactions; empty when uncommitted records are read too."""
+    aborted: Sequence[Aborted] = ()
+    """Empty when uncommitted records are read too."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +117,9 @@ class Batches:
         return malformed(int(self.headers["base_offset"][index]), what)
 
 
-def malformed(base_offset: int, what: str | Exception) -> MalformedData:
-    return MalformedData(f"batch at offset {base_offset}: {what}")
-
-
 def batches_with_rows(fetched: FetchedRecords) -> tuple[Batches, MalformedData | None]:
     """Return the batches with requested rows, by offset, and what is wrong with the one that follows them."""
-    batches, problem = whole_batches(fetched.records, fetched.end)
+    batches, problem = header_columns(fetched.records, fetched.end)
     is_wanted = ~batches.is_control & (batches.last_offsets >= fetched.start)
     if fetched.aborted:
         is_wanted &= ~_aborted(batches, fetched)
@@ -129,16 +128,16 @@ def batches_with_rows(fetched: FetchedRecords) -> tuple[Batches, MalformedData |
 
 def next_offset(records: memoryview, position: int) -> int:
     """Return the offset after the last complete batch, where the next fetch begins; without a batch, `position`."""
-    batches, problem = whole_batches(records)
+    batches, problem = header_columns(records)
     if problem is not None:
         raise problem
     return max(position, int(batches.last_offsets[-1]) + 1) if len(batches) else position
 
 
-def whole_batches(records: memoryview, end: int = OFFSET_MAX) -> tuple[Batches, MalformedData | None]:
+def header_columns(records: memoryview, end: int = OFFSET_MAX) -> tuple[Batches, MalformedData | None]:
     """Return the complete batches that begin before the offset `end`, up to the first that is malformed, and what is
     wrong with that one. It may be the fault of the batch before it, so CRCs are checked before it is reported."""
-    positions, rest = _walk(records)
+    positions, rest = batch_positions(records)
     headers = np.empty(0, _HEADER)
     if positions:
         # A header may begin at any byte. Only the headers are copied.
@@ -148,21 +147,7 @@ def whole_batches(records: memoryview, end: int = OFFSET_MAX) -> tuple[Batches, 
     behind = np.flatnonzero(headers["base_offset"][:good] >= end)
     if behind.size:
         return batches[: int(behind[0])], None
-    return batches[:good], problem or _problem_of_rest(records, rest)
-
-
-def _walk(records: memoryview) -> tuple[list[int], int]:
-    """Return where each batch begins, and the position behind the last complete one."""
-    positions: list[int] = []
-    position, bytes_left = 0, len(records)
-    while bytes_left >= LENGTH_PREFIX.size:
-        size = LENGTH_PREFIX.size + _LENGTH.unpack_from(records, position)[0]
-        if not BATCH_HEADER_BYTES <= size <= bytes_left:
-            break
-        positions.append(position)
-        position += size
-        bytes_left -= size
-    return positions, position
+    return batches[:good], problem or problem_of_rest(records, rest)
 
 
 def _in_order(batches: Batches) -> tuple[int, MalformedData | None]:
@@ -178,54 +163,19 @@ def _in_order(batches: Batches) -> tuple[int, MalformedData | None]:
         return len(batches), None
     first = int(np.argmin(is_good))
     if not is_magic_good[first]:
-        return first, batches.malformed(first, _other_format(int(batches.headers["magic"][first])))
+        return first, batches.malformed(first, other_format(int(batches.headers["magic"][first])))
     last_offset = int(base_offsets[first]) + int(deltas[first])
     return first, batches.malformed(first, f"ends at offset {last_offset}, where {expected[first]} comes next")
 
 
-def _problem_of_rest(records: memoryview, position: int) -> MalformedData | None:
-    """Return what is wrong with the bytes behind the last complete batch: only a batch that is cut off may follow."""
-    if len(records) - position <= MAGIC_POSITION:
-        return None
-    base_offset, batch_length = LENGTH_PREFIX.unpack_from(records, position)
-    # Messages of magic 0 and 1 are shorter than a batch header, so the magic is checked before the size.
-    if (magic := records[position + MAGIC_POSITION]) != MAGIC:
-        return malformed(base_offset, _other_format(magic))
-    size: int = LENGTH_PREFIX.size + batch_length
-    if size < BATCH_HEADER_BYTES:
-        return malformed(base_offset, f"claims to have {size} bytes, less than its header")
-    return None
-
-
-def _other_format(magic: int) -> str:
-    return f"message format {magic}; only record batches (format {MAGIC}) are read"
-
-
 def _aborted(batches: Batches, fetched: FetchedRecords) -> Mask:
-    """Return which batches belong to aborted transactions.
-
-    The broker lists where each aborted transaction begins; it ends at the producer's next abort marker.
-    """
-    to_come = deque(sorted(fetched.aborted, key=lambda transaction: transaction[1]))
-    open_producers: set[int] = set()
+    """Return which batches belong to aborted transactions."""
+    transactions = AbortedTransactions(fetched.aborted)
     is_aborted = np.zeros(len(batches), np.bool_)
-    producer_ids, last_offsets, is_control = batches.numbers("producer_id"), batches.last_offsets, batches.is_control
-    is_concerned = batches.is_transactional & np.isin(producer_ids, [producer_id for producer_id, _ in to_come])
+    producer_ids = [each.producer_id for each in fetched.aborted]
+    is_concerned = batches.is_transactional & np.isin(batches.numbers("producer_id"), producer_ids)
     for index in np.flatnonzero(is_concerned).tolist():
-        while to_come and to_come[0][1] <= last_offsets[index]:
-            open_producers.add(to_come.popleft()[0])
-        producer_id = int(producer_ids[index])
-        is_aborted[index] = producer_id in open_producers
-        if is_aborted[index] and is_control[index] and _is_abort_marker(batches, index, fetched.records):
-            open_producers.remove(producer_id)
+        position = int(batches.positions[index])
+        header = read_header(fetched.records, position)
+        is_aborted[index] = transactions.has(header, fetched.records[position : position + header.size_in_bytes])
     return is_aborted
-
-
-def _is_abort_marker(batches: Batches, index: int, records: memoryview) -> bool:
-    position = int(batches.positions[index])
-    header = read_header(records, position)
-    try:
-        decoded = decode_records(records[position : position + header.size_in_bytes], header)
-        return bool(decoded) and control_type(decoded[0]) == ControlType.ABORT
-    except MalformedData as error:
-        raise batches.malformed(index, error) from error

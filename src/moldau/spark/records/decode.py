@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from moldau.base.errors import MalformedData
+from moldau.client.fetching.batches import malformed
 from moldau.columns.fields import Fields, read_fields
 from moldau.columns.varints import BadRow, Numbers, read, require
-from moldau.spark.records.batches import FetchedRecords, batches_with_rows, malformed, next_offset
+from moldau.spark.records.batches import FetchedRecords, batches_with_rows, next_offset
 from moldau.spark.records.fields import binary_column
 from moldau.spark.records.header_columns import headers_column, skip_headers
 from moldau.spark.records.joined_records import BatchColumns, JoinedRecords, open_batches

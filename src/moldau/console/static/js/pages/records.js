@@ -13,7 +13,7 @@ import { produceDialog } from "./produce.js";
 import { recordAddress, recordBody } from "./record.js";
 import { topicCrumbs, topicHead, viewOf } from "./topic.js";
 
-const FILTERS = ["partition", "text", "key", "header", "field", "where", "tombstones", "committed"];
+const FILTERS = ["partition", "text", "key", "header", "field", "where", "tombstones", "committed"]; // the API refuses "field", of links of earlier versions
 const KEEP = 500; // rows of a live list
 
 /** What the form says, as parameters of the API. `from` of live is left out. */
@@ -84,7 +84,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
     }
   }
 
-  /** An error; of an expression also the place. */
+  /** An error; of a condition also the place. */
   function tell(error) {
     replace(problem, errorNotice(error, error.column && markedPlace(state.query.get("where") ?? "", error.column)));
     form.mark(Boolean(error.column));
@@ -100,6 +100,7 @@ export async function recordsPage({ root, params, query, signal, crumbs, live, g
 
   function show(answer) {
     append(list, answer.records.map((record) => recordRow(topic, record)));
+    if (answer.hints.length) replace(problem, notice("info", "The condition may mean something else", `${answer.hints.join(". ")}.`));
     state.count += answer.records.length;
     state.next = answer.next;
     more.hidden = answer.next === null;
@@ -217,16 +218,15 @@ function searchForm(query, apply) {
   const input = (name, placeholder) => h("input", { name, value: query.get(name) ?? "", placeholder, spellcheck: "false", autocomplete: "off" });
   const text = h("input", { name: "text", type: "search", value: query.get("text") ?? "", placeholder: "Search keys, values, headers", spellcheck: "false", "aria-label": "Search keys, values and headers", data: { filter: "" } });
   const partition = h("input.narrow", { name: "partition", value: query.get("partition") ?? "", placeholder: "all partitions", "aria-label": "Partitions, separated by commas" });
-  const few = ["key", "header", "field", "where", "tombstones", "committed"];
+  const few = ["key", "header", "where", "tombstones", "committed"];
   const extra = h("details.more", { open: few.some((name) => query.get(name)) ? true : undefined },
     h("summary", "More filters"),
     h("div.fields",
       field("Key", input("key", "contains; =exactly")),
       field("Header", input("header", "name, or name:text")),
-      field("JSON field", input("field", "amount>100")),
       field("Tombstones", select("tombstones", [["", "also"], ["only", "only"], ["without", "none"]], query.get("tombstones") ?? "")),
       field("Transactions", select("committed", [["", "committed only"], ["false", "also open and aborted"]], query.get("committed") ?? "")),
-      widened(field("Expression", input("where", 'value.amount > 100 and key == "anna"'), { hint: "key, value, headers.NAME, partition, offset, timestamp, size; == != < > and or not in; contains(), matches() …" }))));
+      widened(field("Where", input("where", "amount > 100 and key = 'anna'"), { hint: "As the condition of a view. Fields of JSON values: amount, user.name, items[0].id; of the record: key, value, timestamp, partition, offset, header('name'); = <> < > and or not, in ( ), between, like '%text%', is null; contains(), lower(), starts_with() …" }))));
   const element = h("form.card.search-form", { role: "search" },
     h("div.toolbar", h("div.search", icon("search"), text), begin, where, partition, h("button.primary", { type: "submit" }, "Search")), extra);
   const sync = () => {
@@ -249,11 +249,11 @@ function searchForm(query, apply) {
     const begins = { end: null, start: "start", live: "live", offset: place || "0", time: `@${place.replace(/^@/, "") || "-1h"}` }[begin.value];
     return { from: begins, ...Object.fromEntries(FILTERS.map((name) => [name, (data.get(name) ?? "").trim()])) };
   };
-  /** Whether the expression is wrong. */
+  /** Whether the condition is wrong. */
   const mark = (isWrong) => {
-    const expression = element.elements.namedItem("where");
-    if (isWrong) expression.setAttribute("aria-invalid", "true");
-    else expression.removeAttribute("aria-invalid");
+    const condition = element.elements.namedItem("where");
+    if (isWrong) condition.setAttribute("aria-invalid", "true");
+    else condition.removeAttribute("aria-invalid");
   };
   return { element, read, mark };
 }
@@ -264,7 +264,7 @@ function widened(element) {
   return element;
 }
 
-/** An expression with the letter at a column marked. */
+/** A condition with the letter at a column marked. */
 function markedPlace(text, column) {
   const letters = [...text];
   return h("pre.place", letters.slice(0, column - 1).join(""), h("mark", letters[column - 1] ?? " "), letters.slice(column).join(""));
