@@ -15,9 +15,9 @@ from typing import Final
 import pyarrow as pa
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.client.channel import Channel
-from moldau.client.cluster import BACKOFF_SECONDS_FIRST, EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, EARLIEST, LATEST, RETRIABLE, Cluster
 from moldau.spark.connections import connect
 from moldau.spark.offsets import Range
 from moldau.spark.options import ReadOptions

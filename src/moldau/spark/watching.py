@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.client.channel import Channel
-from moldau.client.cluster import Offsets, by_topic
+from moldau.client.cluster import Offsets
 from moldau.spark.connections import connect
 from moldau.spark.options import ReadOptions
 from moldau.wire.apis import ApiKey

@@ -40,6 +40,7 @@ from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from moldau.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from moldau.wire.records import ControlType, Record, append_varint, build_batch, control_record
 
 NOW_MS = 1_800_000_000_000
@@ -286,11 +287,16 @@ class FakeConsumer:
     def subscribe(self, names: list[str], **_: Any) -> None:
         self.subscriptions.append(names)
 
-    def list_topics(self, timeout: float) -> Any:
-        if self.topics is None:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        found = type("Topic", (), {"error": None})
-        return type("Metadata", (), {"topics": dict.fromkeys(self.topics, found)})
+    def asking_within(self, seconds: float) -> Any:
+        def ask(*_: object) -> MetadataResponse:
+            if self.topics is None:
+                raise ConnectionError("the broker is silent")
+            return MetadataResponse(topics=[MetadataResponseTopic(name=name) for name in self.topics])
+
+        return ask
+
+    def close(self) -> None:
+        pass
 
 
 def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not() -> None:
@@ -301,7 +307,7 @@ def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not
 
 def test_a_pattern_is_refreshed_and_a_silent_broker_changes_nothing() -> None:
     consumer = FakeConsumer(topics=[])
-    pattern = PatternSubscription(consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
+    pattern = PatternSubscription(consumer, consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
     pattern.refresh(0.0)
     consumer.topics = ["a1", "b"]
     pattern.refresh(FIRST_REFRESH_SECONDS / 2)

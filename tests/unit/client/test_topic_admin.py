@@ -1,4 +1,4 @@
-"""Plain text of Apache Kafka's HTML documentation of configs, and the timeouts of changes of topics."""
+"""Configs: their defaults, and plain text of Apache Kafka's HTML. The timeouts of changes of topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import pytest
 
 from moldau.client.cluster import Cluster
 from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.topic_admin import create_topic, delete_topic, grow_topic, plain_text
+from moldau.client.topic_admin import create_topic, delete_topic, grow_topic, plain_text, topic_configs
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +55,18 @@ def test_the_timeout_of_the_broker_is_below_that_of_the_client(change: Callable[
     with pytest.raises(KeyError):
         change(admin)
     assert 1_000 <= admin.timeout_ms < admin.cluster.timeout_ms
+
+
+class OneTopic(ClusterAdmin):
+    def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
+        synonyms = [
+            DescribeConfigsSynonym("compression.type", value, source)
+            for value, source in (("a", 1), ("b", 4), ("c", 5))
+        ]
+        entry = DescribeConfigsResourceResult("compression.type", "a", False, 1, False, synonyms)
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(0, None, 2, "orders", [entry])])
+
+
+def test_the_default_is_the_next_of_several_synonyms_with_one_name() -> None:
+    (config,) = topic_configs(OneTopic(Cluster("localhost:1", {}), 10_000), "orders")
+    assert (config.value, config.default, config.source) == ("a", "b", "topic")

@@ -1,6 +1,4 @@
-"""How a command connects to a whole cluster over our own channel, for calls that confluent-kafka lacks, and how an
-error response becomes one line.
-"""
+"""How a command connects to a whole cluster over our own channel, and how an error response becomes one line."""
 
 from __future__ import annotations
 
@@ -8,23 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
-from moldau.base.listeners import host_and_port
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.cli.connect import (
+    ANSWER_SECONDS,
     CHECK_SECURITY,
-    CONNECT_SECONDS,
     Broker,
     CommandFailed,
     NotFound,
-    first_reachable,
     say_when_slow,
-    split_address,
 )
 from moldau.client.cluster import Cluster
 
 D = TypeVar("D")
 Described = Mapping[str, D | KafkaError]
-ANSWER_SECONDS: Final = 20.0
 COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
 HINT_GROUPS: Final = "`moldau group list` shows the groups there are"
@@ -55,20 +49,15 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
     Inside the block, turn error codes, lost connections and malformed responses into CommandFailed, which is printed as
     one line.
     """
-    reachable = first_reachable(broker.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
-    # Our client takes only HOST:PORT; users may leave the port out, or write a protocol in front.
-    address = host_and_port(*split_address(reachable))
-    try:
-        cluster = Cluster(address, broker.client_config, answer_seconds)
-    except UnusableProperty as error:
-        raise CommandFailed(str(error)) from error
+    cluster = broker.cluster(answer_seconds)
     try:
         try:
-            with say_when_slow(reachable, answer_seconds):
+            with say_when_slow(cluster.bootstrap, answer_seconds):
                 cluster.nodes()
         except (OSError, MalformedData) as error:
             raise CommandFailed(
-                f"{reachable} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
+                f"{cluster.bootstrap} accepts connections but does not answer as a Kafka broker ({error});"
+                f" {CHECK_SECURITY}"
             ) from error
         yield cluster
     except KafkaError as error:
@@ -81,10 +70,22 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
         cluster.close()
 
 
-def kafka_failure(error: KafkaError, subject: str = "") -> CommandFailed:
+@contextmanager
+def admin_failures(subject: str = "", steps: Mapping[ErrorCode, str] | None = None) -> Iterator[None]:
+    """Turn an error response, a lost connection or a malformed response into CommandFailed; `steps` are next steps of
+    this command alone."""
+    try:
+        yield
+    except KafkaError as error:
+        raise kafka_failure(error, subject, steps) from error
+    except (OSError, MalformedData) as error:
+        raise CommandFailed(f"{subject}: no answer: {error}" if subject else f"no answer: {error}") from error
+
+
+def kafka_failure(error: KafkaError, subject: str = "", steps: Mapping[ErrorCode, str] | None = None) -> CommandFailed:
     """Return the error as one line with the next step."""
     message = error.message or error.code.name.lower().replace("_", " ")
-    step = NEXT_STEPS.get(error.code)
+    step = (steps or {}).get(error.code) or NEXT_STEPS.get(error.code)
     return CommandFailed((f"{subject}: " if subject else "") + message.rstrip(".") + (f"; {step}" if step else ""))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.cli.cluster.connect import kafka_failure
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
@@ -28,7 +28,6 @@ from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags, without
 from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
 from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.client.cluster import by_topic
 from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
 from moldau.client.groups import NotAnswered
 

@@ -8,13 +8,12 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.cluster.connect import (
-    ANSWER_SECONDS,
     COORDINATOR_TIMEOUT_MS,
     HINT_GROUPS,
     answering_cluster,
     describe_existing,
 )
-from moldau.cli.connect import Broker, CommandFailed
+from moldau.cli.connect import ANSWER_SECONDS, Broker, CommandFailed
 from moldau.client.cluster import Cluster
 from moldau.client.group_values import DescribedGroup, Member
 from moldau.client.groups import Groups

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
-from moldau.client.cluster import EARLIEST, Cluster, by_topic
+from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
 from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey

@@ -139,11 +139,12 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
     }
     user_config = {name: value for name, value in java_config.items() if name not in OF_FLAGS}
     consumer = clients.consumer(servers, user_config, tool_config)
+    cluster = clients.cluster(servers, java_config)
     topic = arguments.single_value("topic")
     if group is None:
         topics = include_list(arguments.single_value("include")) if topic is None else topic
-        return consumer, StandaloneConsumer(consumer, topics, first_offset(start))
-    return consumer, subscribe(consumer, topic, arguments.single_value("include"))
+        return consumer, StandaloneConsumer(consumer, cluster, topics, first_offset(start))
+    return consumer, subscribe(consumer, cluster, topic, arguments.single_value("include"))
 
 
 def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
@@ -174,7 +175,7 @@ def _is_error(record: Any, is_member: bool) -> bool:
     error = record.error()
     if error is None:
         return False
-    refused = clients.refused_rights(error, record.topic(), None)
+    refused = clients.refused_rights(error.name(), record.topic(), None)
     if refused is not None and (is_member or error.name() != "GROUP_AUTHORIZATION_FAILED"):
         raise refused
     return True

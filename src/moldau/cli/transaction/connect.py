@@ -9,7 +9,6 @@ from typing import NamedTuple
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.cluster.connect import (
-    ANSWER_SECONDS,
     COORDINATOR_TIMEOUT_MS,
     HINT_TOPICS,
     HINT_TRANSACTIONS,
@@ -17,7 +16,7 @@ from moldau.cli.cluster.connect import (
     describe_existing,
     kafka_failure,
 )
-from moldau.cli.connect import Broker, CommandFailed
+from moldau.cli.connect import ANSWER_SECONDS, Broker, CommandFailed
 from moldau.client.cluster import Cluster
 from moldau.client.transaction_values import ActiveProducer, DescribedTransaction
 from moldau.client.transactions import Transactions

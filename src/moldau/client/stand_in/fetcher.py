@@ -9,8 +9,8 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import TopicPartition
-from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, by_topic
+from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster
 from moldau.client.stand_in.values import (
     CLIENT_ERRORS,
     OFFSET_BEGINNING,
