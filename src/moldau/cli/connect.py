@@ -25,9 +25,9 @@ from moldau.base.host_names import is_host_name
 from moldau.base.listeners import host_and_port, start_command
 
 if TYPE_CHECKING:
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_values import ClusterMetadata, TopicReplicas
     from moldau.client.cluster import Cluster
-    from moldau.client.cluster_admin import ClusterAdmin
-    from moldau.client.cluster_values import ClusterMetadata, TopicReplicas
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Broker:
     @functools.cached_property
     def admin(self) -> ClusterAdmin:
         """One client for the whole command, which closes it at its end."""
-        from moldau.client.cluster_admin import ClusterAdmin
+        from moldau.client.admin.cluster_admin import ClusterAdmin
         from moldau.client.properties import OWN_PROPERTIES
 
         cluster = self.cluster(ANSWER_SECONDS)
@@ -129,7 +129,7 @@ class Broker:
     def metadata(self) -> ClusterMetadata:
         """Return the brokers and topics of the cluster, or fail if nobody answers; commands call this first."""
         from moldau.base.errors import KafkaError, MalformedData
-        from moldau.client.cluster_admin import cluster_metadata
+        from moldau.client.admin.cluster_admin import cluster_metadata
 
         reachable = first_reachable(self.bootstrap_servers)
         cluster = self.admin.cluster

@@ -16,8 +16,8 @@ from moldau.cli.connect import CommandFailed
 from moldau.client.cluster import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
-    from moldau.client.cluster_values import TopicReplicas
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_values import TopicReplicas
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]

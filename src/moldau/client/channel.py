@@ -1,6 +1,6 @@
 """A blocking connection to one node: sends requests and receives their responses in the same order.
 
-It serves calls that tools need and librdkafka lacks, and the Spark connector, which keeps a few requests in flight. It
+It serves admin requests, and the Spark connector, which keeps a few requests in flight. It
 has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS and SASL;
 a session with a lifetime is renewed in time.
 """

@@ -13,7 +13,7 @@ from moldau.cli.cluster.describe import chosen_topics
 from moldau.cli.cluster.overview import ClusterOverview, PartitionRow
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import plain_lines, to_yaml
-from moldau.client.cluster_values import (
+from moldau.client.admin.cluster_values import (
     BrokerNode,
     DescribedCluster,
     Endpoint,
@@ -23,7 +23,7 @@ from moldau.client.cluster_values import (
     Reassignment,
     TopicReplicas,
 )
-from moldau.client.group_values import DescribedGroup, Member, Node
+from moldau.client.admin.group_values import DescribedGroup, Member, Node
 
 NODES = {number: BrokerNode(number, "localhost", 9091 + number, None, number == 3) for number in (1, 2, 3)}
 ORDERS = TopicReplicas(

@@ -31,11 +31,11 @@ from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
+from moldau.client.admin.group_values import Committed, DescribedGroup, ListedGroup, Node
+from moldau.client.admin.groups import NotAnswered
 from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.decoding import DecodingBudget
-from moldau.client.group_values import Committed, DescribedGroup, ListedGroup, Node
-from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, LENGTH_PREFIX, read_header
 from moldau.wire.compression import Compression

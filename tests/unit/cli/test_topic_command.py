@@ -13,7 +13,7 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.connect import Broker
 from moldau.cli.main import main
 from moldau.cli.topic import commands
-from moldau.client.cluster_values import ClusterMetadata, PartitionReplicas, TopicReplicas
+from moldau.client.admin.cluster_values import ClusterMetadata, PartitionReplicas, TopicReplicas
 from moldau.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 
 UNKNOWN_TOPIC = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.topics import create_topic, delete_topic, grow_topic, plain_text, topic_configs
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.topic_admin import create_topic, delete_topic, grow_topic, plain_text, topic_configs
 from moldau.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,

@@ -28,8 +28,8 @@ from moldau.cli.group.lag import PartitionLag, log_ends, partition_lags, without
 from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
 from moldau.cli.group.reset import reset
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
-from moldau.client.groups import NotAnswered
+from moldau.client.admin.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
+from moldau.client.admin.groups import NotAnswered
 
 
 @click.group()

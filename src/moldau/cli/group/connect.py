@@ -14,9 +14,9 @@ from moldau.cli.cluster.connect import (
     describe_existing,
 )
 from moldau.cli.connect import ANSWER_SECONDS, Broker, CommandFailed
+from moldau.client.admin.group_values import DescribedGroup, Member
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import DescribedGroup, Member
-from moldau.client.groups import Groups
 
 MEMBERS_NAMED_MAX: Final = 5
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
-from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BATCH_HEADER_BYTES, DELETE_HORIZON_BIT, BatchHeader, read_header
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

@@ -15,8 +15,8 @@ from moldau.cli.connect import CommandFailed, NotFound
 from moldau.cli.group.connect import GroupConnection, is_unknown, require_no_members
 from moldau.cli.group.micro_batch_ids import STORES_MICRO_BATCH_IDS
 from moldau.cli.group.targets import Kind, Target, resolve
+from moldau.client.admin.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
 
 
 class Move(NamedTuple):

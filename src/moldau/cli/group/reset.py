@@ -32,8 +32,8 @@ from moldau.cli.group.targets import Target, parse_target, parse_topic
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
+from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import CommittedOffsets
 
 
 @click.command(short_help="Move a group to other offsets.")

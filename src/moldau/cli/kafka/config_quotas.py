@@ -51,7 +51,7 @@ def describe(channel: Channel, entities: EntityNames) -> None:
 
 
 def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
-    from moldau.client.quotas import ANY_NAME, Quotas
+    from moldau.client.admin.quotas import ANY_NAME, Quotas
 
     names = [(QUOTA_ENTITIES[kind], ANY_NAME if name is None else name or None) for kind, name in entities]
     with clients.response_errors():
@@ -127,7 +127,7 @@ def _check_known(names: Iterable[str], known: frozenset[str], rule: str) -> None
 def _alter_quotas(
     channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
 ) -> None:
-    from moldau.client.quotas import Quotas
+    from moldau.client.admin.quotas import Quotas
 
     limits = {key: _quota_value(key, value) for key, value in added.items()}
     with clients.response_errors():

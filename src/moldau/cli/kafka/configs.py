@@ -315,7 +315,7 @@ class Command:
     def _groups(self) -> set[str]:
         """Return the groups of all brokers: each lists those it coordinates."""
         from moldau.base.errors import KafkaError
-        from moldau.client.groups import Groups
+        from moldau.client.admin.groups import Groups
 
         if not self.channel.offers(ApiKey.LIST_GROUPS):
             return set()

@@ -22,7 +22,7 @@ from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
     from moldau.client.requests.topics import Growth
 
 ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
@@ -226,8 +226,8 @@ def parse_assignment(text: str) -> list[list[int]]:
 
 
 def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
+    from moldau.client.admin.topics import create_topics
     from moldau.client.requests.topics import NewTopic
-    from moldau.client.topic_admin import create_topics
 
     # -1 leaves the count to the broker's default (KIP-464).
     topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, plan.config, plan.assignment)
@@ -272,7 +272,7 @@ def _names_or_id(arguments: Arguments, admin: ClusterAdmin) -> list[str] | str:
 
 
 def _alter(arguments: Arguments, admin: ClusterAdmin) -> None:
-    from moldau.client.topic_admin import grow_topics
+    from moldau.client.admin.topics import grow_topics
 
     count = arguments.integer("partitions") or 0
     assignment = parse_assignment(arguments.single_value("replica-assignment") or "")
@@ -307,7 +307,7 @@ def _raise(error: KafkaError | None) -> None:
 
 
 def _delete(arguments: Arguments, admin: ClusterAdmin) -> None:
-    from moldau.client.topic_admin import delete_topics
+    from moldau.client.admin.topics import delete_topics
 
     names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)

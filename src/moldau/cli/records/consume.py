@@ -33,8 +33,8 @@ from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messa
 from moldau.cli.records.format_language import BadFormat, Formatter
 from moldau.cli.stop_signals import exiting_at_signals
 from moldau.cli.view.views import refuse_orphans, temporary_view
-from moldau.client.cluster_values import ClusterMetadata
-from moldau.client.groups import Groups
+from moldau.client.admin.cluster_values import ClusterMetadata
+from moldau.client.admin.groups import Groups
 
 GROUP_MS: Final = 3_000
 VIEW_SECONDS: Final = 10.0

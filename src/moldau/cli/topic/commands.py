@@ -28,8 +28,8 @@ from moldau.cli.output import Bytes, Table, confirm, format_option, show
 from moldau.cli.partition_offsets import Bounds
 from moldau.cli.topic.sizes import topic_sizes
 from moldau.cli.view.views import views_of
-from moldau.client import topic_admin
-from moldau.client.cluster_values import TopicReplicas
+from moldau.client.admin import topics as topic_admin
+from moldau.client.admin.cluster_values import TopicReplicas
 from moldau.client.requests.configs import TOPIC, alter_configs
 from moldau.client.requests.topics import NewTopic
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.cli.connect import Broker
+from moldau.client.admin.cluster_values import ClusterMetadata
 from moldau.client.channel import Channel
-from moldau.client.cluster_values import ClusterMetadata
 from moldau.client.properties import security
 from moldau.client.requests.partitions import describe_log_dirs
 from moldau.wire.messages.describe_log_dirs import DescribeLogDirsResponse

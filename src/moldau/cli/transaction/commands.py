@@ -23,7 +23,7 @@ from moldau.cli.transaction.connect import (
     transaction_connection,
 )
 from moldau.cli.transaction.end import abort, duration, hanging
-from moldau.client.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
+from moldau.client.admin.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
 
 
 @click.group()

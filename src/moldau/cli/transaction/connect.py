@@ -17,9 +17,9 @@ from moldau.cli.cluster.connect import (
     kafka_failure,
 )
 from moldau.cli.connect import ANSWER_SECONDS, Broker, CommandFailed
+from moldau.client.admin.transaction_values import ActiveProducer, DescribedTransaction
+from moldau.client.admin.transactions import Transactions
 from moldau.client.cluster import Cluster
-from moldau.client.transaction_values import ActiveProducer, DescribedTransaction
-from moldau.client.transactions import Transactions
 
 
 class TransactionConnection(NamedTuple):

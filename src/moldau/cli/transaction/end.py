@@ -23,7 +23,7 @@ from moldau.cli.transaction.connect import (
     transaction_connection,
 )
 from moldau.client import transaction_values
-from moldau.client.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
+from moldau.client.admin.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
 
 HOW_TO_ABORT: Final = "`moldau transaction abort --at TOPIC:PARTITION --start START` ends one"
 
@@ -92,7 +92,7 @@ def _replicas_on(
     connection: TransactionConnection, broker_id: int, partitions: list[TopicPartition]
 ) -> list[TopicPartition]:
     from moldau.cli.cluster.connect import COORDINATOR_TIMEOUT_MS
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
     topics = ClusterAdmin(connection.cluster, COORDINATOR_TIMEOUT_MS).topics()
     return [

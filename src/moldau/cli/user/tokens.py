@@ -9,7 +9,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.security.principals import USER, Principal
 
 if TYPE_CHECKING:
-    from moldau.client.delegation_tokens import DelegationTokens
+    from moldau.client.admin.delegation_tokens import DelegationTokens
 
 
 def tokens_note(name: str, tokens: DelegationTokens, now_ms: int) -> str | None:

@@ -30,8 +30,8 @@ from moldau.cli.connect import (
 )
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.cli.view.views import create_view, readable_views, view_configs
+from moldau.client.admin.topics import delete_topics
 from moldau.client.requests.configs import TOPIC, describe_configs
-from moldau.client.topic_admin import delete_topics
 
 
 @click.group()

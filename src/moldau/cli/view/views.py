@@ -11,8 +11,8 @@ from moldau.base.view_configs import VIEW_FROM, VIEW_MADE_BY, VIEW_PREFIX, VIEW_
 from moldau.cli.cluster.connect import admin_failures, kafka_failure
 from moldau.cli.connect import Broker, CommandFailed
 from moldau.cli.partition_offsets import DELETED_MEANWHILE
-from moldau.client.cluster_values import TopicReplicas
-from moldau.client.topic_admin import chosen_configs, create_topic, delete_topic
+from moldau.client.admin.cluster_values import TopicReplicas
+from moldau.client.admin.topics import chosen_configs, create_topic, delete_topic
 
 TEMPORARY_PREFIX = "moldau-passing-view-"
 """The names of views that one command makes and deletes."""

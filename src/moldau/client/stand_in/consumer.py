@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as PartitionId
+from moldau.client.admin.groups import TRANSIENT
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE
-from moldau.client.groups import TRANSIENT
 from moldau.client.requests.metadata import metadata
 from moldau.client.stand_in.fetcher import AssignedPartition, Fetcher
 from moldau.client.stand_in.member import GroupMember

@@ -14,9 +14,9 @@ from typing import Final
 from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.client.requests.ask import raise_error
 from moldau.client.requests.configs import CLIENT_METRICS, describe_configs, resources_with_configs
 from moldau.client.requests.metadata import metadata

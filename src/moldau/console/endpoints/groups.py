@@ -14,9 +14,9 @@ from moldau.cli.group.connect import GroupConnection, existing_groups, host_of, 
 from moldau.cli.group.lag import PartitionLag, partition_lags, without_lags
 from moldau.cli.group.micro_batch_ids import MICRO_BATCH_IDS_STATE
 from moldau.cli.group.targets import parse_target, parse_topic
+from moldau.client.admin.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
-from moldau.client.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.ages import NO_AGE, Age, age_data, oldest

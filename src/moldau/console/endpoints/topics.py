@@ -12,8 +12,8 @@ from moldau.base.view_configs import VIEW_PREFIX
 from moldau.cli import offsets
 from moldau.cli.cluster.connect import HINT_TOPICS, kafka_failure
 from moldau.cli.cluster.overview import note_of
-from moldau.client import topic_admin
-from moldau.client.broker_admin import alter_topic_configs
+from moldau.client.admin import topics as topic_admin
+from moldau.client.admin.replicas import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.ages import Age, age_data, oldest

@@ -16,8 +16,8 @@ from moldau.cli.transaction.connect import (
 )
 from moldau.cli.transaction.end import unknown_to_coordinators
 from moldau.client import transaction_values
-from moldau.client.transaction_values import OPEN_STATES, DescribedTransaction, ListedTransaction
-from moldau.client.transactions import Transactions
+from moldau.client.admin.transaction_values import OPEN_STATES, DescribedTransaction, ListedTransaction
+from moldau.client.admin.transactions import Transactions
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.failures import bad_request, not_found

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import ProducerIdAndEpoch, TopicPartition, by_topic
+from moldau.client.admin.group_values import MICRO_BATCH_ID_METADATA
 from moldau.client.cluster import GROUP, RETRIABLE, TRANSACTIONAL_ID, Cluster
-from moldau.client.group_values import MICRO_BATCH_ID_METADATA
 from moldau.spark.options import WriteOptions
 from moldau.spark.sending import RecordBatch, Sending
 from moldau.wire.apis import ApiKey

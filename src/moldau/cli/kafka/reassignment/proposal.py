@@ -17,7 +17,7 @@ from typing import TypeVar
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.reassignment.plan import Replicas
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import BrokerNode
+from moldau.client.admin.cluster_values import BrokerNode
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, by_topic
-from moldau.client.cluster import GROUP, Cluster
-from moldau.client.group_values import (
+from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
     CONSUMER_PROTOCOL_TYPE,
@@ -29,6 +28,7 @@ from moldau.client.group_values import (
     state_name,
     type_name,
 )
+from moldau.client.cluster import GROUP, Cluster
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import consumer_group_describe, describe_groups
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.requests import topics as requests
 from moldau.client.requests.ask import error_of, raise_error
 from moldau.client.requests.configs import BROKER, TOPIC, describe_configs

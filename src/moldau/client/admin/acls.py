@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from moldau.base.acl_operations import AclOperation
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.requests.ask import raise_error
 from moldau.client.requests.configs import BROKER, describe_configs
 from moldau.security.acls.authorizer import Rules

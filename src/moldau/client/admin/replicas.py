@@ -10,8 +10,8 @@ from functools import partial
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import by_topic
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.cluster_values import Replica, ReplicaLogDir
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_values import Replica, ReplicaLogDir
 from moldau.client.controllers import Controllers
 from moldau.client.requests.configs import BROKER, TOPIC, alter_configs
 from moldau.client.requests.partitions import describe_log_dirs

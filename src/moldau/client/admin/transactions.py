@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, by_topic
-from moldau.client.cluster import TRANSACTIONAL_ID, Cluster
-from moldau.client.requests.ask import raise_error
-from moldau.client.transaction_values import (
+from moldau.client.admin.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
     ListedTransaction,
     state_name,
 )
+from moldau.client.cluster import TRANSACTIONAL_ID, Cluster
+from moldau.client.requests.ask import raise_error
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import describe_producers, describe_transactions
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

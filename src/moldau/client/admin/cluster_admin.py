@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from moldau.base.acl_operations import AclOperation, operations_of
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, Uuid, by_topic
-from moldau.client.cluster import Cluster
-from moldau.client.cluster_values import (
+from moldau.client.admin.cluster_values import (
     BrokerNode,
     ClusterMetadata,
     DescribedCluster,
@@ -29,6 +28,7 @@ from moldau.client.cluster_values import (
     TopicReplicas,
     UpgradeType,
 )
+from moldau.client.cluster import Cluster
 from moldau.client.controllers import Controllers
 from moldau.client.requests.api_versions import api_versions_request
 from moldau.client.requests.ask import Ask, error_of, raise_error, raise_refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.requests.scram import alter_credentials, describe_credentials
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ScramKeys
