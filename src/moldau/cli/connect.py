@@ -43,6 +43,8 @@ longer."""
 ANSWER_SECONDS: Final = 20.0
 ADMIN_MS: Final = 15_000
 """How long temporary errors of admin requests are retried."""
+CHANGE_SECONDS: Final = 35.0
+"""How long the response to a change of topics is awaited: one with thousands of partitions takes its time."""
 METADATA_RETRY_MS: Final = 500
 """A broker that starts or stops also closes connections."""
 COMPLETION_SECONDS: Final = 0.8
@@ -97,7 +99,7 @@ class Broker:
         cluster = self.cluster(ANSWER_SECONDS)
         if not self.client_config.keys() <= OWN_PROPERTIES:
             self.producer({})  # librdkafka refuses a name or a value that is wrong; our client ignores it
-        return ClusterAdmin(cluster, ADMIN_MS)
+        return ClusterAdmin(cluster, ADMIN_MS, CHANGE_SECONDS)
 
     def cluster(self, answer_seconds: float) -> Cluster:
         """Return connections of our own, which wait this long for an answer; the caller closes them."""

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stand_in_brokers import BOOTSTRAP, FakeBrokers
 
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.admin.topics import create_topic, delete_topic, grow_topic, plain_text, topic_configs
-from moldau.client.cluster import Cluster
+from moldau.client.cluster import LATEST, Cluster
+from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -35,12 +39,6 @@ def test_html_is_removed_from_documentation(documentation: str, text: str) -> No
     assert plain_text(documentation) == text
 
 
-class RecordingAdmin(ClusterAdmin):
-    def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
-        self.timeout_ms: int = request.timeout_ms
-        raise KeyError("the response does not matter")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -49,12 +47,32 @@ class RecordingAdmin(ClusterAdmin):
         lambda admin: delete_topic(admin, "t"),
     ],
 )
-def test_the_timeout_of_the_broker_is_below_that_of_the_client(change: Callable[[ClusterAdmin], None]) -> None:
+@pytest.mark.parametrize("change_seconds", [None, 35.0])
+def test_a_change_is_awaited_for_longer_than_the_broker_may_take(
+    brokers: FakeBrokers, change: Callable[[ClusterAdmin], None], change_seconds: float | None
+) -> None:
     """The retry of a change that was only slow would fail: the topic exists already, or no longer."""
-    admin = RecordingAdmin(Cluster("localhost:1", {}, timeout_seconds=10), 10_000)
-    with pytest.raises(KeyError):
+    timeouts_ms: list[int] = []
+
+    def note(_: int, request: Any) -> Any:
+        timeouts_ms.append(request.timeout_ms)
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+
+    for key in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS):
+        brokers.handlers[key] = note
+    admin = ClusterAdmin(Cluster("localhost:1", {}, timeout_seconds=10), 10_000, change_seconds)
+    with pytest.raises(KafkaError):
         change(admin)
-    assert 1_000 <= admin.timeout_ms < admin.cluster.timeout_ms
+    assert brokers.waits_s == [change_seconds or 10]
+    assert 1_000 <= timeouts_ms[0] < brokers.waits_s[0] * 1000
+
+
+def test_offsets_are_not_awaited_for_longer_than_a_connection(brokers: FakeBrokers) -> None:
+    """A leader that hangs must leave time to ask the next one."""
+    brokers.topics["t"] = {0: 1}
+    partition = TopicPartition("t", 0)
+    ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000, change_seconds=35).each_offset({partition: LATEST})
+    assert brokers.waits_s == []
 
 
 class OneTopic(ClusterAdmin):

@@ -22,7 +22,7 @@ from moldau.cli.transaction.connect import (
     existing_transactions,
     transaction_connection,
 )
-from moldau.client import transaction_values
+from moldau.client.admin import transaction_values
 from moldau.client.admin.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
 
 HOW_TO_ABORT: Final = "`moldau transaction abort --at TOPIC:PARTITION --start START` ends one"

@@ -72,9 +72,11 @@ class _Moved(KafkaError):
 class ClusterAdmin:
     """Requests are repeated until `timeout_ms` has passed. On exit it closes the given cluster."""
 
-    def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, timeout_ms: int, change_seconds: float | None = None) -> None:
         self.cluster = cluster
         self.timeout_ms = timeout_ms
+        self._change_seconds = change_seconds
+        """How long the response to a change of topics is awaited, if longer than other responses."""
 
     def __enter__(self) -> ClusterAdmin:
         return self
@@ -97,6 +99,20 @@ class ClusterAdmin:
                 if node_id not in self.cluster.nodes():
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"There is no node {node_id} in the cluster")
                 response = self.cluster.channel(node_id).ask(key, request, response_type)
+            raise_refusal(response)
+            return response
+
+        return self.patiently(attempt)
+
+    @property
+    def change_ms(self) -> int:
+        return self.cluster.timeout_ms if self._change_seconds is None else int(self._change_seconds * 1000)
+
+    def ask_change(self, key: ApiKey, request: Message, response_type: type[M], /) -> M:
+        """Send a change of topics to any node; return its response, which is awaited for `change_ms`."""
+
+        def attempt() -> M:
+            response = self.cluster.asking_within(self.change_ms / 1000)(key, request, response_type)
             raise_refusal(response)
             return response
 

@@ -60,7 +60,7 @@ def create_topic(
 
 
 def create_topics(admin: ClusterAdmin, topics: Iterable[NewTopic], validate_only: bool = False) -> Outcomes:
-    return _outcomes(requests.create_topics(admin.ask, topics, _timeout_ms(admin), validate_only))
+    return _outcomes(requests.create_topics(admin.ask_change, topics, _timeout_ms(admin), validate_only))
 
 
 def grow_topic(admin: ClusterAdmin, name: str, partitions: int) -> None:
@@ -69,7 +69,7 @@ def grow_topic(admin: ClusterAdmin, name: str, partitions: int) -> None:
 
 
 def grow_topics(admin: ClusterAdmin, growth: Iterable[Growth]) -> Outcomes:
-    return _outcomes(requests.create_partitions(admin.ask, growth, _timeout_ms(admin)))
+    return _outcomes(requests.create_partitions(admin.ask_change, growth, _timeout_ms(admin)))
 
 
 def delete_topic(admin: ClusterAdmin, name: str) -> None:
@@ -77,7 +77,7 @@ def delete_topic(admin: ClusterAdmin, name: str) -> None:
 
 
 def delete_topics(admin: ClusterAdmin, names: Sequence[str]) -> Outcomes:
-    return _outcomes(requests.delete_topics(admin.ask, _timeout_ms(admin), names))
+    return _outcomes(requests.delete_topics(admin.ask_change, _timeout_ms(admin), names))
 
 
 def _outcomes(
@@ -145,4 +145,4 @@ def plain_text(documentation: str) -> str:
 def _timeout_ms(admin: ClusterAdmin) -> int:
     """Return how long the broker may take. It has to answer before the client gives up and asks again: the retry of a
     change that was only slow would fail, because the topic exists already, or no longer."""
-    return max(TIMEOUT_MS_MIN, admin.cluster.timeout_ms - ANSWER_MS)
+    return max(TIMEOUT_MS_MIN, admin.change_ms - ANSWER_MS)

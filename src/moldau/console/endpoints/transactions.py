@@ -15,7 +15,7 @@ from moldau.cli.transaction.connect import (
     existing_transactions,
 )
 from moldau.cli.transaction.end import unknown_to_coordinators
-from moldau.client import transaction_values
+from moldau.client.admin import transaction_values
 from moldau.client.admin.transaction_values import OPEN_STATES, DescribedTransaction, ListedTransaction
 from moldau.client.admin.transactions import Transactions
 from moldau.console.access import ADMIN_TIMEOUT_MS
