@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.connection.admin import connect_to_brokers
+from moldau.cli.kafka.connection.admin import ANSWER_SECONDS
 from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
     from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_values import TopicReplicas
     from moldau.client.requests.topics import Growth
 
 ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
@@ -175,10 +176,13 @@ def _check_pairs(arguments: Arguments) -> None:
 
 
 def _admin(arguments: Arguments) -> ClusterAdmin:
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+
     servers = arguments.single_value("bootstrap-server") or ""
     java_config = properties.load(arguments.single_value("command-config"))
     clients.require_accepted(servers, java_config)
-    return connect_to_brokers(servers, java_config)
+    cluster = clients.cluster(servers, java_config)
+    return ClusterAdmin(cluster, int(clients.ADMIN_SECONDS * 1000), change_seconds=ANSWER_SECONDS)
 
 
 def _plan(arguments: Arguments) -> NewTopicPlan:
@@ -239,9 +243,19 @@ def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
     print(f"Created topic {plan.name}.")
 
 
+def _topics(admin: ClusterAdmin) -> Mapping[str, TopicReplicas]:
+    try:
+        return admin.topics()
+    except (OSError, MalformedData) as error:
+        raise ToolFailed(
+            "The address accepts connections but does not answer as a Kafka broker does;"
+            " check the port, and the TLS and SASL settings in --command-config"
+        ) from error
+
+
 def matching(admin: ClusterAdmin, pattern: str | None, exclude_internal: bool) -> list[str]:
     """Return the topic names that fully match a pattern, sorted. A comma stands for `or`, as in all Kafka tools."""
-    names = admin.topics()
+    names = _topics(admin)
     regex = include_list(pattern)
     return sorted(
         name for name in names if regex.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
@@ -280,7 +294,7 @@ def _alter(arguments: Arguments, admin: ClusterAdmin) -> None:
     _require_match(names, arguments)
     if not names:
         return
-    existing = admin.topics()
+    existing = _topics(admin)
     growth = [
         _growth(name, len(existing[name].partitions) if name in existing else 0, count, assignment) for name in names
     ]
