@@ -20,6 +20,11 @@ from moldau.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,24 @@ def test_offsets_are_not_awaited_for_longer_than_a_connection(brokers: FakeBroke
     partition = TopicPartition("t", 0)
     ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000, change_seconds=35).each_offset({partition: LATEST})
     assert brokers.waits_s == []
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_the_next_leader_is_asked_for_an_offset_and_a_missing_partition_hides_no_other(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+    def answer(_: int, request: Any) -> ListOffsetsResponse:
+        found = ListOffsetsPartitionResponse(0, answers.pop(0), offset=7)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [found])])
+
+    brokers.handlers[ApiKey.LIST_OFFSETS] = answer
+    there, missing = TopicPartition("t", 0), TopicPartition("t", 1)
+    found = ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000).each_offset({there: LATEST, missing: LATEST})
+    assert found[there] == 7
+    error = found[missing]
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class OneTopic(ClusterAdmin):
