@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
@@ -237,10 +238,17 @@ class Cluster:
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Return the partitions by the node id of their leader. Raises KafkaError if a partition has no leader."""
+        partitions = list(partitions)
+        self._learn(by_topic(partitions))
         led: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             led.setdefault(self.leader(partition), []).append(partition)
         return led
+
+    def _learn(self, names: Iterable[str]) -> None:
+        """Request the metadata of all unknown topics at once."""
+        if unknown := [name for name in names if name not in self._topics]:
+            self.refresh(unknown)
 
     def led(
         self, partitions: Iterable[TopicPartition]
@@ -248,7 +256,10 @@ class Cluster:
         """Return the partitions that have a leader, by leader, and the errors of the others."""
         led: dict[int, list[TopicPartition]] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        for name, indexes in by_topic(partitions).items():
+        topics = by_topic(partitions)
+        with suppress(KafkaError):  # the topics with an error are found below
+            self._learn(topics)
+        for name, indexes in topics.items():
             try:
                 self.topic(name)
             except KafkaError as error:

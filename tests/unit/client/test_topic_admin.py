@@ -98,6 +98,13 @@ def test_the_next_leader_is_asked_for_an_offset_and_a_missing_partition_hides_no
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_the_leaders_of_many_topics_are_looked_up_at_once(brokers: FakeBrokers) -> None:
+    brokers.topics |= {f"t{number}": {0: 1} for number in range(100)}
+    timestamps = {TopicPartition(name, 0): LATEST for name in brokers.topics}
+    assert len(ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000).each_offset(timestamps)) == 100
+    assert len(brokers.requests(ApiKey.METADATA)) == 1
+
+
 class OneTopic(ClusterAdmin):
     def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
         synonyms = [
