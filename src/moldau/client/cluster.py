@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
@@ -223,6 +222,9 @@ class Cluster:
     def topic(self, name: str, create: bool = False) -> Topic:
         if name not in self._topics:
             self.refresh([name], create)
+        return self._known(name)
+
+    def _known(self, name: str) -> Topic:
         if name not in self._topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name} at {self.bootstrap}")
         return self._topics[name]
@@ -239,7 +241,10 @@ class Cluster:
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Return the partitions by the node id of their leader. Raises KafkaError if a partition has no leader."""
         partitions = list(partitions)
-        self._learn(by_topic(partitions))
+        topics = by_topic(partitions)
+        self._learn(topics)
+        for name in topics:
+            self._known(name)
         led: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             led.setdefault(self.leader(partition), []).append(partition)
@@ -257,11 +262,14 @@ class Cluster:
         led: dict[int, list[TopicPartition]] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         topics = by_topic(partitions)
-        with suppress(KafkaError):  # the topics with an error are found below
+        find: Callable[[str], Topic] = self._known
+        try:
             self._learn(topics)
+        except KafkaError:  # of one of them: ask for each
+            find = self.topic
         for name, indexes in topics.items():
             try:
-                self.topic(name)
+                find(name)
             except KafkaError as error:
                 errors |= {TopicPartition(name, index): error for index in indexes}
                 continue
