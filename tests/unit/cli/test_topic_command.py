@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +21,9 @@ UNKNOWN_TOPIC = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 class Admin:
     """A cluster whose topic `gone` and whose partitions 1 were deleted since the metadata were read."""
 
-    cluster = SimpleNamespace(timeout_ms=10_000)
+    change_ms = 10_000
 
-    def ask(self, key: Any, request: Any, response_type: Any) -> DeleteTopicsResponse:
+    def ask_change(self, key: Any, request: Any, response_type: Any) -> DeleteTopicsResponse:
         responses = [
             DeletableTopicResult(name, error_code=UNKNOWN_TOPIC.code if name == "gone" else 0)
             for name in request.topic_names
