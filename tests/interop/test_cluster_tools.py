@@ -25,8 +25,8 @@ from kafka_tools import Outcome, Tools, shell
 from patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster.describe import describe
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
 
 EXTERNAL = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import fresh_start, identity

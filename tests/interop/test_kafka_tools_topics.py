@@ -150,7 +150,7 @@ def test_invalid_topics_and_configs_are_refused(
             "Attempted to add 1 additional partition(s), but only 0 assignment(s) were specified."
         ),
         f"--alter --topic {there} --partitions 200000": error_output(
-            f"Invalid NewPartitions({there}): new_total_cnt out of expected range 1..100000"
+            "Excessively large number of partitions per request: at most 10000."
         ),
         f"--create --topic {there} --topic {absent}": error_output(
             "Found multiple arguments for option topic, but you asked for only one"

@@ -20,8 +20,8 @@ from patience import PATIENCE_S, wait_until
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.main import main
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.groups import Groups
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running import broker_watch
 from moldau.pipelines.running.broker_watch import BrokerWatch, ends_now

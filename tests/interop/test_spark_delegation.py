@@ -15,9 +15,9 @@ from patience import PATIENCE_S
 from spark_connector import rows
 
 from moldau.client import token_login
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.delegation_tokens import DelegationTokens, TokenWithHmac
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.delegation_tokens import DelegationTokens, TokenWithHmac
 from moldau.security.sasl.jaas import SCRAM_MODULE
 from moldau.spark import delegation
 from moldau.spark.columns import source_schema

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from failover_roles import coordinator_of, create_replicated
 from patience import PATIENCE_S, wait_until
 
+from moldau.client.admin.group_values import DescribedGroup
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import DescribedGroup
-from moldau.client.groups import Groups
 from moldau.client.stand_in.consumer import Consumer
 from moldau.client.stand_in.producer import Producer
 from moldau.testing import TestCluster, cluster

@@ -24,8 +24,8 @@ from restartable_broker import free_port, kill_broker, start_broker
 from spark_waits import wait_for_spark
 
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.groups import Groups
 from moldau.pipelines.reading.loading import load
 
 if TYPE_CHECKING:

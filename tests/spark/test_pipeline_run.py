@@ -23,9 +23,9 @@ from patience import SPARK_PATIENCE_S
 from restartable_broker import free_port, running_broker
 from spark_waits import wait_for_spark
 
+from moldau.client.admin.group_values import CommittedOffsets
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import CommittedOffsets
-from moldau.client.groups import Groups
 from moldau.pipelines.cases.files import find_cases
 from moldau.pipelines.problems import InvalidPipeline, PipelineError
 from moldau.pipelines.reading.loading import load

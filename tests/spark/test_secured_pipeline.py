@@ -25,8 +25,8 @@ from nodes_process import ClusterProcess
 from patience import PATIENCE_S, SPARK_PATIENCE_S
 
 from moldau.cli.kafka import acls, configs
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.groups import Groups
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.silence import Silence

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from patience import PATIENCE_S, SPARK_PATIENCE_S
 
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.delegation_tokens import DelegationTokens
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.delegation_tokens import DelegationTokens
 from moldau.security.sasl.jaas import SCRAM_MODULE
 from moldau.testing import TestBroker, broker
 

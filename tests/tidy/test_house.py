@@ -185,6 +185,30 @@ FUNCTION_LINES_MAX = 70
 LONG_FUNCTIONS: set[str] = set()
 
 
+CLIENT_SIDE = ("cli", "client", "console", "operations", "pipelines", "spark", "testing")
+"""The clients of a cluster. Nodes, in runtime and raft, build the requests to their peers."""
+API_NAMES = frozenset(re.findall(r'\d+: \(\S+, "(\w+)",', (GENERATED / "__init__.py").read_text()))
+OF_RECORDS = frozenset({"ProduceRequest", "FetchRequest", "InitProducerIdRequest"})
+"""Requests that carry records, and that of the producer id: every producer and reader has its own."""
+BUILT_ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "client/peer_login.py": frozenset({"SaslHandshakeRequest", "SaslAuthenticateRequest"}),
+    "client/stand_in/member.py": frozenset({"ConsumerGroupHeartbeatRequest", "OffsetCommitRequest"}),
+    "spark/exactly_once/wire.py": frozenset(
+        {
+            "AddOffsetsToTxnRequest",
+            "AddPartitionsToTxnRequest",
+            "EndTxnRequest",
+            "OffsetFetchRequest",
+            "TxnOffsetCommitRequest",
+        }
+    ),
+}
+"""The login of a node at its peers, a member of a group, and the transactions of Spark's sink."""
+OF_LIBRDKAFKAS_ADMIN = frozenset(
+    {"list_topics", "get_watermark_offsets", "offsets_for_times", "incremental_alter_configs"}
+)
+
+
 @cache
 def modules() -> tuple[Path, ...]:
     return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if GENERATED not in path.parents)
@@ -291,6 +315,45 @@ def imported_module(imports: str, names: Mapping[str, Path]) -> str | None:
     return imports if imports in names else parent if parent in names else None
 
 
+def test_clients_build_each_request_in_one_module() -> None:
+    """The admin client builds them, in client/. Others build only what produces and consumes."""
+    builders: dict[str, set[str]] = {}
+    for path in modules():
+        name = path.relative_to(PACKAGE).as_posix()
+        if name.partition("/")[0] in CLIENT_SIDE:
+            for request in requests_built(path) - OF_RECORDS - BUILT_ELSEWHERE.get(name, frozenset()):
+                builders.setdefault(request, set()).add(name)
+    outside = {name for names in builders.values() for name in names if not name.startswith("client/")}
+    assert not outside, "these build requests themselves; call the admin client, or add to client/requests"
+    assert not {request: names for request, names in builders.items() if len(names) > 1}
+
+
+def requests_built(path: Path) -> set[str]:
+    """Return the classes of requests that a module calls, such as MetadataRequest."""
+    called = (node.func for node in nodes(path) if isinstance(node, ast.Call))
+    names = {
+        each.attr if isinstance(each, ast.Attribute) else each.id if isinstance(each, ast.Name) else ""
+        for each in called
+    }
+    return {name for name in names if name.endswith("Request") and name.removesuffix("Request") in API_NAMES}
+
+
+def test_confluent_kafka_only_produces_and_consumes() -> None:
+    wrong = []
+    for path in modules():
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("confluent_kafka"):
+                is_wrong = node.module != "confluent_kafka" or any(each.name == "admin" for each in node.names)
+            elif isinstance(node, ast.Import):
+                is_wrong = any(each.name.startswith("confluent_kafka") for each in node.names)
+            else:
+                called = node.func if isinstance(node, ast.Call) else None
+                is_wrong = isinstance(called, ast.Attribute) and called.attr in OF_LIBRDKAFKAS_ADMIN
+            if is_wrong:
+                wrong.append(f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}")
+    assert not wrong, "our own admin client does this"
+
+
 def test_packages_of_pipelines_import_only_what_they_may() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {name}"
@@ -362,7 +425,7 @@ def code_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines without docstrings and comments, which may mention `sendfile`."""
     docstring_lines = {
         line
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }

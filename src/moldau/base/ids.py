@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Final, NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
@@ -44,3 +45,11 @@ def uuid_from_text(text: str) -> Uuid:
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a Kafka UUID: it has {len(raw)} bytes, not 16")
     return raw
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partition indexes by topic."""
+    indexes: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        indexes.setdefault(topic, []).append(index)
+    return indexes

@@ -20,9 +20,9 @@ RESPONSE_WAIT_SECONDS: Final = 15.0
 def renew_admin_password(address: str, properties: Mapping[str, str], directory: SecureDirectory) -> str:
     """Set a new password over a connection with these properties, write client.properties, and return the password.
     Raise SetupFailed if that cannot be done."""
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.users import Users
     from moldau.client.cluster import Cluster
-    from moldau.client.cluster_admin import ClusterAdmin
-    from moldau.client.users import Users
     from moldau.secure_setup.first_users import new_password
     from moldau.secure_setup.settings import ADMIN
 

@@ -5,20 +5,16 @@ Commands name the completers in their options, so clients are imported only when
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from moldau.cli.connect import (
-    ATTEMPT_SECONDS_MIN,
     COMPLETION_SECONDS,
     CommandFailed,
     completion_broker,
-    first_reachable,
     is_internal,
-    plain_failures,
 )
 
 
@@ -40,11 +36,10 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete topic names; silent if no broker answers within COMPLETION_SECONDS."""
-    with suppress(CommandFailed), plain_failures():
-        broker = completion_broker(ctx)
-        deadline = time.monotonic() + COMPLETION_SECONDS
-        first_reachable(broker.bootstrap_servers, COMPLETION_SECONDS)
-        topics = broker.admin.list_topics(timeout=max(ATTEMPT_SECONDS_MIN, deadline - time.monotonic())).topics
+    from moldau.cli.cluster.connect import answering_cluster
+
+    with suppress(CommandFailed), answering_cluster(completion_broker(ctx), COMPLETION_SECONDS) as cluster:
+        topics = cluster.topics()
         with_internal = incomplete.startswith("_")
         return [
             CompletionItem(name)

@@ -1,4 +1,5 @@
-"""How a command connects to a broker: the address options, quiet librdkafka clients, and failures in plain words.
+"""How a command connects to a broker: the address options, our own admin client, quiet librdkafka clients, and failures
+in plain words.
 
 The client library is imported inside the functions that need it, so that `--help` is fast. If nobody listens at the
 address, the command fails within five seconds, with the reason, before it creates any librdkafka client. A broker that
@@ -13,17 +14,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 from moldau.base.errors import UnusableProperty
 from moldau.base.host_names import is_host_name
-from moldau.base.listeners import start_command
-from moldau.cli.cluster_metadata import ClusterMetadata, TopicMetadata
+from moldau.base.listeners import host_and_port, start_command
+
+if TYPE_CHECKING:
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_values import ClusterMetadata, TopicReplicas
+    from moldau.client.cluster import Cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,9 +40,13 @@ ATTEMPT_SECONDS_MIN: Final = 0.1
 SLOW_SECONDS: Final = 2.5
 """After this long the command prints that it waits. CONNECT_SECONDS + SLOW_SECONDS < 5: no command is silent for
 longer."""
-METADATA_SECONDS: Final = (2.5, 5.0, 12.5)
-"""Timeouts of the attempts to read metadata. Several, because librdkafka does not notice Ctrl-C during a call."""
-ADMIN_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 20.0
+ADMIN_MS: Final = 15_000
+"""How long temporary errors of admin requests are retried."""
+CHANGE_SECONDS: Final = 35.0
+"""How long the response to a change of topics is awaited: one with thousands of partitions takes its time."""
+METADATA_RETRY_MS: Final = 500
+"""A broker that starts or stops also closes connections."""
 COMPLETION_SECONDS: Final = 0.8
 """How long shell completion waits for a broker: a person waits for it after each Tab."""
 BROKERS_DOWN_EVERY_SECONDS: Final = 30.0
@@ -47,12 +55,11 @@ CHECK_SECURITY: Final = (
     "check that the port is a broker's and that --command-config or -X has the security settings it requires"
     " (TLS, SASL)"
 )
+TOPICS_STEP: Final = "`moldau topic list` shows the topics there are"
 NEXT_STEPS: Final = {
-    "UNKNOWN_TOPIC_OR_PART": "`moldau topic list` shows the topics there are",
-    "_UNKNOWN_TOPIC": "`moldau topic list` shows the topics there are",
+    "UNKNOWN_TOPIC_OR_PART": TOPICS_STEP,
+    "_UNKNOWN_TOPIC": TOPICS_STEP,
     "_UNKNOWN_PARTITION": "`moldau topic describe` shows the partitions there are",
-    "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts a topic that is there already",
-    "INVALID_REPLICATION_FACTOR": "`moldau cluster info` shows the brokers there are",
     "_ALL_BROKERS_DOWN": "check that the broker runs and that -b names it",
     "_TRANSPORT": "check that the broker runs and that -b names it",
     "_TIMED_OUT": "check that the broker runs and that its advertised.listeners can be reached from here",
@@ -72,19 +79,38 @@ class CommandFailed(click.ClickException):
 
 @dataclass(frozen=True)
 class Broker:
-    """An address and the client settings to reach it with; makes librdkafka's clients.
-
-    Clients are Any: the type hints shipped with confluent_kafka contradict what it does in too many places.
-    """
+    """An address and the client settings to reach it with. The admin client is our own; librdkafka's clients, which
+    produce and consume, are Any: the type hints shipped with confluent_kafka contradict what it does in too many
+    places."""
 
     bootstrap_servers: str
     client_config: Mapping[str, str]
 
     @functools.cached_property
-    def admin(self) -> Any:
-        """One client for the whole command: the futures of a client that was garbage-collected never complete."""
-        with plain_failures():
-            return admin_api().AdminClient(self._config({"topic.metadata.refresh.interval.ms": -1}))
+    def admin(self) -> ClusterAdmin:
+        """One client for the whole command, which closes it at its end."""
+        from moldau.client.admin.cluster_admin import ClusterAdmin
+        from moldau.client.properties import OWN_PROPERTIES
+
+        cluster = self.cluster(ANSWER_SECONDS)
+        if not self.client_config.keys() <= OWN_PROPERTIES:
+            self.producer({})  # librdkafka refuses a name or a value that is wrong; our client ignores it
+        return ClusterAdmin(cluster, ADMIN_MS, CHANGE_SECONDS)
+
+    def cluster(self, answer_seconds: float) -> Cluster:
+        """Return connections of our own, which wait this long for an answer; the caller closes them."""
+        from moldau.client.cluster import Cluster
+
+        reachable = first_reachable(self.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
+        # Our client takes only HOST:PORT; users may leave the port out, or write a protocol in front.
+        try:
+            return Cluster(host_and_port(*split_address(reachable)), self.client_config, answer_seconds)
+        except UnusableProperty as error:
+            raise CommandFailed(str(error)) from error
+
+    def close(self) -> None:
+        if "admin" in vars(self):
+            self.admin.cluster.close()
 
     def consumer(self, config: Mapping[str, Any]) -> Any:
         from moldau.client.confluent import Consumer
@@ -100,40 +126,28 @@ class Broker:
 
     def metadata(self) -> ClusterMetadata:
         """Return the brokers and topics of the cluster, or fail if nobody answers; commands call this first."""
+        from moldau.base.errors import KafkaError, MalformedData
+        from moldau.client.admin.cluster_admin import cluster_metadata
+
         reachable = first_reachable(self.bootstrap_servers)
+        cluster = self.admin.cluster
         try:
-            with say_when_slow(reachable, sum(METADATA_SECONDS)):
-                metadata = self._request_metadata(reachable)
-        except _kafka_exception() as error:
-            reason = error.args[0].str()
+            with say_when_slow(reachable, ANSWER_SECONDS):
+                metadata = cluster.retry(lambda: cluster_metadata(cluster.ask_any), METADATA_RETRY_MS)
+        except (OSError, MalformedData, KafkaError) as error:
+            reason = str(error) if isinstance(error, TimeoutError) else self._refusal(reachable) or str(error)
             raise CommandFailed(
                 f"{reachable} accepts connections but does not answer as a Kafka broker ({reason}); {CHECK_SECURITY}"
             ) from error
         self._check_advertised(metadata)
         return metadata
 
-    def _request_metadata(self, reachable: str) -> ClusterMetadata:
-        *attempts, last = METADATA_SECONDS
-        for seconds in attempts:
-            try:
-                return cast(ClusterMetadata, self.admin.list_topics(timeout=seconds))
-            except _kafka_exception() as error:
-                if seconds == attempts[0]:
-                    self._raise_refusal(reachable)
-                if error.args[0].name() != "_TIMED_OUT":
-                    raise
-        return cast(ClusterMetadata, self.admin.list_topics(timeout=last))
-
-    def _raise_refusal(self, reachable: str) -> None:
+    def _refusal(self, reachable: str) -> str | None:
         from moldau.client.refusals import refusal
 
-        host, port = split_address(reachable)
-        if (reason := refusal(f"{host}:{port}", self.client_config)) is not None:
-            raise CommandFailed(
-                f"{reachable} accepts connections but does not answer as a Kafka broker ({reason}); {CHECK_SECURITY}"
-            )
+        return refusal(host_and_port(*split_address(reachable)), self.client_config)
 
-    def topic(self, name: str) -> TopicMetadata:
+    def topic(self, name: str) -> TopicReplicas:
         return existing_topics(self.metadata(), [name])[0]
 
     def _config(self, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +163,7 @@ class Broker:
 
     def _check_advertised(self, metadata: ClusterMetadata) -> None:
         """Check that one advertised address answers: clients connect to those, the classic trap with containers."""
-        advertised = [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()]
+        advertised = [f"{broker.host}:{broker.port}" for broker in metadata.nodes.values()]
         if not advertised or set(advertised) & set(self.bootstrap_servers.split(",")):
             return
         try:
@@ -219,7 +233,7 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[TopicMetadata]:
+def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[TopicReplicas]:
     """Return the topics with these names, or fail with those that do not exist.
 
     The names are looked up in the metadata of all topics: a request by name might create a topic.
@@ -227,12 +241,12 @@ def existing_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[Top
     names = list(names)
     missing = [name for name in names if name not in metadata.topics]
     if missing:
-        raise CommandFailed(f"no topic {', '.join(missing)}; {NEXT_STEPS['_UNKNOWN_TOPIC']}")
+        raise CommandFailed(f"no topic {', '.join(missing)}; {TOPICS_STEP}")
     return [metadata.topics[name] for name in names]
 
 
 def is_internal(topic: str) -> bool:
-    """Whether the name begins with `__`; ClusterMetadata has no is_internal flag."""
+    """Whether the name begins with `__`, which commands take for internal."""
     return topic.startswith("__")
 
 
@@ -250,22 +264,6 @@ def plain_failures(subject: str = "") -> Iterator[None]:
         yield
     except _kafka_exception() as error:
         raise failure(error.args[0], subject) from error
-
-
-def outcome(future: Future[T], subject: str) -> T:
-    """Return the result of an admin call, or raise its failure as one line."""
-    with plain_failures(subject):
-        try:
-            return future.result(ADMIN_SECONDS)
-        except TimeoutError as error:
-            reason = f"no answer within {ADMIN_SECONDS:.0f} s; `moldau cluster info` shows the brokers"
-            raise CommandFailed(f"{subject}: {reason}") from error
-
-
-def error_name(failed: CommandFailed) -> str | None:
-    """Return librdkafka's name of the error that `outcome` turned into a line; None if it was something else."""
-    cause = failed.__cause__
-    return str(cause.args[0].name()) if isinstance(cause, _kafka_exception()) else None
 
 
 def key_values_callback(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -310,7 +308,10 @@ def broker_options(command: Callable[P, T]) -> Callable[..., T]:
         **options: Any,
     ) -> T:
         broker = chosen_broker(bootstrap_server, command_config, client_config)
-        return command(*args, broker=broker, **options)  # type: ignore[arg-type]
+        try:
+            return command(*args, broker=broker, **options)  # type: ignore[arg-type]
+        finally:
+            broker.close()
 
     return with_broker
 
@@ -364,13 +365,6 @@ def brokers_down_callback() -> Callable[[Any], None]:
             click.echo("moldau: no broker answers any more; retrying until one does", err=True)
 
     return print_error
-
-
-def admin_api() -> Any:
-    """Return the module with the names of confluent_kafka.admin; import it on first use."""
-    from moldau.client import confluent
-
-    return confluent
 
 
 def _kafka_exception() -> type[Exception]:

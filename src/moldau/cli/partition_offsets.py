@@ -6,16 +6,23 @@ Each lookup is one ListOffsets call for all partitions of all topics.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from moldau.cli.cluster_metadata import TopicMetadata
-from moldau.cli.connect import CommandFailed, admin_api, error_name, outcome
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.cli.cluster.connect import admin_failures, command_failure
+from moldau.cli.connect import CommandFailed
+from moldau.client.cluster import EARLIEST, LATEST
 from moldau.operations import offsets
+
+if TYPE_CHECKING:
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_values import TopicReplicas
 
 Partition = tuple[str, int]
 Bounds = dict[Partition, tuple[int, int]]
 """Log start offset and log end offset."""
-DELETED_MEANWHILE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+DELETED_MEANWHILE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class ResolvedRange(NamedTuple):
@@ -25,39 +32,43 @@ class ResolvedRange(NamedTuple):
     end: int | None
 
 
-def partitions_with_leader(topics: Iterable[TopicMetadata]) -> list[Partition]:
+def partitions_with_leader(topics: Iterable[TopicReplicas]) -> list[Partition]:
     """Return the partitions that have a leader."""
-    return [(t.topic, number) for t in topics for number, partition in t.partitions.items() if partition.leader >= 0]
+    return [(t.name, number) for t in topics for number, partition in t.partitions.items() if partition.leader >= 0]
 
 
-def partitions_of(topic: TopicMetadata, only: Sequence[int]) -> list[Partition]:
+def partitions_of(topic: TopicReplicas, only: Sequence[int]) -> list[Partition]:
     """Return the partitions of a topic. If `only` is not empty, return just those numbers; they must exist."""
     missing = [number for number in only if number not in topic.partitions]
     if missing:
         raise CommandFailed(
-            f"{topic.topic} has no partition {', '.join(map(str, missing))}; it has 0 to {len(topic.partitions) - 1}"
+            f"{topic.name} has no partition {', '.join(map(str, missing))}; it has 0 to {len(topic.partitions) - 1}"
         )
-    return [(topic.topic, number) for number in sorted(only or topic.partitions)]
+    return [(topic.name, number) for number in sorted(only or topic.partitions)]
 
 
 def bounds(
-    admin: Any, partitions: Sequence[Partition], read_committed: bool = False, skipped: Collection[str] = ()
+    admin: ClusterAdmin,
+    partitions: Sequence[Partition],
+    read_committed: bool = False,
+    skipped: Collection[ErrorCode] = (),
 ) -> Bounds:
-    """Return the bounds of each partition, except those that fail with an error whose name is in `skipped`."""
-    spec = admin_api().OffsetSpec
-    starts = _list_offsets(admin, partitions, spec.earliest(), read_committed, skipped)
-    ends = _list_offsets(admin, list(starts), spec.latest(), read_committed, skipped)
+    """Return the bounds of each partition, except those that fail with an error in `skipped`."""
+    starts = _list_offsets(admin, partitions, EARLIEST, read_committed, skipped)
+    ends = _list_offsets(admin, list(starts), LATEST, read_committed, skipped)
     return {partition: (starts[partition], end) for partition, end in ends.items()}
 
 
 def resolve(
-    admin: Any, partitions: Sequence[Partition], offset_range: offsets.OffsetRange, read_committed: bool = False
+    admin: ClusterAdmin,
+    partitions: Sequence[Partition],
+    offset_range: offsets.OffsetRange,
+    read_committed: bool = False,
 ) -> dict[Partition, ResolvedRange]:
     """Return the offsets of the range in each partition; a begin outside the log is moved to the nearer bound."""
     log_bounds = bounds(admin, partitions, read_committed)
     at_time: dict[int, dict[Partition, int]] = {
-        moment: _list_offsets(admin, partitions, admin_api().OffsetSpec.for_timestamp(moment), read_committed)
-        for moment in offset_range.times
+        moment: _list_offsets(admin, partitions, moment, read_committed) for moment in offset_range.times
     }
     resolved = {}
     for partition, (start, end) in log_bounds.items():
@@ -70,22 +81,19 @@ def resolve(
 
 
 def _list_offsets(
-    admin: Any, partitions: Sequence[Partition], spec: Any, read_committed: bool, skipped: Collection[str] = ()
+    admin: ClusterAdmin,
+    partitions: Sequence[Partition],
+    timestamp: int,
+    read_committed: bool,
+    skipped: Collection[ErrorCode] = (),
 ) -> dict[Partition, int]:
-    """Return the offset of each partition, except those that fail with an error whose name is in `skipped`."""
-    from moldau.client.confluent import IsolationLevel, TopicPartition
-
-    if not partitions:
-        return {}
-    isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    requested = {TopicPartition(name, number): spec for name, number in partitions}
+    """Return the offset of each partition, except those that fail with an error in `skipped`."""
     found = {}
-    for partition, future in admin.list_offsets(requested, isolation_level=isolation).items():
-        try:
-            answer = outcome(future, f"{partition.topic} partition {partition.partition}")
-        except CommandFailed as error:
-            if error_name(error) not in skipped:
-                raise
-        else:
-            found[partition.topic, partition.partition] = answer.offset
+    with admin_failures():
+        results = admin.each_offset({TopicPartition(*each): timestamp for each in partitions}, read_committed)
+    for (name, number), offset in results.items():
+        if not isinstance(offset, KafkaError):
+            found[name, number] = offset
+        elif offset.code not in skipped:
+            raise command_failure(offset, f"{name} partition {number}") from offset
     return found

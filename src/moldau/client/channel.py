@@ -1,6 +1,6 @@
 """A blocking connection to one node: sends requests and receives their responses in the same order.
 
-It serves calls that tools need and librdkafka lacks, and the Spark connector, which keeps a few requests in flight. It
+It serves admin requests, and the Spark connector, which keeps a few requests in flight. It
 has no retries, metadata or groups: for another node the caller opens another channel. It supports TLS and SASL;
 a session with a lifetime is renewed in time.
 """
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar, cast
 
-from moldau import __version__
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.host_names import is_host_name
+from moldau.client.requests.api_versions import api_versions_request
 from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
-from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.wire.messages.api_versions import ApiVersionsResponse
 from moldau.wire.schema import Message
 
 RESPONSE_BYTES_MAX: Final = 100 << 20
@@ -167,7 +167,7 @@ class Channel:
     def _request_versions(self) -> Mapping[int, tuple[int, int]]:
         """Request the node's API versions. A node that does not know our version answers in version 0 (KIP-511)."""
         version = 3
-        request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
+        request = api_versions_request()
         self._send(ApiKey.API_VERSIONS, version, request)
         frame = self._read_frame()
         if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):

@@ -1,35 +1,26 @@
 """A cluster as a client sees it: topics, leaders, a channel to each node, and retries.
 
-For the Spark connector, and for tools where librdkafka lacks a call. It has only what every caller needs: metadata,
-offsets by time, retries.
+For the admin client above it (`admin`), for the Spark connector and for tools. It has only what every caller needs:
+metadata, offsets by time, coordinators, retries.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.client.channel import Channel
 from moldau.client.properties import OauthCallback, security
+from moldau.client.requests.ask import Ask, raise_error
+from moldau.client.requests.metadata import metadata
+from moldau.client.requests.partitions import delete_records, list_offsets
+from moldau.client.requests.topics import NewTopic, create_topics
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from moldau.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from moldau.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
@@ -61,6 +52,12 @@ RETRIABLE: Final = frozenset(
 )
 """Errors that are temporary, mostly because leaders move; the caller retries with fresh metadata."""
 
+GROUP: Final = 0
+TRANSACTIONAL_ID: Final = 1
+"""The types of keys that have a coordinator."""
+FIND_COORDINATOR_VERSIONS: Final = (4, 6)
+"""FindCoordinator has several keys in one request from version 4 on."""
+CREATE_TIMEOUT_MS: Final = 10_000
 EARLIEST: Final = -2
 LATEST: Final = -1
 """In place of a timestamp: the start and the end of a log."""
@@ -150,6 +147,11 @@ class Cluster:
                 errors.append(f"{host}:{port}: {error}")
         raise Unreachable(f"No broker answers: {'; '.join(dict.fromkeys(errors))}")
 
+    @property
+    def addresses(self) -> Mapping[int, tuple[str, int]]:
+        """The addresses of the brokers in the metadata that was read last."""
+        return self._addresses
+
     def nodes(self) -> Mapping[int, tuple[str, int]]:
         """Return the addresses of all current brokers, by id."""
         self.refresh(())
@@ -161,11 +163,15 @@ class Cluster:
         """Send a request that every node can answer; return its response."""
         return self._any_channel().ask(key, request, response_type, versions)
 
-    def ask_any_patiently(self, key: ApiKey, request: Message, response_type: type[M], seconds: float) -> M:
-        """Send a request that every node can answer; return its response, which may take this long."""
-        channel = self._any_channel()
-        with channel.waiting(seconds):
-            return channel.ask(key, request, response_type)
+    def asking_within(self, seconds: float) -> Ask:
+        """Return an `ask_any` whose responses may take this long."""
+
+        def ask(key: ApiKey, request: Message, response_type: type[M], /) -> M:
+            channel = self._any_channel()
+            with channel.waiting(seconds):
+                return channel.ask(key, request, response_type)
+
+        return ask
 
     # --- retries ----------------------------------------------------------------------------------------------------
 
@@ -194,9 +200,7 @@ class Cluster:
 
         A topic that does not exist is removed from the metadata; other errors are raised.
         """
-        requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
-        response = self.ask_any(ApiKey.METADATA, request, MetadataResponse)
+        response = metadata(self.ask_any, names, create)
         self.cluster_id = response.cluster_id
         self._addresses = {node.node_id: (node.host, node.port) for node in response.brokers}
         for topic in response.topics:
@@ -218,6 +222,9 @@ class Cluster:
     def topic(self, name: str, create: bool = False) -> Topic:
         if name not in self._topics:
             self.refresh([name], create)
+        return self._known(name)
+
+    def _known(self, name: str) -> Topic:
         if name not in self._topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name} at {self.bootstrap}")
         return self._topics[name]
@@ -233,10 +240,20 @@ class Cluster:
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Return the partitions by the node id of their leader. Raises KafkaError if a partition has no leader."""
+        partitions = list(partitions)
+        topics = by_topic(partitions)
+        self._learn(topics)
+        for name in topics:
+            self._known(name)
         led: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             led.setdefault(self.leader(partition), []).append(partition)
         return led
+
+    def _learn(self, names: Iterable[str]) -> None:
+        """Request the metadata of all unknown topics at once."""
+        if unknown := [name for name in names if name not in self._topics]:
+            self.refresh(unknown)
 
     def led(
         self, partitions: Iterable[TopicPartition]
@@ -244,9 +261,15 @@ class Cluster:
         """Return the partitions that have a leader, by leader, and the errors of the others."""
         led: dict[int, list[TopicPartition]] = {}
         errors: dict[TopicPartition, KafkaError] = {}
-        for name, indexes in by_topic(partitions).items():
+        topics = by_topic(partitions)
+        find: Callable[[str], Topic] = self._known
+        try:
+            self._learn(topics)
+        except KafkaError:  # of one of them: ask for each
+            find = self.topic
+        for name, indexes in topics.items():
             try:
-                self.topic(name)
+                find(name)
             except KafkaError as error:
                 errors |= {TopicPartition(name, index): error for index in indexes}
                 continue
@@ -265,72 +288,70 @@ class Cluster:
         The timestamps LATEST (-1) and EARLIEST (-2) stand for the end and the start of the log. If all records of a
         partition are older than its timestamp, its offset is -1.
         """
+        self.by_leader(timestamps)
         offsets: Offsets = {}
-        for node, partitions in self.by_leader(timestamps).items():
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=int(read_committed),
-                topics=[
-                    ListOffsetsTopic(
-                        self.topic(name).name,
-                        [ListOffsetsPartition(index, -1, timestamps[TopicPartition(name, index)]) for index in indexes],
-                    )
-                    for name, indexes in by_topic(partitions).items()
-                ],
-                timeout_ms=self.timeout_ms,
-            )
-            names = {self.topic(name).name: name for name in by_topic(partitions)}
-            response = self.channel(node).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
-            for topic in response.topics:
-                for each in topic.partitions:
-                    partition = TopicPartition(names.get(topic.name, topic.name), each.partition_index)
-                    if each.error_code:
-                        code = ErrorCode(each.error_code)
-                        raise KafkaError(code, f"{partition}: the offsets cannot be listed: {code.name}")
-                    offsets[partition] = each.offset
+        for partition, offset in self.each_offset(timestamps, read_committed).items():
+            if isinstance(offset, KafkaError):
+                raise KafkaError(offset.code, f"{partition}: the offsets cannot be listed: {offset.code.name}")
+            offsets[partition] = offset
         return offsets
+
+    def each_offset(
+        self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Return the same as `list_offsets`, or the error of each partition: one hides no other."""
+        led, errors = self.led(timestamps)
+        results: dict[TopicPartition, int | KafkaError] = {**errors}
+        for node, partitions in led.items():
+            requested = {self._requested(each): each for each in partitions}
+            found = list_offsets(
+                self.channel(node).ask,
+                {named: timestamps[each] for named, each in requested.items()},
+                read_committed,
+                self.timeout_ms,
+            )
+            results |= {requested.get(named, named): offset for named, offset in found.items()}
+        return results
+
+    def _requested(self, partition: TopicPartition) -> TopicPartition:
+        """Return the partition under the name of its topic in requests."""
+        return TopicPartition(self.topic(partition.topic).name, partition.partition)
 
     def latest(self, partitions: Iterable[TopicPartition], read_committed: bool = False) -> Offsets:
         return self.list_offsets(dict.fromkeys(partitions, LATEST), read_committed)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """Delete the records before these offsets."""
-        for node, partitions in self.by_leader(before).items():
-            topics = [
-                DeleteRecordsTopic(
-                    name, [DeleteRecordsPartition(index, before[TopicPartition(name, index)]) for index in indexes]
-                )
-                for name, indexes in by_topic(partitions).items()
-            ]
-            request = DeleteRecordsRequest(topics, timeout_ms=self.timeout_ms)
-            response = self.channel(node).ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
-            for topic in response.topics:
-                for each in topic.partitions:
-                    if each.error_code:
-                        code = ErrorCode(each.error_code)
-                        raise KafkaError(
-                            code, f"{topic.name}-{each.partition_index}: records cannot be deleted: {code.name}"
-                        )
+        """Delete the records before these offsets; raise the first error."""
+        for partition, start in self.each_deletion(before).items():
+            if isinstance(start, KafkaError):
+                raise KafkaError(start.code, f"{partition}: records cannot be deleted: {start.code.name}")
+
+    def each_deletion(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        """Delete the records before these offsets; return where each log starts now, or its error."""
+        led, errors = self.led(before)
+        results: dict[TopicPartition, int | KafkaError] = {**errors}
+        for node, partitions in led.items():
+            its_offsets = {each: before[each] for each in partitions}
+            results |= delete_records(self.channel(node).ask, its_offsets, self.timeout_ms)
+        return results
 
     def create_topic(self, name: str, partitions: int, replication_factor: int = -1) -> bool:
         """Create a topic. Return False if it already exists. A replication factor of -1 is the broker's default."""
-        request = CreateTopicsRequest(
-            [CreatableTopic(name, num_partitions=partitions, replication_factor=replication_factor)], timeout_ms=10_000
-        )
-        (result,) = self.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
+        topic = NewTopic(name, partitions, replication_factor)
+        (result,) = create_topics(self.ask_any, [topic], CREATE_TIMEOUT_MS)
         if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
-        if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), result.error_message)
+        raise_error(result.error_code, result.error_message)
         return True
 
+    # --- coordinators -----------------------------------------------------------------------------------------------
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the partition indexes by topic."""
-    indexes: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        indexes.setdefault(topic, []).append(index)
-    return indexes
+    def coordinators(self, key_type: int, keys: Sequence[str]) -> Sequence[Coordinator]:
+        """Return the coordinator of each group or transactional id, or its error, and read the addresses of brokers."""
+        self.nodes()
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
+        response = self.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS)
+        return response.coordinators
 
 
 def _parse_addresses(bootstrap: str) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,5 @@
-"""confluent_kafka, or, where it is not installed, a replacement for the parts that the tools use.
+"""confluent_kafka, which only produces and consumes here, or, where it is not installed, a replacement for what the
+tools use of it. All other requests are made by our own admin client.
 
 Import this module inside functions: loading librdkafka is too slow for a `--help`.
 """
@@ -13,43 +14,19 @@ try:
         OFFSET_BEGINNING,
         OFFSET_END,
         Consumer,
-        IsolationLevel,
         KafkaError,
         KafkaException,
         Producer,
         TopicPartition,
     )
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]
-        AdminClient,
-        AlterConfigOpType,
-        ClusterMetadata,
-        ConfigEntry,
-        ConfigResource,
-        ConfigSource,
-        NewPartitions,
-        NewTopic,
-        OffsetSpec,
-    )
 
     IS_STAND_IN = False
 except ModuleNotFoundError:
-    from moldau.client.stand_in.admin import (  # type: ignore[assignment]
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ConfigSource,
-        NewPartitions,
-        NewTopic,
-        OffsetSpec,
-    )
     from moldau.client.stand_in.consumer import Consumer  # type: ignore[assignment]
-    from moldau.client.stand_in.metadata import ClusterMetadata  # type: ignore[assignment]
     from moldau.client.stand_in.producer import Producer  # type: ignore[assignment]
     from moldau.client.stand_in.values import (  # type: ignore[assignment]
         OFFSET_BEGINNING,
         OFFSET_END,
-        IsolationLevel,
         KafkaError,
         KafkaException,
         TopicPartition,
@@ -61,19 +38,9 @@ __all__ = [
     "IS_STAND_IN",
     "OFFSET_BEGINNING",
     "OFFSET_END",
-    "AdminClient",
-    "AlterConfigOpType",
-    "ClusterMetadata",
-    "ConfigEntry",
-    "ConfigResource",
-    "ConfigSource",
     "Consumer",
-    "IsolationLevel",
     "KafkaError",
     "KafkaException",
-    "NewPartitions",
-    "NewTopic",
-    "OffsetSpec",
     "Producer",
     "TopicPartition",
     "without_log",

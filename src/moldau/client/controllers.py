@@ -7,18 +7,16 @@ If another controller has become active, the request fails with NOT_CONTROLLER, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.cluster import Cluster
+from moldau.client.requests.ask import raise_refusal
+from moldau.client.requests.metadata import CONTROLLERS, described_cluster
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from moldau.wire.schema import Message
 
 M = TypeVar("M", bound=Message)
-
-CONTROLLER_ENDPOINTS: Final = 2
-"""DescribeCluster's endpoint type."""
 
 
 class Controllers(Cluster):
@@ -26,10 +24,8 @@ class Controllers(Cluster):
     """The node id of the active controller; None before it is requested."""
 
     def nodes(self) -> Mapping[int, tuple[str, int]]:
-        request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
-        response = super().ask_any(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
-        if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code), response.error_message)
+        response = described_cluster(super().ask_any, CONTROLLERS)
+        raise_refusal(response)
         self._addresses = {node.broker_id: (node.host, node.port) for node in response.brokers}
         self._active = response.controller_id
         return self._addresses

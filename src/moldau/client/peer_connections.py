@@ -17,7 +17,6 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from moldau import __version__
 from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.loop_watch import LONG_CALL_S, LOOP_WATCH
@@ -25,12 +24,13 @@ from moldau.base.promise import Promise
 from moldau.client.peer_login import begin_exchange, exchange_tokens
 from moldau.client.peer_traffic import PeerTraffic
 from moldau.client.peers import Peers
+from moldau.client.requests.api_versions import api_versions_request
 from moldau.client.response_frames import ResponseFrames
 from moldau.security.sasl.client import ClientLogin, LoginFailed
 from moldau.security.tls.context import handshake_fault
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.frames import read_response, request_frame
-from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.wire.messages.api_versions import ApiVersionsResponse
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.peers")
@@ -229,7 +229,7 @@ class PeerConnection:
 
     def _request_versions(self) -> None:
         self._correlation_id = 1
-        request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
+        request = api_versions_request()
         self._send_bytes(request_frame(ApiKey.API_VERSIONS, self._api_versions_version, 1, self._purpose, request))
 
     def _on_versions(self, frame: memoryview) -> None:

@@ -49,6 +49,14 @@ ASSIGNORS: Final = {
 """Java's assignors, by class, that librdkafka has too."""
 
 
+_OWN: Final = """
+    security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password
+    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.key.location ssl.key.pem
+    ssl.key.password ssl.keystore.location ssl.keystore.password ssl.endpoint.identification.algorithm
+    ssl.cipher.suites enable.ssl.certificate.verification
+"""
+OWN_PROPERTIES: Final = frozenset(_OWN.split())
+"""The properties of librdkafka that our own client reads."""
 OF_TOKENS: Final = ("sasl.oauthbearer.", "sasl.login.")
 """The beginnings of properties that say where a token of OAUTHBEARER comes from."""
 LIBRDKAFKAS_TOKENS: Final = {

@@ -8,8 +8,7 @@ from typing import Final
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.client.channel import Channel
 from moldau.client.properties import security
-from moldau.wire.apis import ApiKey
-from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+from moldau.client.requests.metadata import metadata
 
 ANSWER_SECONDS: Final = 2.5
 
@@ -21,7 +20,7 @@ def refusal(address: str, properties: Mapping[str, str]) -> str | None:
     host, _, port = address.rpartition(":")
     try:
         with Channel(host, int(port), security(properties), ANSWER_SECONDS) as channel:
-            channel.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
+            metadata(channel.ask, ())
     except (UnusableProperty, TimeoutError):
         return None
     except KafkaError as error:

@@ -14,9 +14,9 @@ from contextlib import closing
 from typing import Final
 
 from moldau.base.errors import ErrorCode
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.delegation_tokens import DelegationTokens, TokenWithHmac
 from moldau.client.cluster import RETRIABLE, Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.delegation_tokens import DelegationTokens, TokenWithHmac
 from moldau.client.properties import security
 from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import Principal

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from moldau.base.errors import MalformedData
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.groups import Groups
+from moldau.client.admin.transactions import Transactions
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.groups import Groups
-from moldau.client.transactions import Transactions
 from moldau.console.collector.collector import Collector, MetricsReader
 from moldau.console.collector.events import ClusterEvents
 from moldau.console.condition_workers import Conditions

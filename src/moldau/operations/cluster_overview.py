@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from moldau.base.ids import TopicPartition
 from moldau.base.listeners import host_and_port
-from moldau.client.cluster_values import (
+from moldau.client.admin.cluster_values import (
     DescribedCluster,
     PartitionReplicas,
     Quorum,
     Reassignment,
     TopicReplicas,
 )
-from moldau.client.group_values import DescribedGroup, Member
+from moldau.client.admin.group_values import DescribedGroup, Member
 
 MEMBER_ID_TAIL = 6
 

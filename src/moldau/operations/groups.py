@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.client.admin.group_values import DescribedGroup, Member
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import DescribedGroup, Member
-from moldau.client.groups import Groups
 from moldau.operations.failures import OperationFailed, describe_existing
 from moldau.operations.next_steps import NextStep
 

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
 from moldau.client.fetching.requests import Fetch, FetchedPartition, FetchLimits
-from moldau.client.group_values import CommittedOffsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader
 from moldau.wire.messages.fetch import FetchResponse

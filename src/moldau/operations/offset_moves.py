@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.operations import offsets
 from moldau.operations.failures import NotFound, OperationFailed, kafka_failure
 from moldau.operations.groups import GroupConnection, is_unknown, require_no_members

@@ -13,8 +13,8 @@ from moldau.security.acls.bindings import AclBinding, AclFilter
 from moldau.security.principals import ANYBODY, USER, Principal
 
 if TYPE_CHECKING:
-    from moldau.client.acls import Acls
-    from moldau.client.users import Users
+    from moldau.client.admin.acls import Acls
+    from moldau.client.admin.users import Users
 
 SIMILAR_ENOUGH: Final = 0.6
 

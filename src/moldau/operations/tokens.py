@@ -10,7 +10,7 @@ from moldau.operations.next_steps import NextStep, Note
 from moldau.security.principals import USER, Principal
 
 if TYPE_CHECKING:
-    from moldau.client.delegation_tokens import DelegationTokens
+    from moldau.client.admin.delegation_tokens import DelegationTokens
 
 
 def tokens_note(name: str, tokens: DelegationTokens, now_ms: int) -> Note | None:

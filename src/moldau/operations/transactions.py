@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client import transaction_values
+from moldau.client.admin import transaction_values
+from moldau.client.admin.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
+from moldau.client.admin.transactions import Transactions
 from moldau.client.cluster import Cluster
-from moldau.client.transaction_values import OPEN_STATES, ActiveProducer, DescribedTransaction, OpenTransaction
-from moldau.client.transactions import Transactions
 from moldau.operations.failures import NotFound, OperationFailed, describe_existing, kafka_failure
 from moldau.operations.next_steps import NextStep
 

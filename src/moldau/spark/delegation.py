@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client import token_login
-from moldau.client.delegation_tokens import TokenWithHmac
+from moldau.client.admin.delegation_tokens import TokenWithHmac
 from moldau.spark.options import KAFKA, ReadOptions, WriteOptions
 
 _tokens: dict[tuple[str, tuple[tuple[str, str], ...]], TokenWithHmac] = {}

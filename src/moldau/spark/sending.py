@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.client.channel import Channel
-from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster
 from moldau.spark.options import WriteOptions
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -8,11 +8,11 @@ from typing import Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.properties import parse
-from moldau.client.acls import Acls
+from moldau.client.admin.acls import Acls
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.users import Users
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
 from moldau.client.properties import for_librdkafka
-from moldau.client.users import Users
 from moldau.secure_setup.directory import SecureDirectory, write_private
 from moldau.secure_setup.first_users import new_password
 from moldau.secure_setup.settings import ADMIN, client_file, client_properties

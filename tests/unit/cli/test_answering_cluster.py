@@ -6,14 +6,15 @@ import re
 
 import pytest
 
-from moldau.cli.cluster import connect
+from moldau.cli import connect
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import Broker, CommandFailed
+from moldau.client import cluster
 
 
 class FakeCluster:
-    def __init__(self, *_: object) -> None:
-        pass
+    def __init__(self, bootstrap: str, *_: object) -> None:
+        self.bootstrap = bootstrap
 
     def nodes(self) -> None:
         pass
@@ -25,7 +26,7 @@ class FakeCluster:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     monkeypatch.setattr(connect, "first_reachable", lambda *_: "localhost:9092")
-    monkeypatch.setattr(connect, "Cluster", FakeCluster)
+    monkeypatch.setattr(cluster, "Cluster", FakeCluster)
     return Broker("localhost:9092", {})
 
 
@@ -39,11 +40,12 @@ def test_the_client_gets_host_and_port(
     asked: list[object] = []
 
     class NotingCluster(FakeCluster):
-        def __init__(self, *arguments: object) -> None:
-            asked.append(arguments[0])
+        def __init__(self, bootstrap: str, *arguments: object) -> None:
+            super().__init__(bootstrap)
+            asked.append(bootstrap)
 
     monkeypatch.setattr(connect, "first_reachable", lambda *_: given)
-    monkeypatch.setattr(connect, "Cluster", NotingCluster)
+    monkeypatch.setattr(cluster, "Cluster", NotingCluster)
     with answering_cluster(broker):
         assert asked == [address]
 

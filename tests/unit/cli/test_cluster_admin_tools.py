@@ -19,7 +19,7 @@ from moldau.cli.kafka.connection import controller_file
 from moldau.cli.kafka.storage_format import feature_levels
 from moldau.cli.kafka.storage_format.initial_controllers import InitialController, parse_voters
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import (
+from moldau.client.admin.cluster_values import (
     BrokerNode,
     ElectionType,
     Endpoint,

@@ -11,7 +11,7 @@ from moldau.cli.cluster import drawing as cluster_drawing
 from moldau.cli.cluster.describe import chosen_topics
 from moldau.cli.connect import CommandFailed
 from moldau.cli.output import plain_lines, to_yaml
-from moldau.client.cluster_values import (
+from moldau.client.admin.cluster_values import (
     BrokerNode,
     DescribedCluster,
     Endpoint,
@@ -20,7 +20,7 @@ from moldau.client.cluster_values import (
     QuorumReplica,
     TopicReplicas,
 )
-from moldau.client.group_values import DescribedGroup, Member, Node
+from moldau.client.admin.group_values import DescribedGroup, Member, Node
 from moldau.operations import cluster_overview
 from moldau.operations.cluster_overview import ClusterOverview, PartitionRow
 

@@ -17,7 +17,7 @@ from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, split_topics
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.group_values import (
+from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
     Committed,

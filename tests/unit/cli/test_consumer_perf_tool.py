@@ -40,6 +40,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
         return StubConsumer()
 
     monkeypatch.setattr(clients, "consumer", create)
+    monkeypatch.setattr(clients, "cluster", lambda servers, java_config: None)
     monkeypatch.setattr(clients, "require_groups", lambda servers, java_config: None)
     consumer_perf._consumer(consumer_perf.FLAGS.parse([*WORDS, *words]), {})
     return created

@@ -11,7 +11,7 @@ import pytest
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.kafka import delegation_tokens
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.delegation_tokens import TokenWithHmac
+from moldau.client.admin.delegation_tokens import TokenWithHmac
 from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import Principal
 

@@ -18,10 +18,11 @@ from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
+from moldau.client.admin.group_values import DescribedGroup, ListedGroup, Node
+from moldau.client.admin.groups import NotAnswered
 from moldau.client.confluent import KafkaError, KafkaException
-from moldau.client.group_values import DescribedGroup, ListedGroup, Node
-from moldau.client.groups import NotAnswered
 from moldau.client.properties import for_librdkafka
+from moldau.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 
 def test_reset_takes_the_partitions_from_the_file_or_from_topic_but_not_from_both(tmp_path: Path) -> None:
@@ -117,11 +118,16 @@ class FakeConsumer:
     def subscribe(self, names: list[str], **_: Any) -> None:
         self.subscriptions.append(names)
 
-    def list_topics(self, timeout: float) -> Any:
-        if self.topics is None:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        found = type("Topic", (), {"error": None})
-        return type("Metadata", (), {"topics": dict.fromkeys(self.topics, found)})
+    def asking_within(self, seconds: float) -> Any:
+        def ask(*_: object) -> MetadataResponse:
+            if self.topics is None:
+                raise ConnectionError("the broker is silent")
+            return MetadataResponse(topics=[MetadataResponseTopic(name=name) for name in self.topics])
+
+        return ask
+
+    def close(self) -> None:
+        pass
 
 
 def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not() -> None:
@@ -132,7 +138,7 @@ def test_the_last_record_of_each_partition_is_stored_and_a_lost_partition_is_not
 
 def test_a_pattern_is_refreshed_and_a_silent_broker_changes_nothing() -> None:
     consumer = FakeConsumer(topics=[])
-    pattern = PatternSubscription(consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
+    pattern = PatternSubscription(consumer, consumer, lambda name: name.startswith("a"))  # type: ignore[arg-type]
     pattern.refresh(0.0)
     consumer.topics = ["a1", "b"]
     pattern.refresh(FIRST_REFRESH_SECONDS / 2)

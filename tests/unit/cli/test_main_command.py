@@ -167,7 +167,7 @@ def test_all_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.M
 
 def test_a_listener_that_never_answers_is_reported_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(connect, "METADATA_SECONDS", (0.2, 0.3, 1.5))
+    monkeypatch.setattr(connect, "ANSWER_SECONDS", 1.6)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         result = moldau("cluster", "info", "-b", address)

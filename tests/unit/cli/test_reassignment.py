@@ -25,8 +25,8 @@ from moldau.cli.kafka.reassignment.plan import (
 from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
 from moldau.cli.kafka.reassignment.throttles import Move, clear_throttles, proposed_moves, throttled_replicas
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.cluster_values import (
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_values import (
     BrokerNode,
     DescribedCluster,
     PartitionReplicas,
@@ -182,12 +182,12 @@ class ClusterWithAStoppedBroker:
         return DescribedCluster("cluster", 1, nodes)
 
     def ask(
-        self, key: ApiKey, request: IncrementalAlterConfigsRequest, response_type: object, broker: int | None = None
+        self, key: ApiKey, request: IncrementalAlterConfigsRequest, response_type: object, node_id: int | None = None
     ) -> IncrementalAlterConfigsResponse:
-        if broker == 2:
+        if node_id == 2:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "There is no node 2 in the cluster")
         (resource,) = request.resources
-        self.changed.append((broker, resource.resource_name))
+        self.changed.append((node_id, resource.resource_name))
         return IncrementalAlterConfigsResponse()
 
 

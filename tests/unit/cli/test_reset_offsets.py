@@ -13,8 +13,8 @@ from moldau.cli.kafka import consumer_groups
 from moldau.cli.kafka.group_offsets import reset
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client import cluster as client
+from moldau.client.admin.group_values import Committed
 from moldau.client.cluster import EARLIEST, Cluster, Offsets, Topic
-from moldau.client.group_values import Committed
 
 PARTITION = TopicPartition("orders", 0)
 

@@ -24,7 +24,7 @@ from moldau.cli.secure_options import connect_lines
 from moldau.cli.secure_start import Recovery, secured_defaults, values_to_keep
 from moldau.cli.start import listener_flags
 from moldau.cli.user.saving import bootstrap_properties, connection_properties
-from moldau.client.cluster_values import BrokerNode, DescribedCluster
+from moldau.client.admin.cluster_values import BrokerNode, DescribedCluster
 from moldau.client.properties import public_java_properties
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.security.sasl.jaas import parse_line

@@ -2,62 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli.connect import Broker
 from moldau.cli.main import main
 from moldau.cli.topic import commands
-from moldau.cli.topic.defaults import defaults_of
-from moldau.client.confluent import KafkaError, KafkaException, TopicPartition
-from moldau.wire.messages.describe_configs import (
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
+from moldau.client.admin.cluster_values import ClusterMetadata, PartitionReplicas, TopicReplicas
+from moldau.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 
-UNKNOWN_TOPIC = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-
-
-def answers(values: Iterable[tuple[Any, Any]]) -> dict[Any, Future[Any]]:
-    futures: dict[Any, Future[Any]] = {}
-    for subject, value in values:
-        futures[subject] = future = Future[Any]()
-        if isinstance(value, Exception):
-            future.set_exception(value)
-        else:
-            future.set_result(value)
-    return futures
+UNKNOWN_TOPIC = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class Admin:
     """A cluster whose topic `gone` and whose partitions 1 were deleted since the metadata were read."""
 
-    def delete_topics(self, names: list[str]) -> dict[str, Future[Any]]:
-        return answers((name, UNKNOWN_TOPIC if name == "gone" else None) for name in names)
+    change_ms = 10_000
 
-    def list_offsets(self, requested: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
-        found = SimpleNamespace(offset=7)
-        return answers((each, UNKNOWN_TOPIC if each.topic == "gone" else found) for each in requested)
+    def ask_change(self, key: Any, request: Any, response_type: Any) -> DeleteTopicsResponse:
+        responses = [
+            DeletableTopicResult(name, error_code=UNKNOWN_TOPIC.code if name == "gone" else 0)
+            for name in request.topic_names
+        ]
+        return DeleteTopicsResponse(responses=responses)
 
-    def delete_records(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
-        done = SimpleNamespace(low_watermark=7)
-        return answers((each, UNKNOWN_TOPIC if each.partition == 1 else done) for each in wanted)
+    def each_offset(self, timestamps: dict[TopicPartition, int], _: bool) -> dict[TopicPartition, int | KafkaError]:
+        return {each: UNKNOWN_TOPIC if each.topic == "gone" else 7 for each in timestamps}
+
+    def delete_records(self, before: dict[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        return {each: UNKNOWN_TOPIC if each.partition == 1 else 7 for each in before}
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    partition = SimpleNamespace(leader=1, replicas=[1], isrs=[1])
-    topics = {
-        name: SimpleNamespace(topic=name, partitions={0: partition, 1: partition}) for name in ("gone", "a", "orders")
-    }
-    monkeypatch.setattr(Broker, "metadata", lambda _: SimpleNamespace(topics=topics, brokers={}))
+    partition = PartitionReplicas(leader=1, replicas=(1,), isr=(1,))
+    topics = {name: TopicReplicas(name, False, {0: partition, 1: partition}) for name in ("gone", "a", "orders")}
+    monkeypatch.setattr(Broker, "metadata", lambda _: ClusterMetadata("c", 1, {}, topics))
     monkeypatch.setattr(Broker, "admin", Admin())
     monkeypatch.setattr(commands, "topic_sizes", lambda *_: None)
     monkeypatch.setattr(commands, "views_of", lambda *_: {"a": ["big", "small"]})
@@ -102,17 +86,7 @@ def test_list_works_if_a_topic_is_deleted_meanwhile(run: Any) -> None:
 
 
 @pytest.mark.parametrize("words", [("create", "a", "-p"), ("alter", "a", "-p"), ("create", "a", "-r")])
-def test_more_partitions_than_librdkafka_accepts_are_refused(run: Any, words: tuple[str, ...]) -> None:
+def test_absurd_numbers_of_partitions_and_replicas_are_refused(run: Any, words: tuple[str, ...]) -> None:
     result = run(*words, "100001")
     assert result.exit_code == 1
     assert "100001 is not in the range" in result.stderr
-
-
-def test_the_default_is_the_next_of_several_synonyms_with_one_name() -> None:
-    synonyms = [
-        DescribeConfigsSynonym("compression.type", value, source) for value, source in (("a", 1), ("b", 4), ("c", 5))
-    ]
-    entry = DescribeConfigsResourceResult("compression.type", "a", False, 1, False, synonyms)
-    refused = DescribeConfigsResult(29, None, 2, "secret", [])
-    response = DescribeConfigsResponse(0, [DescribeConfigsResult(0, None, 2, "orders", [entry]), refused])
-    assert defaults_of(response) == {"orders": {"compression.type": "b"}}

@@ -22,8 +22,7 @@ from moldau.cli.kafka.transaction.tables import described_table, hanging_table, 
 from moldau.cli.main import main
 from moldau.cli.transaction.commands import _partitions
 from moldau.cli.transaction.end import _searchable
-from moldau.client.cluster import Cluster, Topic
-from moldau.client.transaction_values import (
+from moldau.client.admin.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
     ListedTransaction,
@@ -32,7 +31,8 @@ from moldau.client.transaction_values import (
     open_for_long,
     state_name,
 )
-from moldau.client.transactions import BrokerRefused
+from moldau.client.admin.transactions import BrokerRefused
+from moldau.client.cluster import Cluster, Topic
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.transaction.records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.serde import encode_record

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,19 +12,20 @@ from moldau.base.view_configs import VIEW_FROM
 from moldau.cli.connect import CommandFailed
 from moldau.cli.view import commands
 from moldau.cli.view.views import readable_views, view_configs
-from moldau.client import cluster_admin
-from moldau.client.confluent import KafkaError, KafkaException
-from moldau.wire.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 
 
-def test_a_broker_that_refuses_to_describe_counts_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_refuses_to_describe_counts_is_reported() -> None:
     refused = DescribeConfigsResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Not allowed.", 2, "v", [])
     admin = SimpleNamespace(
-        described=lambda: SimpleNamespace(nodes={4: None}), ask=lambda *_: DescribeConfigsResponse(results=[refused])
+        described=lambda: SimpleNamespace(nodes={4: None}),
+        ask=lambda *_, **__: DescribeConfigsResponse(results=[refused]),
     )
-    monkeypatch.setattr(commands, "answering_cluster", nullcontext)
-    monkeypatch.setattr(cluster_admin, "ClusterAdmin", lambda *_: admin)
-    broker: Any = None
+    broker: Any = SimpleNamespace(admin=admin)
     with pytest.raises(CommandFailed, match=r"v: broker 4 does not return its counts: Not allowed$"):
         commands._counts(broker, "v")
 
@@ -38,15 +37,15 @@ class Topics:
         self._refused, self._code = refused, code
         self.admin = self
 
-    def describe_configs(self, resources: list[Any]) -> dict[Any, Any]:
-        futures: dict[Any, Any] = {}
-        for resource in resources:
-            futures[resource] = future = Future[Any]()
-            if resource.name == self._refused:
-                future.set_exception(KafkaException(KafkaError(self._code, "no")))
-            else:
-                future.set_result({VIEW_FROM: SimpleNamespace(name=VIEW_FROM, value="orders")})
-        return futures
+    def ask(self, key: Any, request: Any, response_type: Any) -> DescribeConfigsResponse:
+        shown = [DescribeConfigsResourceResult(VIEW_FROM, "orders")]
+        results = [
+            DescribeConfigsResult(self._code, "no", 2, each.resource_name, [])
+            if each.resource_name == self._refused
+            else DescribeConfigsResult(0, None, 2, each.resource_name, shown)
+            for each in request.resources
+        ]
+        return DescribeConfigsResponse(results=results)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from moldau.base.errors import ErrorCode
-from moldau.client.acls import Acls
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.acls import Acls
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.security.acls.authorizer import Rules
 from moldau.security.principals import Principal
 from moldau.wire.messages.describe_configs import (
@@ -27,7 +27,7 @@ class OneBroker:
     def __init__(self, result: DescribeConfigsResult) -> None:
         self._result = result
 
-    def ask(self, *_: Any) -> DescribeConfigsResponse:
+    def ask(self, *_: Any, **__: Any) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(results=[self._result])
 
 

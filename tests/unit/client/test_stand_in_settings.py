@@ -9,31 +9,31 @@ from stand_in_brokers import FakeBrokers
 
 from moldau.base.errors import UnusableProperty
 from moldau.client.properties import security
-from moldau.client.stand_in.admin import AdminClient
 from moldau.client.stand_in.consumer import Consumer
 from moldau.client.stand_in.producer import Producer
+from moldau.client.stand_in.settings import connect
 from moldau.client.stand_in.values import KafkaError, KafkaException
 
 
 @pytest.mark.parametrize("address", ["one:2", "one:2,", " one:2 , ", "PLAINTEXT://one:2", "[::1]:2"])
 def test_a_client_connects_to_the_given_address(brokers: FakeBrokers, address: str) -> None:
-    AdminClient({"bootstrap.servers": address}).list_topics()
+    connect({"bootstrap.servers": address}).topics()
     assert brokers.connections == [2]
 
 
 @pytest.mark.parametrize("address", ["localhost", "PLAINTEXT://localhost", "[::1]"])
 def test_the_default_port_is_kafkas(brokers: FakeBrokers, address: str) -> None:
-    AdminClient({"bootstrap.servers": address}).list_topics()
+    connect({"bootstrap.servers": address}).topics()
     assert brokers.connections == [9092]
 
 
 @pytest.mark.parametrize("address", ["one:port", "one:0", "one:65536", ":9092", "", ","])
-@pytest.mark.parametrize("client_class", [AdminClient, Producer, Consumer])
+@pytest.mark.parametrize("client_class", [Producer, Consumer])
 def test_an_invalid_address_is_refused_in_one_line(client_class: Any, address: str) -> None:
     assert refusal(client_class, {"bootstrap.servers": address}).startswith("bootstrap.servers")
 
 
-@pytest.mark.parametrize("client_class", [AdminClient, Producer, Consumer])
+@pytest.mark.parametrize("client_class", [Producer, Consumer])
 def test_an_unknown_property_is_refused_with_librdkafkas_message(client_class: Any) -> None:
     message = refusal(client_class, {"bootstrap.servers": "one:1", "transactional.id": "t"})
     assert message.startswith('No such configuration property: "transactional.id"')

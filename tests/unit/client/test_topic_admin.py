@@ -1,4 +1,4 @@
-"""Plain text of Apache Kafka's HTML documentation of configs, and the timeouts of changes of topics."""
+"""Configs: their defaults, and plain text of Apache Kafka's HTML. The timeouts of changes of topics."""
 
 from __future__ import annotations
 
@@ -6,10 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from stand_in_brokers import BOOTSTRAP, FakeBrokers
 
-from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.topic_admin import create_topic, delete_topic, grow_topic, plain_text
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.topics import create_topic, delete_topic, grow_topic, plain_text, topic_configs
+from moldau.client.cluster import LATEST, Cluster
+from moldau.wire.apis import ApiKey
+from moldau.wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from moldau.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,12 +44,6 @@ def test_html_is_removed_from_documentation(documentation: str, text: str) -> No
     assert plain_text(documentation) == text
 
 
-class RecordingAdmin(ClusterAdmin):
-    def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
-        self.timeout_ms: int = request.timeout_ms
-        raise KeyError("the response does not matter")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -43,9 +52,69 @@ class RecordingAdmin(ClusterAdmin):
         lambda admin: delete_topic(admin, "t"),
     ],
 )
-def test_the_timeout_of_the_broker_is_below_that_of_the_client(change: Callable[[ClusterAdmin], None]) -> None:
+@pytest.mark.parametrize("change_seconds", [None, 35.0])
+def test_a_change_is_awaited_for_longer_than_the_broker_may_take(
+    brokers: FakeBrokers, change: Callable[[ClusterAdmin], None], change_seconds: float | None
+) -> None:
     """The retry of a change that was only slow would fail: the topic exists already, or no longer."""
-    admin = RecordingAdmin(Cluster("localhost:1", {}, timeout_seconds=10), 10_000)
-    with pytest.raises(KeyError):
+    timeouts_ms: list[int] = []
+
+    def note(_: int, request: Any) -> Any:
+        timeouts_ms.append(request.timeout_ms)
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+
+    for key in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS):
+        brokers.handlers[key] = note
+    admin = ClusterAdmin(Cluster("localhost:1", {}, timeout_seconds=10), 10_000, change_seconds)
+    with pytest.raises(KafkaError):
         change(admin)
-    assert 1_000 <= admin.timeout_ms < admin.cluster.timeout_ms
+    assert brokers.waits_s == [change_seconds or 10]
+    assert 1_000 <= timeouts_ms[0] < brokers.waits_s[0] * 1000
+
+
+def test_offsets_are_not_awaited_for_longer_than_a_connection(brokers: FakeBrokers) -> None:
+    """A leader that hangs must leave time to ask the next one."""
+    brokers.topics["t"] = {0: 1}
+    partition = TopicPartition("t", 0)
+    ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000, change_seconds=35).each_offset({partition: LATEST})
+    assert brokers.waits_s == []
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_the_next_leader_is_asked_for_an_offset_and_a_missing_partition_hides_no_other(brokers: FakeBrokers) -> None:
+    brokers.topics["t"] = {0: 1}
+    answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+    def answer(_: int, request: Any) -> ListOffsetsResponse:
+        found = ListOffsetsPartitionResponse(0, answers.pop(0), offset=7)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [found])])
+
+    brokers.handlers[ApiKey.LIST_OFFSETS] = answer
+    there, missing = TopicPartition("t", 0), TopicPartition("t", 1)
+    found = ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000).each_offset({there: LATEST, missing: LATEST})
+    assert found[there] == 7
+    error = found[missing]
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_leaders_of_many_topics_are_looked_up_at_once(brokers: FakeBrokers) -> None:
+    brokers.topics |= {f"t{number}": {0: 1} for number in range(100)}
+    timestamps = {TopicPartition(name, 0): LATEST for name in brokers.topics}
+    assert len(ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000).each_offset(timestamps)) == 100
+    assert len(brokers.requests(ApiKey.METADATA)) == 1
+
+
+class OneTopic(ClusterAdmin):
+    def ask(self, key: Any, request: Any, response_type: Any, node_id: int | None = None) -> Any:
+        synonyms = [
+            DescribeConfigsSynonym("compression.type", value, source)
+            for value, source in (("a", 1), ("b", 4), ("c", 5))
+        ]
+        entry = DescribeConfigsResourceResult("compression.type", "a", False, 1, False, synonyms)
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(0, None, 2, "orders", [entry])])
+
+
+def test_the_default_is_the_next_of_several_synonyms_with_one_name() -> None:
+    (config,) = topic_configs(OneTopic(Cluster("localhost:1", {}), 10_000), "orders")
+    assert (config.value, config.default, config.source) == ("a", "b", "topic")

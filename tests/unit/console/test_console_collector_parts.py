@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster_values import BrokerNode
-from moldau.client.group_values import Member
+from moldau.client.admin.cluster_values import BrokerNode
+from moldau.client.admin.group_values import Member
 from moldau.console.collector.ages import WRITTEN_MAX, Age, Ages
 from moldau.console.collector.collector import PERIODS
 from moldau.console.collector.history import EVERY_MS, GONE_MAX, POINTS_MAX, History

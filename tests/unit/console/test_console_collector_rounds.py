@@ -12,8 +12,8 @@ from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster_values import BrokerNode, DescribedCluster
-from moldau.client.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
+from moldau.client.admin.cluster_values import BrokerNode, DescribedCluster
+from moldau.client.admin.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
 from moldau.console.collector import collector as module
 from moldau.console.collector.collector import PERIODS, Collector, known_of
 from moldau.console.collector.readings import read_offsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from moldau.client.cluster_values import Quorum
+from moldau.client.admin.cluster_values import Quorum
 from moldau.console.access import Access
 from moldau.console.collector.events import EVENTS_KEPT, PARTITIONS_TOLD, ClusterEvents
 from moldau.console.collector.state import ClusterState, TopicState

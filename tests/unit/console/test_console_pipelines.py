@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.client.cluster_values import BrokerNode
+from moldau.client.admin.cluster_values import BrokerNode
 from moldau.console.access import Access
 from moldau.console.call import Call
 from moldau.console.collector.state import ClusterState, TopicState

@@ -12,8 +12,8 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster_admin import Outcomes
-from moldau.client.cluster_values import PartitionReplicas, Reassignment, TopicReplicas
+from moldau.client.admin.cluster_admin import Outcomes
+from moldau.client.admin.cluster_values import PartitionReplicas, Reassignment, TopicReplicas
 from moldau.console.call import Call
 from moldau.console.collector.events import ClusterEvents
 from moldau.console.collector.readings import read_log_dirs

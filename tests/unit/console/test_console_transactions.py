@@ -11,8 +11,8 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.transactions import Transactions
 from moldau.client.cluster import Topic
-from moldau.client.transactions import Transactions
 from moldau.console.call import Call
 from moldau.console.endpoints.transactions import hanging
 from moldau.console.failures import api_error

@@ -9,7 +9,7 @@ import pytest
 
 from moldau.base.errors import ErrorCode
 from moldau.base.view_configs import VIEW_FROM, VIEW_SELECT, VIEW_WHERE
-from moldau.client.topic_admin import TOPICS_PER_REQUEST
+from moldau.client.admin.topics import TOPICS_PER_REQUEST
 from moldau.console.access import Access
 from moldau.console.call import Call
 from moldau.console.collector.state import ClusterState, TopicState, Views

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.cluster_values import PartitionReplicas, Reassignment
-from moldau.client.group_values import Member
+from moldau.client.admin.cluster_values import PartitionReplicas, Reassignment
+from moldau.client.admin.group_values import Member
 from moldau.operations.cluster_overview import member_names, note_of
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.group_values import Committed
 from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.decoding import DecodingBudget
 from moldau.client.fetching.batches import whole_batches
-from moldau.client.group_values import Committed
 from moldau.operations.lag import (
     PartitionLag,
     first_timestamp,

@@ -12,7 +12,7 @@ import pytest
 from moldau.base.properties import parse
 from moldau.base.secure_files import AUTHORITY, SECURE_FILES
 from moldau.cli.admin_password import renew_admin_password
-from moldau.client.users import Users
+from moldau.client.admin.users import Users
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import MetaProperties, write
 from moldau.platforms import replaced_files

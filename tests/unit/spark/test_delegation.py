@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.delegation_tokens import TokenWithHmac
+from moldau.client.admin.delegation_tokens import TokenWithHmac
 from moldau.client.properties import security
 from moldau.client.token_login import is_fresh, is_own, with_token
 from moldau.security.delegation_tokens import DelegationToken

@@ -34,8 +34,8 @@ from moldau.security.acls.selection import (
 )
 
 if TYPE_CHECKING:
-    from moldau.client.acls import Acls
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.acls import Acls
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
 TIMEOUT_MS: Final = 20_000
 COLUMNS: Final = ("PRINCIPAL", "HOST", "PERMISSION", "OPERATION", "RESOURCE", "NAME", "PATTERN")
@@ -128,7 +128,7 @@ def _create(broker: Broker, wanted: Sequence[AclBinding], principal: str, notes:
     if not wanted:
         raise click.UsageError("name a resource: --topic, --group, --transactional-id or --cluster")
     with _admin(broker) as admin:
-        from moldau.client.acls import Acls
+        from moldau.client.admin.acls import Acls
 
         Acls(admin).create(wanted)
         unknown = _unknown_user(admin, principal)
@@ -139,7 +139,7 @@ def _create(broker: Broker, wanted: Sequence[AclBinding], principal: str, notes:
 
 
 def _unknown_user(admin: ClusterAdmin, principal: str) -> list[str]:
-    from moldau.client.users import Users
+    from moldau.client.admin.users import Users
     from moldau.operations.rights import unknown_user_notes
 
     return [f"note: {worded(note)}" for note in unknown_user_notes(principal, Users(admin))]
@@ -212,7 +212,7 @@ def test(
     operations = parse_operations(operation)
     if not resources or any(each.pattern_type is PatternType.PREFIXED for each in resources):
         raise click.UsageError("name resources, without --prefix: --topic, --group, --transactional-id or --cluster")
-    from moldau.client.acls import Acls
+    from moldau.client.admin.acls import Acls
 
     with _admin(broker) as admin:
         acls, notes = Acls(admin), _unknown_user(admin, principal)
@@ -234,7 +234,7 @@ def test(
 
 @contextmanager
 def _acls(broker: Broker) -> Iterator[Acls]:
-    from moldau.client.acls import Acls
+    from moldau.client.admin.acls import Acls
 
     with _admin(broker) as admin:
         yield Acls(admin)
@@ -242,7 +242,7 @@ def _acls(broker: Broker) -> Iterator[Acls]:
 
 @contextmanager
 def _admin(broker: Broker) -> Iterator[ClusterAdmin]:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
     with answering_cluster(broker) as cluster:
         yield ClusterAdmin(cluster, TIMEOUT_MS)

@@ -1,29 +1,23 @@
-"""How a command connects to a whole cluster over our own channel, for calls that confluent-kafka lacks, and how what
-fails becomes one line.
-"""
+"""How a command connects to a whole cluster over our own channel, and how an error response becomes one line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.base.listeners import host_and_port
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.cli.connect import (
+    ANSWER_SECONDS,
     CHECK_SECURITY,
-    CONNECT_SECONDS,
     Broker,
     CommandFailed,
-    first_reachable,
     say_when_slow,
-    split_address,
 )
 from moldau.cli.next_steps import worded
 from moldau.client.cluster import Cluster
 from moldau.operations.failures import OperationFailed, kafka_failure
 
-ANSWER_SECONDS: Final = 20.0
 COORDINATOR_TIMEOUT_MS: Final = 10_000
 """How long to wait for a coordinator that is moving or loading."""
 
@@ -35,20 +29,15 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
     Inside the block, turn failures of operations, error codes, lost connections and malformed responses into
     CommandFailed, which is printed as one line.
     """
-    reachable = first_reachable(broker.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
-    # Our client takes only HOST:PORT; users may leave the port out, or write a protocol in front.
-    address = host_and_port(*split_address(reachable))
-    try:
-        cluster = Cluster(address, broker.client_config, answer_seconds)
-    except UnusableProperty as error:
-        raise CommandFailed(str(error)) from error
+    cluster = broker.cluster(answer_seconds)
     try:
         try:
-            with say_when_slow(reachable, answer_seconds):
+            with say_when_slow(cluster.bootstrap, answer_seconds):
                 cluster.nodes()
         except (OSError, MalformedData) as error:
             raise CommandFailed(
-                f"{reachable} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
+                f"{cluster.bootstrap} accepts connections but does not answer as a Kafka broker ({error});"
+                f" {CHECK_SECURITY}"
             ) from error
         yield cluster
     except OperationFailed as failed:
@@ -61,3 +50,24 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
         raise CommandFailed(f"the cluster at {broker.bootstrap_servers} stopped answering: {error}") from error
     finally:
         cluster.close()
+
+
+@contextmanager
+def admin_failures(subject: str = "", steps: Mapping[ErrorCode, str] | None = None) -> Iterator[None]:
+    """Turn an error response, a lost connection or a malformed response into CommandFailed; `steps` are next steps of
+    this command alone."""
+    try:
+        yield
+    except KafkaError as error:
+        raise command_failure(error, subject, steps) from error
+    except (OSError, MalformedData) as error:
+        raise CommandFailed(f"{subject}: no answer: {error}" if subject else f"no answer: {error}") from error
+
+
+def command_failure(
+    error: KafkaError, subject: str = "", steps: Mapping[ErrorCode, str] | None = None
+) -> CommandFailed:
+    """Return the error as one line with the next step."""
+    failed = kafka_failure(error, subject)
+    step = (steps or {}).get(error.code)
+    return CommandFailed(f"{failed}; {step}" if step else worded(failed))

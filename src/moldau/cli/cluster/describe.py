@@ -14,13 +14,13 @@ from moldau.cli.cluster import drawing
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import NEXT_STEPS, Broker, CommandFailed, broker_options
 from moldau.cli.output import format_option, has_colours, show
-from moldau.client.cluster_values import Quorum, Reassignment, TopicReplicas
-from moldau.client.group_values import DescribedGroup
+from moldau.client.admin.cluster_values import Quorum, Reassignment, TopicReplicas
+from moldau.client.admin.group_values import DescribedGroup
 from moldau.operations import cluster_overview as overview
 from moldau.operations.cluster_overview import ClusterOverview
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
 ANSWER_MS = 10_000
 QUORUM_NOT_SHOWN = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -48,7 +48,7 @@ def describe(broker: Broker, names: tuple[str, ...], group_id: str | None, inter
 
 def _load_overview(broker: Broker, names: Sequence[str], group_id: str | None, internal: bool) -> ClusterOverview:
     from moldau.cli.group.connect import group_connection
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
     from moldau.operations.groups import existing_groups
 
     with group_connection(broker) as connection:

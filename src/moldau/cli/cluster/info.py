@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from moldau.base.listeners import host_and_port
-from moldau.cli.cluster.describe import ANSWER_MS, find_quorum
+from moldau.cli.cluster.connect import admin_failures
+from moldau.cli.cluster.describe import find_quorum
 from moldau.cli.connect import Broker, broker_options, is_internal
 from moldau.cli.output import Table, format_option, show
 
@@ -29,8 +30,13 @@ def info(broker: Broker, output_format: str) -> None:
     leaders = [p.leader for topic in topics for p in topic.partitions.values()]
     controller_id = _active_controller(broker, metadata.controller_id)
     rows = [
-        (node.id, host_and_port(node.host, node.port), node.id == controller_id, leaders.count(node.id))
-        for _, node in sorted(metadata.brokers.items())
+        (
+            node.node_id,
+            host_and_port(node.host, node.port),
+            node.node_id == controller_id,
+            leaders.count(node.node_id),
+        )
+        for _, node in sorted(metadata.nodes.items())
     ]
     partitions = sum(len(topic.partitions) for topic in topics)
     title = f"cluster {metadata.cluster_id}: {_count(len(rows), 'broker')}, {_count(len(topics), 'topic')}, "
@@ -43,9 +49,6 @@ def info(broker: Broker, output_format: str) -> None:
 def _active_controller(broker: Broker, controller_id: int) -> int:
     """Return the leader of the controller quorum. Metadata names any broker as controller (KRaft): its `controller_id`
     is right only where there is no quorum, and a guess where this user may not see it."""
-    from moldau.cli.group.connect import group_connection
-    from moldau.client.cluster_admin import ClusterAdmin
-
-    with group_connection(broker) as connection:
-        quorum = find_quorum(ClusterAdmin(connection.cluster, ANSWER_MS))
+    with admin_failures():
+        quorum = find_quorum(broker.admin)
     return controller_id if quorum is None else quorum.leader_id

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
-from moldau.base.topic_names import METADATA_TOPIC
 from moldau.cli.cluster.directory import ClusterDirectory, Description
 from moldau.cli.cluster.processes import NodeProcess, NodeState, ask_to_stop, wait_for_end
 from moldau.cli.connect import CommandFailed
@@ -94,18 +93,11 @@ def _node_security(directory: ClusterDirectory) -> Security:
 
 def _request_leader(host: str, port: int, security: Security | None) -> int | None:
     from moldau.client.channel import Channel
-    from moldau.wire.apis import ApiKey
-    from moldau.wire.messages.describe_quorum import (
-        DescribeQuorumRequest,
-        DescribeQuorumResponse,
-        RequestPartitionData,
-        RequestTopicData,
-    )
+    from moldau.client.requests.controller import describe_quorum
 
-    request = DescribeQuorumRequest(topics=[RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])])
     try:
         with Channel(host, port, security, REQUEST_SECONDS) as channel:
-            response = channel.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
+            response = describe_quorum(channel.ask)
     except (OSError, KafkaError, MalformedData):
         return None
     return leader_in(response)

@@ -14,16 +14,15 @@ from typing import Any
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.group.connect import group_connection
 from moldau.cli.group.reset import reset
 from moldau.cli.next_steps import worded
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.client.cluster import by_topic
-from moldau.client.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
-from moldau.client.groups import NotAnswered
+from moldau.client.admin.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
+from moldau.client.admin.groups import NotAnswered
 from moldau.operations.failures import kafka_failure
 from moldau.operations.groups import GroupConnection, existing_groups, host_of, require_no_members
 from moldau.operations.lag import PartitionLag, log_ends, partition_lags, without_lags

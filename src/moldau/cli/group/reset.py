@@ -16,8 +16,8 @@ from moldau.cli.group.connect import group_connection
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
+from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.cluster import Cluster
-from moldau.client.group_values import CommittedOffsets
 from moldau.operations import offsets
 from moldau.operations.offset_moves import (
     Move,

@@ -26,7 +26,7 @@ from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType
 
 if TYPE_CHECKING:
-    from moldau.client.acls import Acls
+    from moldau.client.admin.acls import Acls
 
 ACTIONS: Final = ("list", "add", "remove")
 FLAGS = ToolFlags(
@@ -85,7 +85,7 @@ def _main(arguments: Arguments) -> int:
         patterns(arguments)  # fail on a wrong pattern type before connecting
     java_config = properties.load(arguments.single_value("command-config"))
     brokers, controllers = (arguments.single_value(f"bootstrap-{kind}") for kind in ("server", "controller"))
-    from moldau.client.acls import Acls
+    from moldau.client.admin.acls import Acls
 
     try:
         with connect(brokers, controllers, java_config) as admin:

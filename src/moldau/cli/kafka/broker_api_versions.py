@@ -46,12 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Arguments) -> int:
-    from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+    from moldau.client.requests.metadata import metadata
 
     arguments.require("bootstrap-server")
     java_config = properties.load(arguments.single_value("command-config"))
     with clients.channel(arguments.single_value("bootstrap-server") or "", java_config) as channel:
-        nodes = channel.ask(ApiKey.METADATA, MetadataRequest(topics=[]), MetadataResponse).brokers
+        nodes = metadata(channel.ask, ()).brokers
     for node in nodes:
         rack = "null" if node.rack is None else node.rack
         title = f"{node.host}:{node.port} (id: {node.node_id} rack: {rack} isFenced: false)"

@@ -16,10 +16,10 @@ from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
-from moldau.client.cluster_values import BrokerNode
+from moldau.client.admin.cluster_values import BrokerNode
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
 CONNECTION: Final = (
     Flag("bootstrap-server", "Brokers to connect to, HOST:PORT.", "BOOTSTRAP_SERVER", short="b"),

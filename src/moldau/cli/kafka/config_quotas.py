@@ -8,11 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import ErrorCode
 from moldau.cli.kafka.connection import clients
 from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.tool import ToolFailed
@@ -52,10 +51,10 @@ def describe(channel: Channel, entities: EntityNames) -> None:
 
 
 def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
-    from moldau.client.quotas import ANY_NAME, Quotas
+    from moldau.client.admin.quotas import ANY_NAME, Quotas
 
     names = [(QUOTA_ENTITIES[kind], ANY_NAME if name is None else name or None) for kind, name in entities]
-    with _response_errors():
+    with clients.response_errors():
         found = Quotas(channel.ask).of(names)
     lines = []
     for entity, limits in found.items():
@@ -66,30 +65,17 @@ def _quota_lines(channel: Channel, entities: EntityNames) -> list[str]:
     return lines
 
 
-@contextmanager
-def _response_errors() -> Iterator[None]:
-    try:
-        yield
-    except KafkaError as error:
-        raise clients.ResponseError(error.message or error.code.name) from error
-
-
 def _title(entity_type: str, name: str | None) -> str:
     return f"the default {TITLES[entity_type]}" if name is None else f"{TITLES[entity_type]} '{name}'"
 
 
 def _describe_credentials(channel: Channel, users: Sequence[str]) -> None:
-    from moldau.wire.messages.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsRequest,
-        DescribeUserScramCredentialsResponse,
-        UserName,
-    )
+    from moldau.client.requests.scram import describe_credentials
 
-    request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users] or None)
-    response = channel.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request, DescribeUserScramCredentialsResponse)
-    clients.raise_for_error(response.error_code, response.error_message)
+    with clients.response_errors():
+        results = describe_credentials(channel.ask, users)
     names = {number: name for name, (number, _) in MECHANISMS.items()}
-    for result in response.results:
+    for result in results:
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
         clients.raise_for_error(result.error_code, result.error_message)
@@ -141,10 +127,10 @@ def _check_known(names: Iterable[str], known: frozenset[str], rule: str) -> None
 def _alter_quotas(
     channel: Channel, entities: Sequence[tuple[str, str]], added: Mapping[str, str], removed: Sequence[str]
 ) -> None:
-    from moldau.client.quotas import Quotas
+    from moldau.client.admin.quotas import Quotas
 
     limits = {key: _quota_value(key, value) for key, value in added.items()}
-    with _response_errors():
+    with clients.response_errors():
         Quotas(channel.ask).alter([(QUOTA_ENTITIES[kind], name or None) for kind, name in entities], limits, removed)
 
 
@@ -158,19 +144,13 @@ def _quota_value(key: str, value: str) -> float:
 
 
 def _alter_credentials(channel: Channel, user: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
-    from moldau.wire.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        AlterUserScramCredentialsResponse,
-        ScramCredentialDeletion,
-    )
+    from moldau.client.requests.scram import alter_credentials
+    from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialDeletion
 
-    request = AlterUserScramCredentialsRequest(
-        deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed],
-        upsertions=[salted_credential(user, name, text) for name, text in added.items()],
-    )
-    response = channel.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse)
-    for result in response.results:
-        clients.raise_for_error(result.error_code, result.error_message)
+    deletions = [ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name][0]) for name in removed]
+    upsertions = [salted_credential(user, name, text) for name, text in added.items()]
+    with clients.response_errors():
+        alter_credentials(channel.ask, upsertions, deletions)
 
 
 def salted_credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:

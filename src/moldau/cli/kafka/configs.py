@@ -58,7 +58,6 @@ SOURCES: Final = {
 }
 HIDDEN: Final = "[hidden]"
 GROUPS_TIMEOUT_MS: Final = 10_000
-SET, DELETE = 0, 1
 """IncrementalAlterConfigs' operations."""
 
 SHORT_FLAGS: Final = {
@@ -306,22 +305,17 @@ class Command:
         return sorted(self.names_with_configs(entity_type) | (self._groups() if entity_type == "groups" else set()))
 
     def names_with_configs(self, entity_type: str) -> set[str]:
-        from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+        from moldau.client.requests.configs import resources_with_configs
 
         if not self.channel.offers(ApiKey.LIST_CONFIG_RESOURCES):
             return set()
-        resource_type = RESOURCE_TYPES[entity_type].id
-        request = ListConfigResourcesRequest(resource_types=[resource_type])
-        response = self.channel.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse)
-        clients.raise_for_error(response.error_code, None)
-        return {
-            resource.resource_name for resource in response.config_resources if resource.resource_type == resource_type
-        }
+        with clients.response_errors():
+            return resources_with_configs(self.channel.ask, RESOURCE_TYPES[entity_type].id)
 
     def _groups(self) -> set[str]:
         """Return the groups of all brokers: each lists those it coordinates."""
         from moldau.base.errors import KafkaError
-        from moldau.client.groups import Groups
+        from moldau.client.admin.groups import Groups
 
         if not self.channel.offers(ApiKey.LIST_GROUPS):
             return set()
@@ -346,40 +340,22 @@ class Command:
             yield channel
 
     def entries_of(self, entity_type: str, name: str) -> Sequence[DescribeConfigsResourceResult]:
-        from moldau.wire.messages.describe_configs import (
-            DescribeConfigsRequest,
-            DescribeConfigsResource,
-            DescribeConfigsResponse,
-        )
+        from moldau.client.requests.configs import describe_configs
 
-        resource = DescribeConfigsResource(resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name)
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
         with self._channel_for(entity_type, name) as channel:
-            response = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-        for result in response.results:
-            clients.raise_for_error(result.error_code, result.error_message)
-        return response.results[0].configs
+            (result,) = describe_configs(channel.ask, RESOURCE_TYPES[entity_type].id, [name], synonyms=True)
+        clients.raise_for_error(result.error_code, result.error_message)
+        return result.configs
 
     def alter_resource(self, entity_type: str, name: str, added: Mapping[str, str], removed: Sequence[str]) -> None:
-        from moldau.wire.messages.incremental_alter_configs import (
-            AlterableConfig,
-            AlterConfigsResource,
-            IncrementalAlterConfigsRequest,
-            IncrementalAlterConfigsResponse,
-        )
+        from moldau.client.requests.configs import alter_configs
 
-        changes = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in added.items()]
-        changes += [AlterableConfig(name=key, config_operation=DELETE, value="") for key in removed]
-        resource = AlterConfigsResource(
-            resource_type=RESOURCE_TYPES[entity_type].id, resource_name=name, configs=changes
-        )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
+        changes = {(RESOURCE_TYPES[entity_type].id, name): [*added.items(), *((key, None) for key in removed)]}
         # Among controllers, the active one alters the configs of all nodes.
         is_active_controller = entity_type == "brokers" and not self.channel.offers(ApiKey.METADATA)
-        with nullcontext(self.channel) if is_active_controller else self._channel_for(entity_type, name) as channel:
-            response = channel.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
-        for result in response.responses:
-            clients.raise_for_error(result.error_code, result.error_message)
+        connection = nullcontext(self.channel) if is_active_controller else self._channel_for(entity_type, name)
+        with connection as channel, clients.response_errors():
+            alter_configs(channel.ask, changes)
 
 
 def entry_line(entry: DescribeConfigsResourceResult) -> str:

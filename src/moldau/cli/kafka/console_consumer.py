@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
@@ -23,6 +24,7 @@ from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 if TYPE_CHECKING:
     from moldau.cli.records.pattern_subscription import PatternSubscription
+    from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer
 
 POLL_SECONDS: Final = 0.2
@@ -132,7 +134,8 @@ def _main(arguments: Arguments) -> int:
     skip_errors = arguments.has("skip-message-on-error")
     stores_offsets = group_id is not None
     print_loop = PrintLoop(consumer, formatter, limit, timeout_ms, skip_errors, stores_offsets, joined_group)
-    return _run(arguments, print_loop, _subscribe_or_assign(arguments, consumer, start))
+    with closing(clients.cluster(servers, java_config)) as cluster:
+        return _run(arguments, print_loop, _subscribe_or_assign(arguments, consumer, cluster, start))
 
 
 def _temporary_group(java_config: dict[str, str]) -> dict[str, Any]:
@@ -241,7 +244,9 @@ def _formatter(arguments: Arguments) -> RecordFormatter | None:
     return Formatter(props)
 
 
-def _subscribe_or_assign(arguments: Arguments, consumer: Consumer, start: int | str) -> PatternSubscription | None:
+def _subscribe_or_assign(
+    arguments: Arguments, consumer: Consumer, cluster: Cluster, start: int | str
+) -> PatternSubscription | None:
     """Subscribe to the topics, or assign the one partition of --partition.
 
     Return the subscription of --include, which must be refreshed to find new topics. Else return None.
@@ -252,8 +257,8 @@ def _subscribe_or_assign(arguments: Arguments, consumer: Consumer, start: int | 
     topic = arguments.single_value("topic")
     index = arguments.integer("partition")
     if index is None:
-        return subscribe(consumer, topic, arguments.single_value("include"))
-    assign_partition(consumer, topic or "", index, first_offset(start))
+        return subscribe(consumer, cluster, topic, arguments.single_value("include"))
+    assign_partition(consumer, cluster, topic or "", index, first_offset(start))
     return None
 
 
@@ -329,7 +334,7 @@ class PrintLoop:
             raise clients.ClientError(error)
         if error.name() == "GROUP_AUTHORIZATION_FAILED" and self._joined_group is None:
             return True  # who assigns partitions needs no group
-        if (refused := clients.refused_rights(error, record.topic(), self._joined_group)) is not None:
+        if (refused := clients.refused_rights(error.name(), record.topic(), self._joined_group)) is not None:
             raise refused
         if line not in self._reported:
             self._reported.add(line)

@@ -18,8 +18,7 @@ from moldau.cli.kafka.group_offsets import lines, reset
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, without_message
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, print_to_stderr, run, trace
-from moldau.client.cluster import Cluster
-from moldau.client.group_values import (
+from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
     CONSUMER_PROTOCOL_TYPE,
@@ -28,7 +27,8 @@ from moldau.client.group_values import (
     state_name,
     type_name,
 )
-from moldau.client.groups import Groups
+from moldau.client.admin.groups import Groups
+from moldau.client.cluster import Cluster
 from moldau.operations.lag import log_ends
 
 TIMEOUT_MS_MIN: Final = 1

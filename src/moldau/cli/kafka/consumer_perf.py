@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from moldau.cli.kafka.java.dates import java_date
 from moldau.cli.kafka.tool import run
 
 if TYPE_CHECKING:
+    from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer
 
 MEGABYTE: Final = 1024 * 1024
@@ -99,11 +101,13 @@ def _main(arguments: Arguments) -> int:
     clients.require_librdkafka()
     report = Report(date_format, interval_ms / 1000, arguments.has("show-detailed-stats"))
     stats = ClientStats()
-    consumer, subscription = _consumer(arguments, stats.config if arguments.has("print-metrics") else {})
+    consumer, cluster, subscription = _consumer(arguments, stats.config if arguments.has("print-metrics") else {})
     timeout_ms = arguments.integer("timeout") or 0
     if not arguments.has("hide-header"):
         print(report.header(), flush=True)
-    if not consume(consumer, subscription, report, records, timeout_ms / 1000):
+    with closing(cluster):
+        is_complete = consume(consumer, subscription, report, records, timeout_ms / 1000)
+    if not is_complete:
         print(
             "WARNING: Exiting before consuming the expected number of records:"
             f" timeout ({timeout_ms} ms) exceeded. You can use the --timeout option to increase the timeout."
@@ -115,8 +119,9 @@ def _main(arguments: Arguments) -> int:
     return 0
 
 
-def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consumer, Any]:
-    """Return a consumer, and the subscription to refresh; None if librdkafka finds new partitions by itself."""
+def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consumer, Cluster, Any]:
+    """Return a consumer, a cluster to list topics, and the subscription to refresh; None if librdkafka finds new
+    partitions by itself."""
     from moldau.cli.kafka.console.group_member import subscribe
     from moldau.cli.kafka.console.standalone_consumer import StandaloneConsumer, first_offset
     from moldau.cli.kafka.topics import include_list
@@ -139,11 +144,12 @@ def _consumer(arguments: Arguments, more_config: dict[str, Any]) -> tuple[Consum
     }
     user_config = {name: value for name, value in java_config.items() if name not in OF_FLAGS}
     consumer = clients.consumer(servers, user_config, tool_config)
+    cluster = clients.cluster(servers, java_config)
     topic = arguments.single_value("topic")
     if group is None:
         topics = include_list(arguments.single_value("include")) if topic is None else topic
-        return consumer, StandaloneConsumer(consumer, topics, first_offset(start))
-    return consumer, subscribe(consumer, topic, arguments.single_value("include"))
+        return consumer, cluster, StandaloneConsumer(consumer, cluster, topics, first_offset(start))
+    return consumer, cluster, subscribe(consumer, cluster, topic, arguments.single_value("include"))
 
 
 def consume(consumer: Consumer, subscription: Any, report: Report, records: int, timeout_seconds: float) -> bool:
@@ -174,7 +180,7 @@ def _is_error(record: Any, is_member: bool) -> bool:
     error = record.error()
     if error is None:
         return False
-    refused = clients.refused_rights(error, record.topic(), None)
+    refused = clients.refused_rights(error.name(), record.topic(), None)
     if refused is not None and (is_member or error.name() != "GROUP_AUTHORIZATION_FAILED"):
         raise refused
     return True

@@ -21,7 +21,7 @@ from moldau.security.principals import Principal, parse_principal
 from moldau.security.token_settings import SECRET_KEY
 
 if TYPE_CHECKING:
-    from moldau.client.delegation_tokens import DelegationTokens, TokenWithHmac
+    from moldau.client.admin.delegation_tokens import DelegationTokens, TokenWithHmac
 
 WIDTHS: Final = (15, 30, 15, 15, 25, 15, 15, 15)
 ACTIONS: Final = ("create", "renew", "expire", "describe")
@@ -76,7 +76,7 @@ def _main(arguments: Arguments) -> int:
     _check(arguments)
     java_config = properties.load(arguments.single_value("command-config"))
     action = next(name for name in ACTIONS if arguments.has(name))
-    from moldau.client.delegation_tokens import DelegationTokens
+    from moldau.client.admin.delegation_tokens import DelegationTokens
 
     try:
         with connect_to_brokers(arguments.single_value("bootstrap-server") or "", java_config) as admin:

@@ -21,7 +21,6 @@ from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, ask_leaders
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.reassignment.plan import duplicates
 from moldau.cli.kafka.tool import ToolFailed, run
-from moldau.wire.apis import ApiKey
 
 TIMEOUT_MS: Final = 9_000
 """How long a leader waits for its followers. A connection waits a little longer, so that the error response arrives."""
@@ -97,35 +96,11 @@ def _delete(
     find: Callable[[], Leaders],
 ) -> dict[TopicPartition, str]:
     """Return for each partition `low_watermark: N` or `error: REASON`."""
-    from moldau.wire.messages.delete_records import (
-        DeleteRecordsPartition,
-        DeleteRecordsRequest,
-        DeleteRecordsResponse,
-        DeleteRecordsTopic,
-    )
+    from moldau.client.requests.partitions import delete_records
 
-    def ask(address: tuple[str, int], topics: dict[str, list[int]]) -> dict[TopicPartition, str | KafkaError]:
-        request_topics = [
-            DeleteRecordsTopic(
-                name=name,
-                partitions=[
-                    DeleteRecordsPartition(partition_index=index, offset=offsets[TopicPartition(name, index)])
-                    for index in indexes
-                ],
-            )
-            for name, indexes in topics.items()
-        ]
-        request = DeleteRecordsRequest(topics=request_topics, timeout_ms=TIMEOUT_MS)
-        response = ask_broker(address, java_config, ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
-        return {
-            TopicPartition(topic.name, result.partition_index): (
-                KafkaError(ErrorCode(result.error_code))
-                if result.error_code
-                else f"low_watermark: {result.low_watermark}"
-            )
-            for topic in response.topics
-            for result in topic.partitions
-        }
+    def ask(address: tuple[str, int], topics: dict[str, list[int]]) -> dict[TopicPartition, int | KafkaError]:
+        before = {each: offsets[each] for each in (TopicPartition(name, i) for name in topics for i in topics[name])}
+        return delete_records(partial(ask_broker, address, java_config), before, TIMEOUT_MS)
 
     absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     results = {
@@ -133,7 +108,7 @@ def _delete(
         for partition in offsets
     }
     for partition, answer in ask_leaders(metadata, offsets, ask, find).items():
-        results[partition] = answer if isinstance(answer, str) else error_cell(answer)
+        results[partition] = f"low_watermark: {answer}" if isinstance(answer, int) else error_cell(answer)
     return results
 
 

@@ -28,7 +28,7 @@ from moldau.cli.kafka.storage_format.feature_levels import (
 )
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.verbs import INTEGER, VerbParser, add_connection, kafka_message, run_verbs
-from moldau.client.cluster_values import Features, UpgradeType
+from moldau.client.admin.cluster_values import Features, UpgradeType
 
 
 class _Parser(VerbParser):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import properties
@@ -19,7 +19,6 @@ from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, ask_leaders
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.cli.kafka.topics import include_list
-from moldau.wire.apis import ApiKey
 
 TIMES: Final = {
     "latest": -1,
@@ -143,12 +142,7 @@ def _offsets(
     java_config: dict[str, str],
     find: Callable[[], Leaders],
 ) -> dict[TopicPartition, int]:
-    from moldau.wire.messages.list_offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsResponse,
-        ListOffsetsTopic,
-    )
+    from moldau.client.requests.partitions import list_offsets
 
     for partition in partitions:
         if metadata.leaders[partition] not in metadata.brokers:
@@ -157,22 +151,8 @@ def _offsets(
             )
 
     def ask(address: tuple[str, int], topics: dict[str, list[int]]) -> dict[TopicPartition, int | KafkaError]:
-        request_topics = [
-            ListOffsetsTopic(
-                name=name,
-                partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
-            )
-            for name, indexes in topics.items()
-        ]
-        request = ListOffsetsRequest(replica_id=-1, topics=request_topics)
-        response = ask_broker(address, java_config, ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
-        return {
-            TopicPartition(topic.name, result.partition_index): (
-                KafkaError(ErrorCode(result.error_code)) if result.error_code else result.offset
-            )
-            for topic in response.topics
-            for result in topic.partitions
-        }
+        at = {TopicPartition(name, index): timestamp for name, indexes in topics.items() for index in indexes}
+        return list_offsets(partial(ask_broker, address, java_config), at)
 
     offsets: dict[TopicPartition, int] = {}
     for partition, answer in ask_leaders(metadata, partitions, ask, find).items():

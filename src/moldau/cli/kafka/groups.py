@@ -11,8 +11,8 @@ from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
-from moldau.client.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
-from moldau.client.groups import Groups
+from moldau.client.admin.group_values import CONSUMER, UNKNOWN, ListedGroup, type_name
+from moldau.client.admin.groups import Groups
 
 COLUMN_MIN: Final = 20
 TIMEOUT_MS: Final = 30_000

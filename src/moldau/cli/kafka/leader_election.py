@@ -18,7 +18,7 @@ from moldau.cli.kafka.connection.admin import connect_to_brokers
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.reassignment.plan import duplicates, java_list
 from moldau.cli.kafka.tool import ToolFailed, run
-from moldau.client.cluster_values import ElectionType
+from moldau.client.admin.cluster_values import ElectionType
 
 CHOICES: Final = ("topic", "all-topic-partitions", "path-to-json-file")
 FLAGS = ToolFlags(

@@ -17,7 +17,6 @@ from moldau.cli.kafka.connection.leaders import find_leaders
 from moldau.cli.kafka.java.exceptions import exception_class
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed, run
-from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from moldau.wire.messages.describe_log_dirs import DescribeLogDirsResult
@@ -75,11 +74,11 @@ def _listed(ids: Any) -> str:
 
 
 def _log_dirs(host: str, port: int, java_config: Mapping[str, str]) -> Sequence[DescribeLogDirsResult]:
-    from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+    from moldau.client.requests.partitions import describe_log_dirs
 
     with clients.channel_to(host, port, java_config) as channel:
         # Like Kafka's tool, request every topic and select here: a broker may not have all that are named.
-        response = channel.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+        response = describe_log_dirs(channel.ask)
     clients.raise_for_error(response.error_code, None)
     return response.results
 

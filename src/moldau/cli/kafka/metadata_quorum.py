@@ -16,7 +16,7 @@ from moldau.cli.kafka.padded_table import padded_table
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.kafka.topic_lines import parse_uuid
 from moldau.cli.kafka.verbs import INTEGER, VerbParser, add_connection, run_verbs
-from moldau.client.cluster_values import Quorum, QuorumReplica
+from moldau.client.admin.cluster_values import Quorum, QuorumReplica
 
 COLUMNS: Final = (
     "NodeId",

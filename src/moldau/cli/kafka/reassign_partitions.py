@@ -30,10 +30,10 @@ from moldau.cli.kafka.reassignment.plan import (
 )
 from moldau.cli.kafka.reassignment.proposal import chosen_racks, propose
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
-from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica
+from moldau.client.admin.cluster_values import BrokerNode, PartitionReplicas, Reassignment, Replica
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
 ACTIONS: Final = ("generate", "execute", "verify", "cancel", "list")
 REQUIRED: Final = {
@@ -180,7 +180,7 @@ def _list(arguments: Arguments, open_admin: OpenAdmin) -> None:
 def _verify(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
     from moldau.cli.kafka.reassignment.throttles import clear_throttles
-    from moldau.client.broker_admin import replica_log_dirs
+    from moldau.client.admin.replicas import replica_log_dirs
 
     plan = _plan(arguments)
     with open_admin() as admin:
@@ -248,7 +248,7 @@ def _known_replicas(admin: ClusterAdmin, plan: Plan) -> dict[TopicPartition, Seq
 
 def _current_json(admin: ClusterAdmin, current: Replicas, nodes: Mapping[int, BrokerNode]) -> str:
     """Return the current assignment, with directories on brokers that are alive."""
-    from moldau.client.broker_admin import replica_log_dirs
+    from moldau.client.admin.replicas import replica_log_dirs
 
     replicas = [Replica(*partition, broker) for partition, ids in current.items() for broker in ids if broker in nodes]
     log_dirs = replica_log_dirs(admin, replicas)
@@ -282,7 +282,7 @@ def _throttle(
 def _cancel(arguments: Arguments, open_admin: OpenAdmin) -> None:
     from moldau.cli.kafka.reassignment import log_dir_moves
     from moldau.cli.kafka.reassignment.throttles import clear_throttles
-    from moldau.client.broker_admin import replica_log_dirs
+    from moldau.client.admin.replicas import replica_log_dirs
 
     plan = _plan(arguments)
     with open_admin() as admin:

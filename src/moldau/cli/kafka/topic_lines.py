@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.base.errors import ErrorCode
-from moldau.base.ids import ZERO_UUID
+from moldau.base.ids import ZERO_UUID, TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.connection.nodes import all_metadata
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.wire.apis import ApiKey
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from moldau.client.channel import Channel
     from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
     from moldau.wire.messages.list_partition_reassignments import OngoingPartitionReassignment
+    from moldau.wire.messages.metadata import MetadataResponseTopic
 
     ConfigEntries = Sequence[DescribeConfigsResourceResult]
 
@@ -72,7 +74,7 @@ class TopicLines:
     partitions: Sequence[PartitionLine]
 
 
-TOPIC_RESOURCE: Final = 2
+REASSIGNMENTS_TIMEOUT_MS: Final = 60_000
 DEFAULT_CONFIG: Final = 5
 """Kafka's ConfigSource of a value that nobody set."""
 
@@ -107,11 +109,8 @@ def describe(arguments: Arguments, names_or_id: list[str] | str) -> None:
 
 
 def _names_by_id(channel: Channel, text: str, may_be_absent: bool) -> list[str]:
-    from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
-
     topic_id = parse_uuid(text)
-    metadata = channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
-    names = [topic.name for topic in metadata.topics if topic.topic_id == topic_id and topic.name]
+    names = [topic.name for topic in all_metadata(channel).topics if topic.topic_id == topic_id and topic.name]
     if not names and not may_be_absent:
         raise ToolFailed(f"TopicId '{text}' does not exist as expected")
     return names
@@ -138,16 +137,13 @@ def format_uuid(topic_id: bytes) -> str:
 def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[TopicLines], set[int]]:
     """Return the topics and the live brokers. Partitions have their eligible leader replicas (KIP-966) if the broker
     has that API."""
-    from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+    from moldau.client.requests.metadata import metadata
 
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
-    )
-    metadata = channel.ask(ApiKey.METADATA, request, MetadataResponse)
+    response = metadata(channel.ask, names)
     elrs = _elrs(channel, names, limit)
-    moving = _reassignments(channel, {topic.name or "": len(topic.partitions) for topic in metadata.topics})
+    moving = _reassignments(channel, response.topics)
     described = []
-    for topic in sorted(metadata.topics, key=lambda topic: topic.name or ""):
+    for topic in sorted(response.topics, key=lambda topic: topic.name or ""):
         name = topic.name or ""
         if topic.error_code:
             raise ToolFailed(f"{name}: {ErrorCode(topic.error_code).name}")
@@ -159,12 +155,12 @@ def _topics(channel: Channel, names: Sequence[str], limit: int) -> tuple[list[To
                 isr=partition.isr_nodes,
                 elr=elrs.get((name, partition.partition_index), UNKNOWN_ELR).eligible,
                 last_known_elr=elrs.get((name, partition.partition_index), UNKNOWN_ELR).last_known,
-                reassignment=moving.get((name, partition.partition_index)),
+                reassignment=moving.get(TopicPartition(name, partition.partition_index)),
             )
             for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
         ]
         described.append(TopicLines(name, topic.topic_id, lines))
-    return described, {broker.node_id for broker in metadata.brokers}
+    return described, {broker.node_id for broker in response.brokers}
 
 
 class Elr(NamedTuple):
@@ -179,71 +175,38 @@ UNKNOWN_ELR: Final = Elr()
 
 def _elrs(channel: Channel, names: Sequence[str], limit: int) -> Mapping[tuple[str, int], Elr]:
     """Return the eligible leader replicas, page by page; without the API the columns show N/A."""
-    from moldau.wire.messages.describe_topic_partitions import (
-        DescribeTopicPartitionsRequest,
-        DescribeTopicPartitionsResponse,
-        RequestCursor,
-        TopicRequest,
-    )
+    from moldau.client.requests.metadata import topic_partitions
 
-    elrs: dict[tuple[str, int], Elr] = {}
     if not channel.offers(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
-        return elrs
-    request = DescribeTopicPartitionsRequest(
-        topics=[TopicRequest(name=name) for name in sorted(names)], response_partition_limit=limit
-    )
-    while True:
-        page = channel.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, DescribeTopicPartitionsResponse)
-        for topic in page.topics:
-            for partition in topic.partitions:
-                # Kafka's client reads null as an empty list, and so prints an empty cell.
-                elrs[topic.name or "", partition.partition_index] = Elr(
-                    partition.eligible_leader_replicas or (), partition.last_known_elr or ()
-                )
-        if page.next_cursor is None:
-            return elrs
-        cursor = page.next_cursor
-        request.topics = [topic for topic in request.topics if topic.name >= cursor.topic_name]
-        request.cursor = RequestCursor(topic_name=cursor.topic_name, partition_index=cursor.partition_index)
-
-
-def _reassignments(
-    channel: Channel, partition_counts: Mapping[str, int]
-) -> Mapping[tuple[str, int], OngoingPartitionReassignment]:
-    from moldau.wire.messages.list_partition_reassignments import (
-        ListPartitionReassignmentsRequest,
-        ListPartitionReassignmentsResponse,
-        ListPartitionReassignmentsTopics,
-    )
-
-    if not channel.offers(ApiKey.LIST_PARTITION_REASSIGNMENTS):
         return {}
-    request_topics = [
-        ListPartitionReassignmentsTopics(name=name, partition_indexes=list(range(count)))
-        for name, count in partition_counts.items()
-    ]
-    request = ListPartitionReassignmentsRequest(topics=request_topics)
-    response = channel.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, ListPartitionReassignmentsResponse)
+    # Kafka's client reads null as an empty list, and so prints an empty cell.
     return {
-        (topic.name, partition.partition_index): partition
-        for topic in response.topics
+        (topic.name or "", partition.partition_index): Elr(
+            partition.eligible_leader_replicas or (), partition.last_known_elr or ()
+        )
+        for topic in topic_partitions(channel.ask, names, limit)
         for partition in topic.partitions
     }
 
 
-def _configs(channel: Channel, names: Sequence[str]) -> dict[str, ConfigEntries]:
-    from moldau.wire.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-        DescribeConfigsResponse,
-    )
+def _reassignments(
+    channel: Channel, topics: Iterable[MetadataResponseTopic]
+) -> Mapping[TopicPartition, OngoingPartitionReassignment]:
+    from moldau.client.requests.controller import list_reassignments
 
-    resources = [DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
-    request = DescribeConfigsRequest(resources=resources)
-    response = channel.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-    for result in response.results:
+    if not channel.offers(ApiKey.LIST_PARTITION_REASSIGNMENTS):
+        return {}
+    partitions = (TopicPartition(topic.name or "", index) for topic in topics for index in range(len(topic.partitions)))
+    return list_reassignments(channel.ask, REASSIGNMENTS_TIMEOUT_MS, partitions)
+
+
+def _configs(channel: Channel, names: Sequence[str]) -> dict[str, ConfigEntries]:
+    from moldau.client.requests.configs import TOPIC, describe_configs
+
+    results = describe_configs(channel.ask, TOPIC, names)
+    for result in results:
         clients.raise_for_error(result.error_code, result.error_message)
-    return {result.resource_name: result.configs for result in response.results}
+    return {result.resource_name: result.configs for result in results}
 
 
 def _print(arguments: Arguments, topic: TopicLines, config: ConfigEntries, live_brokers: set[int]) -> None:

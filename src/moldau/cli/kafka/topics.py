@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
+from moldau.cli.kafka.connection.admin import ANSWER_SECONDS
+from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, run, trace
 
 if TYPE_CHECKING:
-    from moldau.client.confluent import AdminClient, NewPartitions
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_values import TopicReplicas
+    from moldau.client.requests.topics import Growth
 
 ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
 PARTITION_FILTERS: Final = (
@@ -110,15 +115,15 @@ def _act(arguments: Arguments) -> None:
     if arguments.has("create"):
         _create(arguments, _plan(arguments))
         return
-    admin = _admin(arguments)
-    if arguments.has("alter"):
-        _alter(arguments, admin)
-    elif arguments.has("list"):
-        print("\n".join(matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))))
-    elif arguments.has("describe"):
-        describe(arguments, _names_or_id(arguments, admin))
-    else:
-        _delete(arguments, admin)
+    with _admin(arguments) as admin:
+        if arguments.has("alter"):
+            _alter(arguments, admin)
+        elif arguments.has("list"):
+            print("\n".join(matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))))
+        elif arguments.has("describe"):
+            describe(arguments, _names_or_id(arguments, admin))
+        else:
+            _delete(arguments, admin)
 
 
 def _check(arguments: Arguments) -> None:
@@ -170,10 +175,14 @@ def _check_pairs(arguments: Arguments) -> None:
         arguments.forbid_together(flag, "topics-with-overrides")
 
 
-def _admin(arguments: Arguments) -> AdminClient:
-    return clients.admin(
-        arguments.single_value("bootstrap-server") or "", properties.load(arguments.single_value("command-config"))
-    )
+def _admin(arguments: Arguments) -> ClusterAdmin:
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+
+    servers = arguments.single_value("bootstrap-server") or ""
+    java_config = properties.load(arguments.single_value("command-config"))
+    clients.require_accepted(servers, java_config)
+    cluster = clients.cluster(servers, java_config)
+    return ClusterAdmin(cluster, int(clients.ADMIN_SECONDS * 1000), change_seconds=ANSWER_SECONDS)
 
 
 def _plan(arguments: Arguments) -> NewTopicPlan:
@@ -221,28 +230,32 @@ def parse_assignment(text: str) -> list[list[int]]:
 
 
 def _create(arguments: Arguments, plan: NewTopicPlan) -> None:
-    from moldau.client.confluent import NewTopic
+    from moldau.client.admin.topics import create_topics
+    from moldau.client.requests.topics import NewTopic
 
-    if plan.assignment:
-        topic = NewTopic(plan.name, len(plan.assignment), replica_assignment=plan.assignment, config=plan.config)
-    else:
-        # -1 leaves the count to the broker's default (KIP-464).
-        topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, config=plan.config)
-    admin = _admin(arguments)
-    try:
-        clients.result_of(admin.create_topics([topic], request_timeout=clients.ADMIN_SECONDS)[plan.name])
-    except ValueError as error:
-        raise ToolFailed(str(error)) from error
-    except clients.ClientError as error:
-        if not (arguments.has("if-not-exists") and error.code == "TOPIC_ALREADY_EXISTS"):
-            raise
+    # -1 leaves the count to the broker's default (KIP-464).
+    topic = NewTopic(plan.name, plan.partitions or -1, plan.replication_factor or -1, plan.config, plan.assignment)
+    with _admin(arguments) as admin:
+        error = create_topics(admin, [topic])[plan.name]
+    if error is not None and error.code is ErrorCode.TOPIC_ALREADY_EXISTS and arguments.has("if-not-exists"):
         return
+    _raise(error)
     print(f"Created topic {plan.name}.")
 
 
-def matching(admin: AdminClient, pattern: str | None, exclude_internal: bool) -> list[str]:
+def _topics(admin: ClusterAdmin) -> Mapping[str, TopicReplicas]:
+    try:
+        return admin.topics()
+    except (OSError, MalformedData) as error:
+        raise ToolFailed(
+            "The address accepts connections but does not answer as a Kafka broker does;"
+            " check the port, and the TLS and SASL settings in --command-config"
+        ) from error
+
+
+def matching(admin: ClusterAdmin, pattern: str | None, exclude_internal: bool) -> list[str]:
     """Return the topic names that fully match a pattern, sorted. A comma stands for `or`, as in all Kafka tools."""
-    names = clients.metadata(admin).topics
+    names = _topics(admin)
     regex = include_list(pattern)
     return sorted(
         name for name in names if regex.fullmatch(name) and not (exclude_internal and name in INTERNAL_TOPICS)
@@ -263,7 +276,7 @@ def _require_match(names: list[str], arguments: Arguments) -> None:
         raise ToolFailed(f"Topic '{pattern}' does not exist as expected")
 
 
-def _names_or_id(arguments: Arguments, admin: AdminClient) -> list[str] | str:
+def _names_or_id(arguments: Arguments, admin: ClusterAdmin) -> list[str] | str:
     """Return the names to describe, or an id, which takes precedence over a name."""
     if arguments.single_value("topic-id"):
         return arguments.single_value("topic-id") or ""
@@ -272,46 +285,50 @@ def _names_or_id(arguments: Arguments, admin: AdminClient) -> list[str] | str:
     return names
 
 
-def _alter(arguments: Arguments, admin: AdminClient) -> None:
+def _alter(arguments: Arguments, admin: ClusterAdmin) -> None:
+    from moldau.client.admin.topics import grow_topics
+
     count = arguments.integer("partitions") or 0
     assignment = parse_assignment(arguments.single_value("replica-assignment") or "")
     names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)
     if not names:
         return
-    partitions = {name: len(topic.partitions) for name, topic in clients.metadata(admin).topics.items()}
-    try:
-        growth = [_new_partitions(name, partitions.get(name, 0), count, assignment) for name in names]
-        results = admin.create_partitions(growth, request_timeout=clients.ADMIN_SECONDS)
-    except ValueError as error:
-        raise ToolFailed(str(error)) from error
-    for future in results.values():
-        clients.result_of(future)
+    existing = _topics(admin)
+    growth = [
+        _growth(name, len(existing[name].partitions) if name in existing else 0, count, assignment) for name in names
+    ]
+    for error in grow_topics(admin, growth).values():
+        _raise(error)
 
 
-def _new_partitions(name: str, existing: int, count: int, assignment: list[list[int]]) -> NewPartitions:
-    """Return the request to grow a topic to `count` partitions. librdkafka refuses some wrong requests before a broker
-    can: those are refused here, in the broker's words."""
-    from moldau.client.confluent import NewPartitions
+def _growth(name: str, existing: int, count: int, assignment: list[list[int]]) -> Growth:
+    """Return how to grow a topic to `count` partitions. The assignment has the brokers of all its partitions."""
+    from moldau.client.requests.topics import Growth
 
-    if count < 1:
-        raise ToolFailed(f"The topic {name} currently has {existing} partition(s); {count} would not be an increase.")
     if not assignment or count <= existing:
-        return NewPartitions(name, count)
+        return Growth(name, count)
     if len(assignment) <= existing:
         raise ToolFailed(
             f"Attempted to add {count - existing} additional partition(s), but only 0 assignment(s) were specified."
         )
-    return NewPartitions(name, count, assignment[existing:])
+    return Growth(name, count, assignment[existing:])
 
 
-def _delete(arguments: Arguments, admin: AdminClient) -> None:
+def _raise(error: KafkaError | None) -> None:
+    if error is not None:
+        raise ToolFailed(message_of(error)) from error
+
+
+def _delete(arguments: Arguments, admin: ClusterAdmin) -> None:
+    from moldau.client.admin.topics import delete_topics
+
     names = matching(admin, arguments.single_value("topic"), arguments.has("exclude-internal"))
     _require_match(names, arguments)
     if not names:
         return
-    for future in admin.delete_topics(names, request_timeout=clients.ADMIN_SECONDS).values():
-        clients.result_of(future)
+    for error in delete_topics(admin, names).values():
+        _raise(error)
 
 
 if __name__ == "__main__":

@@ -25,15 +25,15 @@ from moldau.cli.kafka.transaction import failures, tables
 from moldau.cli.kafka.transaction.failures import failed
 from moldau.cli.kafka.transaction.tables import MINUTE_MS
 from moldau.cli.kafka.verbs import INTEGER, LONG, SHORT, VerbParser, run_verbs
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.transaction_values import (
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
     OpenTransaction,
     hanging,
     open_for_long,
 )
-from moldau.client.transactions import Transactions
+from moldau.client.admin.transactions import Transactions
 
 TOOL: Final = "kafka-transactions.sh"
 

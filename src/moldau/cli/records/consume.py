@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import click
 
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.cli import partition_offsets
-from moldau.cli.cluster_metadata import ClusterMetadata
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connect import (
     Broker,
@@ -24,7 +24,6 @@ from moldau.cli.connect import (
     broker_options,
     existing_topics,
     is_internal,
-    outcome,
     plain_failures,
 )
 from moldau.cli.partition_offsets import Partition, ResolvedRange
@@ -34,9 +33,11 @@ from moldau.cli.records.consumed import ENDLESS, Printer, eof_offset, poll_messa
 from moldau.cli.records.format_language import BadFormat, Formatter
 from moldau.cli.stop_signals import exiting_at_signals
 from moldau.cli.view.views import refuse_orphans, temporary_view
+from moldau.client.admin.cluster_values import ClusterMetadata
+from moldau.client.admin.groups import Groups
 from moldau.operations import offsets
 
-GROUP_SECONDS: Final = 3.0
+GROUP_MS: Final = 3_000
 VIEW_SECONDS: Final = 10.0
 VIEW_PAUSE_SECONDS: Final = 0.05
 CLIENT_CONFIG: Final = {
@@ -254,11 +255,12 @@ def _consume_group(
     printer: Printer,
 ) -> None:
     """Read as a member of a group. First check that the broker has groups, instead of waiting for a coordinator."""
-    errors = outcome(broker.admin.list_consumer_groups(request_timeout=GROUP_SECONDS), f"group {group}").errors
-    if errors:
+    try:
+        Groups(broker.admin.cluster, GROUP_MS).listed()
+    except (KafkaError, OSError, MalformedData) as error:
         raise CommandFailed(
-            f"this broker has no consumer groups ({errors[0].str().lower()}); leave -g out to read without one"
-        )
+            f"this broker has no consumer groups ({str(error).rstrip('.').lower()}); leave -g out to read without one"
+        ) from error
     reset = "earliest" if offset == "start" else "latest"
     member_config = config | {"group.id": group, "auto.offset.reset": reset}
     status = consume_group(broker, member_config, topics, printer, exit_at_end)

@@ -68,7 +68,7 @@ def consume_group(
         try:
             subscription = None
             if callable(topics):
-                subscription = PatternSubscription(consumer, topics, membership.callbacks)
+                subscription = PatternSubscription(consumer, broker.admin.cluster, topics, membership.callbacks)
             else:
                 consumer.subscribe(list(topics), **membership.callbacks)
             while not (printer.reached_limit() or stop.exit_status or (exit_at_end and membership.is_done())):

@@ -9,23 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.base.errors import KafkaError, MalformedData
+from moldau.client.requests.metadata import metadata
+
 if TYPE_CHECKING:
+    from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer
 
 REFRESH_SECONDS: Final = 3.0
 FIRST_REFRESH_SECONDS: Final = 0.3
 """How often topics are listed while none matches yet."""
+
+
 ANSWER_SECONDS: Final = 1.0
+"""How long the cluster may take to list topics: nothing is read meanwhile."""
 
 
 class PatternSubscription:
     def __init__(
         self,
         consumer: Consumer,
+        cluster: Cluster,
         matches: Callable[[str], bool],
         callbacks: Mapping[str, Callable[..., None]] | None = None,
     ) -> None:
         self._consumer = consumer
+        self._cluster = cluster
         self._matches = matches
         self._callbacks: Mapping[str, Any] = callbacks or {}
         self._names: list[str] = []
@@ -36,15 +45,16 @@ class PatternSubscription:
 
         If the broker does not answer, the subscription stays as it is until the next refresh.
         """
-        from moldau.client.confluent import KafkaException
-
         if now < self._next_refresh:
             return
         try:
-            topics = self._consumer.list_topics(timeout=ANSWER_SECONDS).topics
-        except KafkaException:
-            topics = {}
-        names = sorted(name for name, topic in topics.items() if topic.error is None and self._matches(name))
+            topics = metadata(self._cluster.asking_within(ANSWER_SECONDS)).topics
+            names = sorted(
+                each.name for each in topics if each.name and not each.error_code and self._matches(each.name)
+            )
+        except (KafkaError, OSError, MalformedData):
+            self._cluster.close()
+            names = []
         if names and names != self._names:
             self._names = names
             self._consumer.subscribe(names, **self._callbacks)

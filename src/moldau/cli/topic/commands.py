@@ -6,35 +6,41 @@ This module turns responses into tables and lines; connect.py connects to the br
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
 
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
 from moldau.cli import partition_offsets
-from moldau.cli.cluster_metadata import TopicMetadata
+from moldau.cli.cluster.connect import admin_failures, command_failure
 from moldau.cli.completion import complete_topics
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
-    admin_api,
     broker_options,
-    error_name,
     existing_topics,
     is_internal,
     key_values_callback,
-    outcome,
 )
 from moldau.cli.output import Bytes, Table, confirm, format_option, show
 from moldau.cli.partition_offsets import Bounds
-from moldau.cli.topic.defaults import config_defaults
 from moldau.cli.topic.sizes import topic_sizes
 from moldau.cli.view.views import views_of
+from moldau.client.admin import topics as topic_admin
+from moldau.client.admin.cluster_values import TopicReplicas
+from moldau.client.requests.configs import TOPIC, alter_configs
+from moldau.client.requests.topics import NewTopic
 from moldau.operations import offsets
 
 PARTITIONS_MAX: Final = 100_000
 REPLICAS_MAX: Final = 10_000
-"""librdkafka refuses more of either."""
+"""More of either is taken for a typing error."""
+CREATE_STEPS: Final = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts a topic that is there already",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "`moldau cluster info` shows the brokers there are",
+}
 
 
 @click.group()
@@ -70,19 +76,17 @@ def create(
     moldau topic create orders -p 6 -c retention.ms=86400000 -c compression.type=zstd
     """
     broker.metadata()
-    new_topic = admin_api().NewTopic
-    defaults = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1}
-    futures = broker.admin.create_topics([new_topic(name, config=config, **defaults) for name in names])
+    topics = [NewTopic(name, partitions or -1, replication_factor or -1, config) for name in names]
     failures: list[CommandFailed] = []
-    for name, future in futures.items():
-        try:
-            outcome(future, name)
+    with admin_failures():
+        errors = topic_admin.create_topics(broker.admin, topics)
+    for name, error in errors.items():
+        if error is None:
             click.echo(f"created {name}")
-        except CommandFailed as error:
-            if if_not_exists and error_name(error) == "TOPIC_ALREADY_EXISTS":
-                click.echo(f"{name} exists already")
-            else:
-                failures.append(error)
+        elif if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            click.echo(f"{name} exists already")
+        else:
+            failures.append(command_failure(error, name, CREATE_STEPS))
     _raise_all(failures)
 
 
@@ -112,11 +116,11 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     sizes = topic_sizes(broker, metadata)
     rows = [
         (
-            topic_metadata.topic,
+            topic_metadata.name,
             len(topic_metadata.partitions),
             _replication_factor(topic_metadata),
             offsets_in_use(topic_metadata, bounds),
-            None if sizes is None else Bytes(sizes.get(topic_metadata.topic, 0)),
+            None if sizes is None else Bytes(sizes.get(topic_metadata.name, 0)),
         )
         for topic_metadata in topics
     ]
@@ -124,13 +128,13 @@ def list_topics(broker: Broker, internal: bool, output_format: str) -> None:
     show(output_format, Table(columns, rows, empty="no topics yet; `moldau topic create NAME` makes one"))
 
 
-def _replication_factor(topic_metadata: TopicMetadata) -> int:
+def _replication_factor(topic_metadata: TopicReplicas) -> int:
     return max((len(partition.replicas) for partition in topic_metadata.partitions.values()), default=0)
 
 
-def offsets_in_use(topic_metadata: TopicMetadata, bounds: Bounds) -> int | None:
+def offsets_in_use(topic_metadata: TopicReplicas, bounds: Bounds) -> int | None:
     """Return log end minus log start. Not all of these offsets are readable records; only reading could count those."""
-    topic_bounds = [bounds.get((topic_metadata.topic, number)) for number in topic_metadata.partitions]
+    topic_bounds = [bounds.get((topic_metadata.name, number)) for number in topic_metadata.partitions]
     return None if None in topic_bounds else sum(pair[1] - pair[0] for pair in topic_bounds if pair is not None)
 
 
@@ -151,37 +155,33 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     topics = existing_topics(metadata, names)
     admin = broker.admin
     bounds = partition_offsets.bounds(admin, partition_offsets.partitions_with_leader(topics))
-    defaults = config_defaults(broker, metadata, names)
     data, tables = [], []
     for topic_metadata in topics:
         partitions = _partition_table(topic_metadata, bounds)
-        configs = _config_table(admin, topic_metadata, defaults.get(topic_metadata.topic, {}))
+        with admin_failures(topic_metadata.name):
+            configs = _config_table(topic_admin.topic_configs(admin, topic_metadata.name))
         tables += [partitions, configs]
         set_configs = {key: value for key, value, _ in configs.rows}
-        data.append({"name": topic_metadata.topic, "partitions": partitions.records(), "configs": set_configs})
+        data.append({"name": topic_metadata.name, "partitions": partitions.records(), "configs": set_configs})
     show(output_format, *tables, data=data)
 
 
-def _partition_table(topic_metadata: TopicMetadata, bounds: Bounds) -> Table:
+def _partition_table(topic_metadata: TopicReplicas, bounds: Bounds) -> Table:
     rows: list[tuple[Any, ...]] = []
     for number, partition in sorted(topic_metadata.partitions.items()):
-        partition_bounds = bounds.get((topic_metadata.topic, number))
+        partition_bounds = bounds.get((topic_metadata.name, number))
         start, end, in_use = (
             (*partition_bounds, partition_bounds[1] - partition_bounds[0]) if partition_bounds else (None, None, None)
         )
         leader = partition.leader if partition.leader >= 0 else None
-        rows.append((number, leader, list(partition.replicas), list(partition.isrs), start, end, in_use))
+        rows.append((number, leader, list(partition.replicas), list(partition.isr), start, end, in_use))
     columns = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "OFFSETS")
-    return Table(columns, rows, f"{topic_metadata.topic}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
+    return Table(columns, rows, f"{topic_metadata.name}: {len(rows)} partition{'s' if len(rows) != 1 else ''}")
 
 
-def _config_table(admin: Any, topic_metadata: TopicMetadata, defaults: Mapping[str, str | None]) -> Table:
+def _config_table(configs: Iterable[topic_admin.Config]) -> Table:
     """Return the configs set on the topic itself; `kafka-configs --all` prints the many defaults."""
-    api = admin_api()
-    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, topic_metadata.topic)
-    entries = outcome(admin.describe_configs([resource])[resource], topic_metadata.topic)
-    on_topic = api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    rows = [(e.name, e.value, defaults.get(e.name)) for _, e in sorted(entries.items()) if e.source == on_topic]
+    rows = [(each.name, each.value, each.default) for each in configs if each.source == "topic"]
     return Table(("CONFIG", "VALUE", "DEFAULT"), rows, empty="no configs set: the broker's defaults apply")
 
 
@@ -203,27 +203,17 @@ def alter(broker: Broker, name: str, partitions: int | None, to_set: dict[str, s
     broker.topic(name)
     admin = broker.admin
     if to_set or to_unset:
-        _alter_configs(admin, name, to_set, to_unset)
+        with admin_failures(name):
+            changes = [*to_set.items(), *((key, None) for key in to_unset)]
+            alter_configs(admin.ask, {(TOPIC, name): changes})
         for key, value in to_set.items():
             click.echo(f"{name}: {key}={value}")
         for key in to_unset:
             click.echo(f"{name}: {key} is the default again")
     if partitions:
-        _grow(admin, name, partitions)
+        with admin_failures(name):
+            topic_admin.grow_topic(admin, name, partitions)
         click.echo(f"{name}: {partitions} partitions")
-
-
-def _grow(admin: Any, name: str, partitions: int) -> None:
-    outcome(admin.create_partitions([admin_api().NewPartitions(name, partitions)])[name], name)
-
-
-def _alter_configs(admin: Any, name: str, to_set: dict[str, str], to_unset: Iterable[str]) -> None:
-    api = admin_api()
-    change, entry = api.AlterConfigOpType, api.ConfigEntry
-    entries = [entry(key, value, incremental_operation=change.SET) for key, value in to_set.items()]
-    entries += [entry(key, None, incremental_operation=change.DELETE) for key in to_unset]
-    resource = api.ConfigResource(api.ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-    outcome(admin.incremental_alter_configs([resource])[resource], name)
 
 
 @topic.command()
@@ -242,13 +232,14 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     orphans = "".join(f" Views of {name}: {', '.join(its)}: they will show nothing." for name, its in views.items())
     confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?{orphans}", yes)
     failures: list[CommandFailed] = []
-    for name, future in broker.admin.delete_topics(list(names)).items():
-        try:
-            outcome(future, name)
+    with admin_failures():
+        errors = topic_admin.delete_topics(broker.admin, names)
+    for name, error in errors.items():
+        if error is None:
             orphans = f"; views of it: {', '.join(views[name])}: they show nothing now" if name in views else ""
             click.echo(f"deleted {name}{orphans}")
-        except CommandFailed as error:
-            failures.append(error)
+        else:
+            failures.append(command_failure(error, name))
     _raise_all(failures)
 
 
@@ -266,8 +257,6 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     moldau topic trim orders --before 1000 --partition 0
     moldau topic trim orders --before end
     """
-    from moldau.client.confluent import TopicPartition
-
     try:
         until = offsets.parse_position(before, time.time_ns() // 1_000_000)
     except offsets.BadOffset as error:
@@ -276,13 +265,15 @@ def trim(broker: Broker, name: str, before: str, only: tuple[int, ...], yes: boo
     admin = broker.admin
     ranges = partition_offsets.resolve(admin, partitions, offsets.OffsetRange(until))
     confirm(f"Delete all records of {name} before {before}?", yes)
-    to_delete = [TopicPartition(name, number, resolved.begin) for (_, number), resolved in sorted(ranges.items())]
-    rows, failures = [], []
-    for partition, future in admin.delete_records(to_delete).items():
-        try:
-            rows.append((partition.partition, outcome(future, f"{name} partition {partition.partition}").low_watermark))
-        except CommandFailed as error:
-            failures.append(error)
+    before_offsets = {TopicPartition(name, number): each.begin for (_, number), each in sorted(ranges.items())}
+    with admin_failures(name):
+        results = admin.delete_records(before_offsets)
+    failures = [
+        command_failure(result, f"{name} partition {partition.partition}")
+        for partition, result in results.items()
+        if isinstance(result, KafkaError)
+    ]
+    rows = [(partition.partition, start) for partition, start in results.items() if isinstance(start, int)]
     if rows:
         show("table", Table(("PARTITION", "START"), sorted(rows), f"{name} now begins at"))
     _raise_all(failures)

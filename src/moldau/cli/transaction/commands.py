@@ -17,7 +17,7 @@ from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.output import Table, format_option, show
 from moldau.cli.transaction.connect import transaction_connection
 from moldau.cli.transaction.end import abort, duration, hanging
-from moldau.client.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
+from moldau.client.admin.transaction_values import OPEN_STATES, STATES, DescribedTransaction, ListedTransaction
 from moldau.operations.transactions import (
     TransactionConnection,
     active_producers,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from moldau.cli.cluster.connect import ANSWER_SECONDS, COORDINATOR_TIMEOUT_MS, answering_cluster
-from moldau.cli.connect import Broker
-from moldau.client.transactions import Transactions
+from moldau.cli.cluster.connect import COORDINATOR_TIMEOUT_MS, answering_cluster
+from moldau.cli.connect import ANSWER_SECONDS, Broker
+from moldau.client.admin.transactions import Transactions
 from moldau.operations.transactions import TransactionConnection
 
 

@@ -12,7 +12,7 @@ from moldau.cli.completion import complete_topics, complete_transactional_ids
 from moldau.cli.connect import Broker, broker_options
 from moldau.cli.output import Table, confirm, format_option, show
 from moldau.cli.transaction.connect import transaction_connection
-from moldau.client import transaction_values
+from moldau.client.admin import transaction_values
 from moldau.operations.offset_targets import parse_topic
 from moldau.operations.offsets import BadOffset, parse_duration
 from moldau.operations.transactions import (
@@ -93,7 +93,7 @@ def _replicas_on(
     connection: TransactionConnection, broker_id: int, partitions: list[TopicPartition]
 ) -> list[TopicPartition]:
     from moldau.cli.cluster.connect import COORDINATOR_TIMEOUT_MS
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
     topics = ClusterAdmin(connection.cluster, COORDINATOR_TIMEOUT_MS).topics()
     return [

@@ -18,8 +18,8 @@ from moldau.cli.output import Table, confirm, format_option, show
 from moldau.cli.user.saving import Destination, bootstrap_properties, connection_properties, save_options
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
-    from moldau.client.users import Users
+    from moldau.client.admin.cluster_admin import ClusterAdmin
+    from moldau.client.admin.users import Users
 
 TIMEOUT_MS: Final = 20_000
 LIST_HINT: Final = "`moldau user list` shows the users there are"
@@ -74,8 +74,8 @@ def add(broker: Broker, name: str, password_stdin: bool, destination: Destinatio
     moldau user add ann --save ann.py --format kafka-python
     moldau user add ann --save ann.conf --format librdkafka         kcat -F ann.conf -L
     """
-    from moldau.client.acls import Acls
-    from moldau.client.users import Users
+    from moldau.client.admin.acls import Acls
+    from moldau.client.admin.users import Users
     from moldau.operations.rights import rights_of
 
     password = _checked_password(name, password_stdin, destination)
@@ -106,7 +106,7 @@ def change_password(broker: Broker, name: str, password_stdin: bool, destination
     moldau user password admin --save client.properties
     moldau user password ann --save ann.py
     """
-    from moldau.client.users import Users
+    from moldau.client.admin.users import Users
 
     password = _checked_password(name, password_stdin, destination)
     with _admin(broker) as admin:
@@ -128,8 +128,8 @@ def remove(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     \b
     moldau user remove ann bob --yes
     """
-    from moldau.client.delegation_tokens import DelegationTokens
-    from moldau.client.users import Users
+    from moldau.client.admin.delegation_tokens import DelegationTokens
+    from moldau.client.admin.users import Users
     from moldau.operations.tokens import tokens_note
 
     with _admin(broker) as admin:
@@ -193,7 +193,7 @@ def _show_or_save(
 
 @contextmanager
 def _users(broker: Broker, answer_seconds: float | None = None) -> Iterator[Users]:
-    from moldau.client.users import Users
+    from moldau.client.admin.users import Users
 
     with _admin(broker, answer_seconds) as admin:
         yield Users(admin)
@@ -201,7 +201,7 @@ def _users(broker: Broker, answer_seconds: float | None = None) -> Iterator[User
 
 @contextmanager
 def _admin(broker: Broker, answer_seconds: float | None = None) -> Iterator[ClusterAdmin]:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
     timeout = {} if answer_seconds is None else {"answer_seconds": answer_seconds}
     with answering_cluster(broker, **timeout) as cluster:

@@ -14,7 +14,7 @@ import click
 from moldau.base.errors import UnusableProperty
 from moldau.base.listeners import host_and_port
 from moldau.cli.connect import Broker, CommandFailed
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_admin import ClusterAdmin
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
+from moldau.base.errors import ErrorCode
 from moldau.base.view_configs import (
     VIEW_FORMAT,
     VIEW_FROM,
@@ -18,17 +20,18 @@ from moldau.base.view_configs import (
     VIEW_STATISTICS,
     VIEW_WHERE,
 )
-from moldau.cli.cluster.connect import answering_cluster
+from moldau.cli.cluster.connect import admin_failures, command_failure
 from moldau.cli.completion import complete_topics
 from moldau.cli.connect import (
     Broker,
     CommandFailed,
     broker_options,
     existing_topics,
-    outcome,
 )
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.cli.view.views import TIMEOUT_MS, create_view, readable_views, view_configs
+from moldau.cli.view.views import create_view, readable_views, view_configs
+from moldau.client.admin.topics import delete_topics
+from moldau.client.requests.configs import TOPIC, describe_configs
 
 
 @click.group()
@@ -151,23 +154,10 @@ _COUNTS = tuple(definition.name for definition in VIEW_STATISTICS.values())
 
 def _counts(broker: Broker, name: str) -> dict[int, dict[str, str | None]]:
     """What each broker has evaluated; those where nobody has read the view are left out."""
-    from moldau.base.errors import ErrorCode
-    from moldau.client.cluster_admin import ClusterAdmin
-    from moldau.metadata.records import ConfigResource
-    from moldau.wire.apis import ApiKey
-    from moldau.wire.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-        DescribeConfigsResponse,
-    )
-
-    request = DescribeConfigsRequest([DescribeConfigsResource(ConfigResource.TOPIC, name, list(_COUNTS))])
     found: dict[int, dict[str, str | None]] = {}
-    with answering_cluster(broker) as cluster:
-        admin = ClusterAdmin(cluster, TIMEOUT_MS)
-        for broker_id in admin.described().nodes:
-            response = admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
-            (result,) = response.results
+    with admin_failures():
+        for broker_id in broker.admin.described().nodes:
+            (result,) = describe_configs(partial(broker.admin.ask, node_id=broker_id), TOPIC, [name], _COUNTS)
             if result.error_code:
                 why = result.error_message or ErrorCode(result.error_code).name
                 raise CommandFailed(f"{name}: broker {broker_id} does not return its counts: {why.rstrip('.')}")
@@ -209,6 +199,9 @@ def delete(broker: Broker, names: tuple[str, ...], made_by: str | None, yes: boo
         if name not in views:
             raise CommandFailed(f"{name} is no view but a topic with records; `moldau topic delete {name}` deletes it")
     confirm(f"Delete {', '.join(names)}? Nothing is deleted of the source.", yes)
-    for name, future in broker.admin.delete_topics(list(names)).items():
-        outcome(future, name)
+    with admin_failures():
+        errors = delete_topics(broker.admin, names)
+    for name, error in errors.items():
+        if error is not None:
+            raise command_failure(error, name)
         click.echo(f"deleted {name}")

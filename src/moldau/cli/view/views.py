@@ -6,16 +6,14 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.view_configs import VIEW_FROM, VIEW_MADE_BY, VIEW_PREFIX, VIEW_SELECT, VIEW_WHERE
-from moldau.cli.cluster.connect import answering_cluster
-from moldau.cli.cluster_metadata import TopicMetadata
-from moldau.cli.connect import Broker, CommandFailed, admin_api, error_name, outcome
+from moldau.cli.cluster.connect import admin_failures, command_failure
+from moldau.cli.connect import Broker, CommandFailed
 from moldau.cli.partition_offsets import DELETED_MEANWHILE
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.topic_admin import chosen_configs
+from moldau.client.admin.cluster_values import TopicReplicas
+from moldau.client.admin.topics import chosen_configs, create_topic, delete_topic
 
-TIMEOUT_MS = 15_000
 TEMPORARY_PREFIX = "moldau-passing-view-"
 """The names of views that one command makes and deletes."""
 TEMPORARY_MADE_BY = "moldau-consume"
@@ -23,14 +21,14 @@ TEMPORARY_MADE_BY = "moldau-consume"
 
 
 def create_view(broker: Broker, name: str, configs: Mapping[str, str]) -> None:
-    new = admin_api().NewTopic(name, num_partitions=-1, replication_factor=-1, config=dict(configs))
-    outcome(broker.admin.create_topics([new])[name], name)
+    with admin_failures(name):
+        create_topic(broker.admin, name, configs=configs)
 
 
 def readable_views(broker: Broker, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the configs of those of these topics that are views, without topics whose configs this user may not read
     or that are deleted meanwhile."""
-    return view_configs(broker, topics, DELETED_MEANWHILE | {"TOPIC_AUTHORIZATION_FAILED"})
+    return view_configs(broker, topics, DELETED_MEANWHILE | {ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 def views_of(broker: Broker, sources: Collection[str]) -> dict[str, list[str]]:
@@ -38,11 +36,12 @@ def views_of(broker: Broker, sources: Collection[str]) -> dict[str, list[str]]:
     asked for: there may be thousands of topics."""
     others = sorted(name for name in broker.metadata().topics if name not in sources)
     views: dict[str, list[str]] = {}
-    with answering_cluster(broker) as cluster:
-        for name, configs in chosen_configs(ClusterAdmin(cluster, TIMEOUT_MS), others, [VIEW_FROM]).items():
-            source = None if isinstance(configs, KafkaError) else configs.get(VIEW_FROM)
-            if source is not None and source in sources:
-                views.setdefault(source, []).append(name)
+    with admin_failures():
+        found = chosen_configs(broker.admin, others, [VIEW_FROM])
+    for name, configs in found.items():
+        source = None if isinstance(configs, KafkaError) else configs.get(VIEW_FROM)
+        if source is not None and source in sources:
+            views.setdefault(source, []).append(name)
     return views
 
 
@@ -51,34 +50,30 @@ def source_of(broker: Broker, topic: str) -> str | None:
     return readable_views(broker, [topic]).get(topic, {}).get(VIEW_FROM)
 
 
-def refuse_orphans(broker: Broker, topics: Iterable[TopicMetadata]) -> None:
+def refuse_orphans(broker: Broker, topics: Iterable[TopicReplicas]) -> None:
     """Fail if one of the topics is a view whose source was deleted: nobody can read it."""
     for topic in topics:
-        if not topic.partitions and (source := source_of(broker, topic.topic)) is not None:
+        if not topic.partitions and (source := source_of(broker, topic.name)) is not None:
             raise CommandFailed(
-                f"{topic.topic} is a view of {source}, which was deleted: it shows nothing;"
-                f" `moldau view delete {topic.topic}` deletes it"
+                f"{topic.name} is a view of {source}, which was deleted: it shows nothing;"
+                f" `moldau view delete {topic.name}` deletes it"
             )
 
 
-def view_configs(broker: Broker, topics: Iterable[str], skipped: Collection[str] = ()) -> dict[str, dict[str, str]]:
-    """Return the configs of those of these topics that are views, without topics that fail with an error whose name is
-    in `skipped`."""
-    api = admin_api()
-    resources = [api.ConfigResource(api.ConfigResource.Type.TOPIC, name) for name in topics]
-    if not resources:
-        return {}
+def view_configs(
+    broker: Broker, topics: Iterable[str], skipped: Collection[ErrorCode] = ()
+) -> dict[str, dict[str, str]]:
+    """Return the configs of those of these topics that are views, without topics that fail with an error in
+    `skipped`."""
+    with admin_failures():
+        described = chosen_configs(broker.admin, list(topics), None)
     found = {}
-    for resource, future in broker.admin.describe_configs(resources).items():
-        try:
-            entries = outcome(future, resource.name)
-        except CommandFailed as error:
-            if error_name(error) not in skipped:
-                raise
-            continue
-        configs = {each.name: each.value for each in entries.values() if each.name.startswith(VIEW_PREFIX)}
-        if configs.get(VIEW_FROM):
-            found[resource.name] = configs
+    for name, configs in described.items():
+        if isinstance(configs, KafkaError):
+            if configs.code not in skipped:
+                raise command_failure(configs, name) from configs
+        elif configs.get(VIEW_FROM):
+            found[name] = {key: value or "" for key, value in configs.items() if key.startswith(VIEW_PREFIX)}
     return found
 
 
@@ -91,5 +86,5 @@ def temporary_view(broker: Broker, source: str, where: str | None, fields: str |
     try:
         yield name
     finally:
-        with suppress(CommandFailed):
-            outcome(broker.admin.delete_topics([name])[name], name)
+        with suppress(KafkaError, OSError, MalformedData):
+            delete_topic(broker.admin, name)

@@ -2,5 +2,6 @@
 wheels.
 
 Names and behaviour are those of confluent_kafka, as far as the tools need them; `moldau.client.confluent` chooses
-between the two. It is not a client library: it has no statistics, no transactions, and groups only by KIP-848.
+between the two. It is not a client library: it has no statistics, no transactions, and groups only by KIP-848. It goes
+with the first release of confluent-kafka that has wheels for Python 3.15.
 """

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
-from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster, by_topic
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition, by_topic
+from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster
 from moldau.client.stand_in.outbox import FinishedRecord, QueuedRecord, Result
 from moldau.client.stand_in.partitioner import Partitioner, Pending
 from moldau.client.stand_in.values import CLIENT_ERRORS, KafkaError, broker_error, to_kafka_error

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as PartitionId
+from moldau.client.admin.groups import TRANSIENT
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE
-from moldau.client.groups import TRANSIENT
-from moldau.client.stand_in.admin import call_on_new_connection, connect
+from moldau.client.requests.metadata import metadata
 from moldau.client.stand_in.fetcher import AssignedPartition, Fetcher
 from moldau.client.stand_in.member import GroupMember
-from moldau.client.stand_in.metadata import ClusterMetadata, list_topics
+from moldau.client.stand_in.settings import connect
 from moldau.client.stand_in.values import (
     CLIENT_ERRORS,
     OFFSET_INVALID,
@@ -23,6 +23,7 @@ from moldau.client.stand_in.values import (
     KafkaException,
     Message,
     TopicPartition,
+    as_kafka_exceptions,
     to_kafka_error,
 )
 
@@ -39,7 +40,6 @@ class Consumer:
         def is_true(name: str, default: str) -> bool:
             return str(config.get(name, default)).lower() == "true"
 
-        self._config = config
         self._cluster = connect(config)
         weakref.finalize(self, self._cluster.close)
         self._on_error: Callable[[KafkaError], None] = config.get("error_cb") or (lambda error: None)
@@ -90,14 +90,11 @@ class Consumer:
         if self._member is None:
             self._member = GroupMember(self._cluster, self._group_id)
         if self._creates_topics:
-            for topic in topics:
-                self.list_topics(topic)
+            with as_kafka_exceptions():
+                self._cluster.retry(
+                    lambda: metadata(self._cluster.ask_any, topics, create=True), RESPONSE_SECONDS * 1000
+                )
         self._member.subscribe(topics)
-
-    def list_topics(self, topic: str | None = None, timeout: float = RESPONSE_SECONDS) -> ClusterMetadata:
-        return call_on_new_connection(
-            self._config, timeout, lambda cluster: list_topics(cluster, topic, self._creates_topics)
-        )
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

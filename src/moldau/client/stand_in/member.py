@@ -11,16 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
-from moldau.client.cluster import Cluster, by_topic
-from moldau.client.groups import OFFSET_COMMIT_VERSIONS, TRANSIENT, Groups
+from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.admin.groups import OFFSET_COMMIT_VERSIONS, TRANSIENT, Groups
+from moldau.client.cluster import GROUP, Cluster
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     RequestTopicPartitions,
 )
-from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -216,10 +215,7 @@ class GroupMember:
 
     def _coordinator_id(self) -> int:
         if self._coordinator is None:
-            self._cluster.nodes()
-            request = FindCoordinatorRequest(key=self._group_id, key_type=0, coordinator_keys=[self._group_id])
-            response = self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, (4, 6))
-            (coordinator,) = response.coordinators
+            (coordinator,) = self._cluster.coordinators(GROUP, [self._group_id])
             if coordinator.error_code:
                 raise KafkaError(ErrorCode(coordinator.error_code), coordinator.error_message)
             self._coordinator = coordinator.node_id

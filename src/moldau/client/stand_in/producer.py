@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from moldau.client.stand_in.admin import connect
 from moldau.client.stand_in.batch_sender import BatchSender
 from moldau.client.stand_in.outbox import DeliveryCallback, Outbox, QueuedRecord
+from moldau.client.stand_in.settings import connect
 from moldau.client.stand_in.values import KafkaError, to_kafka_error
 
 QUEUE_RECORDS_MAX: Final = 100_000

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from moldau.base.errors import UnusableProperty
+from moldau.client.cluster import CONNECT_SECONDS, Cluster
+from moldau.client.properties import OWN_PROPERTIES
+from moldau.client.stand_in.values import as_kafka_exceptions
 
 DEFAULT_PORT: Final = 9092
 _SUPPORTED: Final = """
-    bootstrap.servers error_cb oauth_cb on_delivery security.protocol sasl.mechanism sasl.mechanisms sasl.username
-    sasl.password
-    ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.key.location ssl.key.pem
-    ssl.key.password ssl.keystore.location ssl.keystore.password ssl.endpoint.identification.algorithm
-    ssl.cipher.suites enable.ssl.certificate.verification
+    bootstrap.servers error_cb oauth_cb on_delivery
     acks compression.type enable.idempotence linger.ms message.timeout.ms queue.buffering.max.kbytes
     queue.buffering.max.messages allow.auto.create.topics auto.commit.interval.ms auto.offset.reset enable.auto.commit
     enable.auto.offset.store enable.partition.eof group.id isolation.level
@@ -35,7 +34,7 @@ _WITHOUT_EFFECT: Final = """
     topic.metadata.propagation.max.ms
     topic.metadata.refresh.interval.ms
 """
-KNOWN: Final = frozenset((_SUPPORTED + _WITHOUT_EFFECT).split())
+KNOWN: Final = OWN_PROPERTIES | frozenset((_SUPPORTED + _WITHOUT_EFFECT).split())
 _VALUES: Final = {
     "acks": "0|1|-1|all",
     "compression.type": "none|gzip|snappy|lz4|zstd",
@@ -57,6 +56,14 @@ def require_valid(config: Mapping[str, Any]) -> None:
                 f'No such configuration property: "{name}" in the stand-in for confluent-kafka;'
                 " docs/platforms.md says what it lacks"
             )
+
+
+def connect(config: Mapping[str, Any], timeout_seconds: float = CONNECT_SECONDS) -> Cluster:
+    """Return the cluster for librdkafka's properties; of the callbacks among them only `oauth_cb` is used."""
+    properties = {name: value for name, value in config.items() if isinstance(value, str)}
+    with as_kafka_exceptions():
+        require_valid(config)
+        return Cluster(addresses(properties["bootstrap.servers"]), properties, timeout_seconds, config.get("oauth_cb"))
 
 
 def addresses(bootstrap_servers: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, MalformedData, UnusableProperty
@@ -34,11 +33,6 @@ LIBRDKAFKA_NAMES: Final = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "TOPIC_EXCEPTION",
 }
 """Broker errors that have another name in librdkafka."""
-
-
-class IsolationLevel(IntEnum):
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 class KafkaError:

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.clock import Clock, MonotonicMs, SystemClock, WallMs
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.group_values import DescribedGroup
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.group_values import DescribedGroup
-from moldau.client.groups import Groups
 from moldau.console.collector import lags, readings, views
 from moldau.console.collector.ages import Ages
 from moldau.console.collector.history import History

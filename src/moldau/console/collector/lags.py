@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from moldau.base.clock import MonotonicMs, WallMs
-from moldau.client.group_values import Member
+from moldau.client.admin.group_values import Member
 from moldau.console.collector.ages import Age, Ages, oldest
 from moldau.console.collector.state import GroupState, Reader, Rebalance, TopicState
 from moldau.metrics.lag_history import UNKNOWN_OFFSET, Place

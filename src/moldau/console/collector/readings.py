@@ -12,32 +12,20 @@ from dataclasses import replace
 from typing import Final
 
 from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.group_values import CommittedOffsets, holds_micro_batch_ids
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.group_values import CommittedOffsets, holds_micro_batch_ids
+from moldau.client.requests.ask import raise_error
+from moldau.client.requests.configs import CLIENT_METRICS, describe_configs, resources_with_configs
+from moldau.client.requests.metadata import metadata
+from moldau.client.requests.partitions import describe_log_dirs, list_offsets
 from moldau.console.collector.state import UNKNOWN, LogDir, MetricsSubscription, Partitions, TopicState
-from moldau.wire.apis import ApiKey
-from moldau.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from moldau.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from moldau.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from moldau.wire.messages.metadata import MetadataResponseTopic
 
 PARTITIONS_PER_REQUEST: Final = 4_000
 """Bounds the memory of one response, and how long its decoding holds up the requests of pages."""
-CLIENT_METRICS: Final = 16
-"""The type of a config resource."""
 SUBSCRIPTIONS_MAX: Final = 100
 
 Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -45,8 +33,7 @@ Intern = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 def read_topics(cluster: Cluster, before: dict[str, TopicState]) -> dict[str, TopicState]:
     """Return all topics in the order of their names. What did not change is the same object as before."""
-    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    response = cluster.ask_any(ApiKey.METADATA, request, MetadataResponse)
+    response = metadata(cluster.ask_any)
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def intern(ids: tuple[int, ...]) -> tuple[int, ...]:
@@ -125,23 +112,11 @@ def _read_offsets_of(
     timestamp: int,
     offsets: dict[str, array[int]],
 ) -> None:
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=0,
-        topics=[
-            ListOffsetsTopic(topic.name, [ListOffsetsPartition(index, -1, timestamp) for index in indexes])
-            for topic, indexes in topics
-        ],
-        timeout_ms=5_000,
-    )
-    response = cluster.channel(leader).ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
-    for topic in response.topics:
-        its_offsets = offsets.get(topic.name)
-        if its_offsets is None:
-            continue
-        for each in topic.partitions:
-            if not each.error_code and each.partition_index < len(its_offsets):
-                its_offsets[each.partition_index] = each.offset
+    at = {TopicPartition(topic.name, index): timestamp for topic, indexes in topics for index in indexes}
+    for (name, index), offset in list_offsets(cluster.channel(leader).ask, at, timeout_ms=5_000).items():
+        its_offsets = offsets.get(name)
+        if its_offsets is not None and isinstance(offset, int) and index < len(its_offsets):
+            its_offsets[index] = offset
 
 
 def read_log_dirs(
@@ -156,15 +131,12 @@ def read_log_dirs(
     silent: set[int] = set()
     for broker in brokers:
         try:
-            response = cluster.channel(broker).ask(
-                ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(None), DescribeLogDirsResponse
-            )
+            response = describe_log_dirs(cluster.channel(broker).ask)
         except (OSError, MalformedData):
             cluster.drop(broker)
             silent.add(broker)
             continue
-        if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code))
+        raise_error(response.error_code)
         log_dirs[broker] = []
         for directory in response.results:
             size_bytes = 0
@@ -205,15 +177,11 @@ def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:
 
 def read_subscriptions(admin: ClusterAdmin) -> tuple[MetricsSubscription, ...]:
     """Return the first client metrics resources by name. Raises KafkaError if the user may not see them."""
-    request = ListConfigResourcesRequest([CLIENT_METRICS])
-    listed = admin.ask(ApiKey.LIST_CONFIG_RESOURCES, request, ListConfigResourcesResponse).config_resources
-    names = sorted(each.resource_name for each in listed if each.resource_type == CLIENT_METRICS)[:SUBSCRIPTIONS_MAX]
+    names = sorted(resources_with_configs(admin.ask, CLIENT_METRICS))[:SUBSCRIPTIONS_MAX]
     if not names:
         return ()
-    resources = [DescribeConfigsResource(CLIENT_METRICS, name, None) for name in names]
-    response = admin.ask(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources), DescribeConfigsResponse)
     subscriptions = []
-    for result in response.results:
+    for result in describe_configs(admin.ask, CLIENT_METRICS, names):
         if result.error_code:
             continue
         configs = {each.name: each.value or "" for each in result.configs}

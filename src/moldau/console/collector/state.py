@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import WallMs
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster_values import BrokerNode, PartitionReplicas, Quorum, Reassignment
-from moldau.client.group_values import Member
+from moldau.client.admin.cluster_values import BrokerNode, PartitionReplicas, Quorum, Reassignment
+from moldau.client.admin.group_values import Member
 from moldau.console.collector.ages import Age
 
 UNKNOWN: Final = -1

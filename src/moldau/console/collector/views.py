@@ -16,8 +16,8 @@ from moldau.base.view_configs import (
     VIEW_SELECT,
     VIEW_WHERE,
 )
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.topic_admin import chosen_configs
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.topics import chosen_configs
 from moldau.console.collector.state import TopicState, View, Views
 
 NAMES: Final = (

@@ -9,9 +9,9 @@ from typing import Any, Final
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.topic_names import topic_name_problem
-from moldau.client.acls import Acls
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.users import Users
+from moldau.client.admin.acls import Acls
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.users import Users
 from moldau.console.acl_plans import (
     COLUMNS,
     PERMISSIONS,

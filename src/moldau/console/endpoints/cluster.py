@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.cluster_admin import ClusterAdmin, Outcomes
-from moldau.client.cluster_values import ElectionType, Reassignment, TopicReplicas
-from moldau.client.topic_admin import broker_configs
+from moldau.client.admin.cluster_admin import ClusterAdmin, Outcomes
+from moldau.client.admin.cluster_values import ElectionType, Reassignment, TopicReplicas
+from moldau.client.admin.topics import broker_configs
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.collector import Collector
 from moldau.console.collector.events import ClusterEvents

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
-from moldau.client.groups import Groups
+from moldau.client.admin.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
+from moldau.client.admin.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.ages import NO_AGE, Age, age_data, oldest

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.client import topic_admin
+from moldau.client.admin import topics as topic_admin
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.cluster import Cluster
-from moldau.client.cluster_admin import ClusterAdmin
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import partition_count, partition_rows, unknown_topic

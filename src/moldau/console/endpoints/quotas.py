@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
-from moldau.client.quotas import Limits, Quotas
+from moldau.client.admin.quotas import Limits, Quotas
 from moldau.console.call import Call, Endpoint
 from moldau.console.endpoints.acls import NAME_LENGTH_MAX, check_access_changes, checked_text, needs
 from moldau.console.failures import bad_request

@@ -9,8 +9,8 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, uuid_text
 from moldau.base.view_configs import VIEW_PREFIX
-from moldau.client import topic_admin
-from moldau.client.broker_admin import alter_topic_configs
+from moldau.client.admin import topics as topic_admin
+from moldau.client.admin.replicas import alter_topic_configs
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.ages import Age, age_data, oldest

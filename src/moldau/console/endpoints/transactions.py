@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client import transaction_values
-from moldau.client.transaction_values import OPEN_STATES, DescribedTransaction, ListedTransaction
-from moldau.client.transactions import Transactions
+from moldau.client.admin import transaction_values
+from moldau.client.admin.transaction_values import OPEN_STATES, DescribedTransaction, ListedTransaction
+from moldau.client.admin.transactions import Transactions
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.failures import bad_request

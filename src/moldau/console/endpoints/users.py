@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
-from moldau.client.acls import Acls
-from moldau.client.delegation_tokens import DelegationTokens
-from moldau.client.users import Credentials, Users
+from moldau.client.admin.acls import Acls
+from moldau.client.admin.delegation_tokens import DelegationTokens
+from moldau.client.admin.users import Credentials, Users
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.acls import check_access_changes, needs, rows_of_acls
 from moldau.console.failures import ApiError, bad_request, not_found

@@ -24,8 +24,8 @@ from typing import Final, Literal
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault, UnusableProperty
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.client.groups import Groups
 from moldau.pipelines.locations import is_url
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import sinks_of

@@ -13,8 +13,8 @@ from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
-from moldau.client.groups import Groups
 
 TIMEOUT_S: Final = 2.0
 RETRY_AFTER_ERROR_S: Final = 30.0

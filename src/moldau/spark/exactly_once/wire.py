@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
-from moldau.client.cluster import RETRIABLE, Cluster, by_topic
-from moldau.client.group_values import MICRO_BATCH_ID_METADATA
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition, by_topic
+from moldau.client.admin.group_values import MICRO_BATCH_ID_METADATA
+from moldau.client.cluster import GROUP, RETRIABLE, TRANSACTIONAL_ID, Cluster
 from moldau.spark.options import WriteOptions
 from moldau.spark.sending import RecordBatch, Sending
 from moldau.wire.apis import ApiKey
@@ -24,7 +24,6 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from moldau.wire.messages.txn_offset_commit import (
@@ -38,11 +37,6 @@ from moldau.wire.schema import Message
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
-GROUP: Final = 0
-TRANSACTION: Final = 1
-"""Key types of FindCoordinator."""
-FIND_COORDINATOR_VERSIONS: Final = (4, 6)
-"""From version 4 on the request has a list of keys."""
 INIT_PRODUCER_ID_VERSIONS: Final = (0, 5)
 """Version 6 adds two-phase commit."""
 ADD_PARTITIONS_VERSIONS: Final = (0, 3)
@@ -76,7 +70,7 @@ class KafkaTransactionRequests:
 
         def send() -> ProducerIdAndEpoch:
             response = self._request(
-                TRANSACTION, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, INIT_PRODUCER_ID_VERSIONS
+                TRANSACTIONAL_ID, ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, INIT_PRODUCER_ID_VERSIONS
             )
             self._check(response.error_code)
             return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
@@ -109,7 +103,11 @@ class KafkaTransactionRequests:
 
         def send() -> None:
             response = self._request(
-                TRANSACTION, ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, ADD_PARTITIONS_VERSIONS
+                TRANSACTIONAL_ID,
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                request,
+                AddPartitionsToTxnResponse,
+                ADD_PARTITIONS_VERSIONS,
             )
             results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
             codes = {ErrorCode(each.partition_error_code) for each in results} - {ErrorCode.NONE}
@@ -122,7 +120,7 @@ class KafkaTransactionRequests:
         request = AddOffsetsToTxnRequest(self._sink_id, *producer, self._sink_id)
 
         def send() -> None:
-            response = self._request(TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse)
+            response = self._request(TRANSACTIONAL_ID, ApiKey.ADD_OFFSETS_TO_TXN, request, AddOffsetsToTxnResponse)
             self._check(response.error_code)
 
         self._retry(send)
@@ -181,7 +179,7 @@ class KafkaTransactionRequests:
         request = EndTxnRequest(self._sink_id, *producer, commit)
 
         def send() -> None:
-            response = self._request(TRANSACTION, ApiKey.END_TXN, request, EndTxnResponse, END_TXN_VERSIONS)
+            response = self._request(TRANSACTIONAL_ID, ApiKey.END_TXN, request, EndTxnResponse, END_TXN_VERSIONS)
             self._check(response.error_code)
 
         self._retry(send, self._options.metadata_timeout_ms if commit else ABORT_TIMEOUT_MS)
@@ -201,14 +199,9 @@ class KafkaTransactionRequests:
         return self._cluster.channel(self._coordinators[kind]).ask(key, request, response, versions)
 
     def _coordinator(self, kind: int) -> int:
-        nodes = self._cluster.nodes()
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[self._sink_id])
-        response = self._cluster.ask_any(
-            ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
-        )
-        (coordinator,) = response.coordinators
+        (coordinator,) = self._cluster.coordinators(kind, [self._sink_id])
         self._check(coordinator.error_code)
-        if coordinator.node_id not in nodes:
+        if coordinator.node_id not in self._cluster.addresses:
             self._check(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # it has just started or stopped
         return coordinator.node_id
 

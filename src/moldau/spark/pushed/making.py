@@ -14,25 +14,12 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import ZERO_UUID
 from moldau.base.view_configs import VIEW_CONFIGS, VIEW_FROM, VIEW_MADE_BY, VIEW_PREFIX
 from moldau.client.cluster import RETRIABLE, Cluster
+from moldau.client.requests.configs import TOPIC, describe_configs
+from moldau.client.requests.metadata import metadata
+from moldau.client.requests.topics import NewTopic, create_topics, delete_topics
 from moldau.spark.pushed.shape import OPTIONS, PREFIX, Shape, is_made
-from moldau.wire.apis import ApiKey
-from moldau.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from moldau.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.wire.messages.create_topics import CreatableTopicResult
 
-TOPIC: Final = 2
-"""The type of a topic in DescribeConfigs."""
 TIMEOUT_MS: Final = 10_000
 SEARCHED_TOPICS_MAX: Final = 2_000
 """Among more topics no view of another name is searched: that describes all of them."""
@@ -195,20 +182,11 @@ def _make(
 
 def _create(cluster: Cluster, sources: Sequence[str], shape: Shape, origin: str, validate_only: bool) -> _Created:
     mark = {VIEW_MADE_BY: origin} if origin else {}
-    topics = [
-        CreatableTopic(
-            shape.view_name(source),
-            num_partitions=-1,
-            replication_factor=-1,
-            configs=[CreatableTopicConfig(*each) for each in (shape.definition(source) | mark).items()],
-        )
-        for source in sources
-    ]
-    request = CreateTopicsRequest(topics, TIMEOUT_MS, validate_only)
-    response = cluster.ask_any(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
-    results = {result.name: result for result in response.topics}
+    topics = [NewTopic(shape.view_name(source), configs=shape.definition(source) | mark) for source in sources]
+    response = create_topics(cluster.ask_any, topics, TIMEOUT_MS, validate_only)
+    results = {result.name: result for result in response}
     _check_complete([topic.name for topic in topics], results)
-    created = _Created({}, [], any(each.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for each in response.topics))
+    created = _Created({}, [], any(each.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for each in response))
     for source in sources:
         result = results[shape.view_name(source)]
         if not result.error_code:
@@ -261,9 +239,7 @@ def _denied(source: str, shape: Shape, code: ErrorCode) -> KafkaError:
 
 def _delete(cluster: Cluster, topic_ids: Iterable[bytes]) -> None:
     """Delete views whose source is gone. By id: another reader may have made one under the same name by now."""
-    request = DeleteTopicsRequest([DeleteTopicState(None, topic_id) for topic_id in topic_ids], [], TIMEOUT_MS)
-    response = cluster.ask_any(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
-    for result in response.responses:
+    for result in delete_topics(cluster.ask_any, TIMEOUT_MS, topic_ids=topic_ids):
         if result.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_ID):
             code = ErrorCode(result.error_code)
             raise KafkaError(code, f"{result.name} has lost its source and cannot be deleted: {code.name}")
@@ -282,9 +258,7 @@ def _describe(cluster: Cluster, names: Sequence[str]) -> dict[str, _Known]:
     known: dict[str, _Known] = {}
     for start in range(0, len(names), TOPICS_PER_REQUEST):
         some = names[start : start + TOPICS_PER_REQUEST]
-        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, list(_KEYS)) for name in some])
-        response = cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
-        for result in response.results:
+        for result in describe_configs(cluster.ask_any, TOPIC, some, list(_KEYS)):
             configs = {entry.name: entry.value for entry in result.configs if entry.value is not None}
             known[result.resource_name] = _Known(ErrorCode(result.error_code), configs)
     _check_complete(names, known)
@@ -297,9 +271,7 @@ def _describe(cluster: Cluster, names: Sequence[str]) -> dict[str, _Known]:
 
 def _layouts(cluster: Cluster, names: Sequence[str] | None) -> dict[str, _Layout]:
     """Return these topics, or all that the user may see, as they are in the metadata."""
-    wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-    response = cluster.ask_any(ApiKey.METADATA, request, MetadataResponse)
+    response = metadata(cluster.ask_any, names)
     layouts = {
         topic.name or "": _Layout(ErrorCode(topic.error_code), bytes(topic.topic_id), len(topic.partitions))
         for topic in response.topics

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.cli.kafka.connection import clients
 
 if TYPE_CHECKING:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
 TIMEOUT_MS: Final = 30_000
 ANSWER_SECONDS: Final = 35.0
@@ -16,13 +16,13 @@ ANSWER_SECONDS: Final = 35.0
 
 
 def connect_to_brokers(bootstrap_servers: str, java_config: Mapping[str, str]) -> ClusterAdmin:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
 
     return ClusterAdmin(clients.cluster(bootstrap_servers, java_config, ANSWER_SECONDS), TIMEOUT_MS)
 
 
 def connect_to_controllers(bootstrap_controllers: str, java_config: Mapping[str, str]) -> ClusterAdmin:
-    from moldau.client.cluster_admin import ClusterAdmin
+    from moldau.client.admin.cluster_admin import ClusterAdmin
     from moldau.client.controllers import Controllers
 
     clients.first_reachable(bootstrap_controllers)

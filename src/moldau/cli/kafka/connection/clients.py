@@ -1,5 +1,5 @@
-"""Creates librdkafka's clients for the tools, with Java's property names, and connections of our own (`cluster`,
-`channel`) for requests that librdkafka lacks. Turns the errors of both into one line.
+"""Creates librdkafka's producers and consumers for the tools, with Java's property names, and connections of our own
+(`cluster`, `channel`) for all other requests. Turns the errors of both into one line.
 
 An address that does not answer is reported within seconds, before any client is created. librdkafka's own log lines
 are shown with MOLDAU_DEBUG=1 only. Nothing here depends on what a tool does.
@@ -10,18 +10,18 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.host_names import is_host_name
 from moldau.cli.kafka.tool import ToolFailed, debugging, print_to_stderr
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from moldau.client.channel import Channel
     from moldau.client.cluster import Cluster
-    from moldau.client.confluent import AdminClient, ClusterMetadata, Consumer, Producer
+    from moldau.client.confluent import Consumer, Producer
 
 REACH_SECONDS: Final = 3.0
 """How long to retry an address that refuses connections: enough for a broker that is starting, not too long if the
@@ -36,16 +36,8 @@ NO_ANSWER: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
 NOT_IN_TIME: Final = "the cluster did not answer in time; check advertised.listeners of the brokers"
 
 C = TypeVar("C")
-T = TypeVar("T")
 _UNREACHABLE = re.compile(r"Connect to \S+ failed|Failed to resolve")
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
-
-
-def admin(bootstrap_servers: str, java_config: Mapping[str, str]) -> AdminClient:
-    from moldau.client.confluent import AdminClient
-
-    # A tool that makes one call and ends does not need the periodic refresh.
-    return _create(AdminClient, bootstrap_servers, java_config, {"topic.metadata.refresh.interval.ms": -1})
 
 
 def producer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]) -> Producer:
@@ -191,7 +183,6 @@ def channel(bootstrap_servers: str, java_config: Mapping[str, str]) -> Channel:
 
 
 def channel_to(host: str, port: int, java_config: Mapping[str, str]) -> Channel:
-    from moldau.base.errors import KafkaError, MalformedData
     from moldau.client.channel import Channel
     from moldau.client.properties import security
 
@@ -209,21 +200,9 @@ class ClientError(ToolFailed):
         self.code: str = error.name()
 
 
-def result_of(future: Future[T]) -> T:
-    """Return the result of an admin call, or raise its error."""
-    from moldau.client.confluent import KafkaException
-
-    try:
-        return future.result(ADMIN_SECONDS + 5)
-    except KafkaException as error:
-        raise ClientError(error.args[0]) from error
-    except TimeoutError as error:
-        raise ToolFailed(f"No answer: {NOT_IN_TIME}") from error
-
-
-def refused_rights(error: Any, topic: str | None, group: str | None) -> ToolFailed | None:
+def refused_rights(error_name: str, topic: str | None, group: str | None) -> ToolFailed | None:
     """Return the failure if the error says that the client lacks a right: trying again would not help. None if not."""
-    match error.name():
+    match error_name:
         case "TOPIC_AUTHORIZATION_FAILED":
             what, need = f"topics: [{topic}]" if topic else "topics", f"READ on the topic {topic or ''}".rstrip()
         case "GROUP_AUTHORIZATION_FAILED":
@@ -245,21 +224,6 @@ def describe_error(error: Any) -> str:
     return message
 
 
-def metadata(client: AdminClient) -> ClusterMetadata:
-    """Return all brokers and topics. Topics are never requested by name: that might create them."""
-    from moldau.client.confluent import KafkaException
-
-    try:
-        return client.list_topics(timeout=ADMIN_SECONDS)
-    except KafkaException as error:
-        if error.args[0].name() in NO_ANSWER:
-            raise ToolFailed(
-                "The address accepts connections but does not answer as a Kafka broker does;"
-                " check the port, and the TLS and SASL settings in --command-config"
-            ) from error
-        raise ClientError(error.args[0]) from error
-
-
 def require_groups(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
     """Fail if the broker has no consumer groups, instead of waiting for a coordinator forever."""
     from moldau.wire.apis import ApiKey
@@ -273,9 +237,16 @@ class ResponseError(ToolFailed):
     """A broker's error response on a connection of our own."""
 
 
+@contextmanager
+def response_errors() -> Iterator[None]:
+    """Raise an error response as ResponseError."""
+    try:
+        yield
+    except KafkaError as error:
+        raise ResponseError(error.message or error.code.name) from error
+
+
 def raise_for_error(error_code: int, message: str | None) -> None:
     """Raise ResponseError if a response has an error code."""
-    from moldau.base.errors import ErrorCode
-
     if error_code:
         raise ResponseError(message or ErrorCode(error_code).name)

@@ -12,7 +12,7 @@ from moldau.base.errors import StorageFault
 from moldau.base.ids import Uuid
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import Endpoint
+from moldau.client.admin.cluster_values import Endpoint
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import read
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def all_metadata(channel: Channel) -> MetadataResponse:
-    from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+    from moldau.client.requests.metadata import metadata
 
-    return channel.ask(ApiKey.METADATA, MetadataRequest(topics=None), MetadataResponse)
+    return metadata(channel.ask)
 
 
 def node_addresses(channel: Channel) -> dict[str, tuple[str, int]]:
@@ -39,10 +39,8 @@ def channel_to_active_controller(bootstrap_controllers: str, java_config: Mappin
 
 
 def _controllers(channel: Channel) -> DescribeClusterResponse:
-    from moldau.client.controllers import CONTROLLER_ENDPOINTS
-    from moldau.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+    from moldau.client.requests.metadata import CONTROLLERS, described_cluster
 
-    request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
-    response = channel.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+    response = described_cluster(channel.ask, CONTROLLERS)
     clients.raise_for_error(response.error_code, response.error_message)
     return response

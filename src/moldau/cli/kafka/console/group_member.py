@@ -8,10 +8,13 @@ from moldau.cli.kafka.topics import include_list
 from moldau.cli.records.pattern_subscription import PatternSubscription
 
 if TYPE_CHECKING:
+    from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer
 
 
-def subscribe(consumer: Consumer, topic: str | None, include: str | None) -> PatternSubscription | None:
+def subscribe(
+    consumer: Consumer, cluster: Cluster, topic: str | None, include: str | None
+) -> PatternSubscription | None:
     """Subscribe to `topic` and return None: librdkafka finds new partitions by itself. Without a topic, return the
     subscription to all topics that match `include` and are not internal; it subscribes when it is refreshed.
     """
@@ -19,4 +22,6 @@ def subscribe(consumer: Consumer, topic: str | None, include: str | None) -> Pat
         consumer.subscribe([topic])
         return None
     pattern = include_list(include)
-    return PatternSubscription(consumer, lambda name: pattern.fullmatch(name) is not None and not name.startswith("__"))
+    return PatternSubscription(
+        consumer, cluster, lambda name: pattern.fullmatch(name) is not None and not name.startswith("__")
+    )

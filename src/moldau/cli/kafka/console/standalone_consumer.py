@@ -9,17 +9,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, ClientError, refused_rights
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.cli.kafka.connection.clients import ADMIN_SECONDS, refused_rights
 from moldau.cli.kafka.tool import ToolFailed
 
 if TYPE_CHECKING:
-    from moldau.client.confluent import Consumer, KafkaError, TopicPartition
+    from moldau.client.cluster import Cluster
+    from moldau.client.confluent import Consumer, TopicPartition
+    from moldau.wire.messages.metadata import MetadataResponseTopic
 
 REFRESH_SECONDS: Final = 3.0
 """How often metadata is refreshed. Kafka's consumer does it every five minutes, too rarely at a terminal."""
 
 UNASSIGNED_REFRESH_SECONDS: Final = 0.3
 """How often while no partition is assigned yet: the first metadata request creates the topic, and the next finds it."""
+
+
 TIMEOUT_WHILE_READING_SECONDS: Final = 1.0
 """The timeout of a refresh while partitions are being read: it blocks the reading."""
 
@@ -27,8 +32,9 @@ TIMEOUT_WHILE_READING_SECONDS: Final = 1.0
 class StandaloneConsumer:
     """Assigns to a consumer all partitions of a topic, or of all topics that match a pattern, except internal ones."""
 
-    def __init__(self, consumer: Consumer, topic: str | re.Pattern[str], first_offset: int) -> None:
+    def __init__(self, consumer: Consumer, cluster: Cluster, topic: str | re.Pattern[str], first_offset: int) -> None:
         self._consumer = consumer
+        self._cluster = cluster
         self._topic = topic
         self._first_offset = first_offset
         self._next_refresh = 0.0
@@ -51,24 +57,20 @@ class StandaloneConsumer:
             self._consumer.incremental_assign(starts)
 
     def _partitions(self) -> list[tuple[str, int]]:
-        from moldau.client.confluent import KafkaException
-
         topic_name = self._topic if isinstance(self._topic, str) else None
         try:
-            topics = self._consumer.list_topics(
-                topic_name, timeout=TIMEOUT_WHILE_READING_SECONDS if self._assigned else ADMIN_SECONDS
-            ).topics
-        except KafkaException as error:
+            seconds = TIMEOUT_WHILE_READING_SECONDS if self._assigned else ADMIN_SECONDS
+            topics = _listed(self._cluster, topic_name, seconds)
+        except (KafkaError, OSError, MalformedData):
+            self._cluster.close()
             if self._assigned:
                 return []  # Usually no broker answers now; librdkafka reads on when one does.
-            raise ClientError(error.args[0]) from error
-        if topic_name is not None:
-            _raise_refusal(topics[topic_name].error, topic_name)
+            raise
         return [
-            (name, index)
+            (name, each.partition_index)
             for name, topic in topics.items()
-            if topic.error is None and (topic_name is not None or self._matches(name))
-            for index in topic.partitions
+            if not topic.error_code and (topic_name is not None or self._matches(name))
+            for each in topic.partitions
         ]
 
     def _matches(self, name: str) -> bool:
@@ -85,21 +87,26 @@ def first_offset(start: int | str) -> int:
     return int(OFFSET_BEGINNING if start == "earliest" else OFFSET_END)
 
 
-def assign_partition(consumer: Consumer, topic: str, index: int, offset: int) -> None:
+def assign_partition(consumer: Consumer, cluster: Cluster, topic: str, index: int, offset: int) -> None:
     """Assign one partition; fail if the topic exists but has no such partition."""
-    from moldau.client.confluent import KafkaException, TopicPartition
+    from moldau.client.confluent import TopicPartition
 
-    try:
-        metadata = consumer.list_topics(topic, timeout=ADMIN_SECONDS).topics[topic]
-    except KafkaException as error:
-        raise ClientError(error.args[0]) from error
-    _raise_refusal(metadata.error, topic)
-    if metadata.error is None and index not in metadata.partitions:
-        raise ToolFailed(f"Topic {topic} has no partition {index}; it has {len(metadata.partitions)}, counted from 0")
+    metadata = _listed(cluster, topic, ADMIN_SECONDS)[topic]
+    indexes = {each.partition_index for each in metadata.partitions}
+    if not metadata.error_code and index not in indexes:
+        raise ToolFailed(f"Topic {topic} has no partition {index}; it has {len(indexes)}, counted from 0")
     consumer.assign([TopicPartition(topic, index, offset)])
 
 
-def _raise_refusal(error: KafkaError | None, topic: str) -> None:
-    """Fail if the client may not read the topic: waiting would not help."""
-    if error is not None and (refused := refused_rights(error, topic, None)) is not None:
-        raise refused
+def _listed(cluster: Cluster, topic: str | None, seconds: float) -> dict[str, MetadataResponseTopic]:
+    """Return this topic, which the broker may create, or all. Fail if the client may not read it: waiting would not
+    help."""
+    from moldau.client.requests.metadata import metadata
+
+    response = metadata(cluster.asking_within(seconds), None if topic is None else [topic], create=topic is not None)
+    topics = {each.name or "": each for each in response.topics}
+    if topic is not None:
+        refused = refused_rights(ErrorCode(topics[topic].error_code).name, topic, None)
+        if refused is not None:
+            raise refused
+    return topics

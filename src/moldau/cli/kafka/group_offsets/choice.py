@@ -10,8 +10,8 @@ from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.group_values import CLASSIC, CONSUMER
-from moldau.client.groups import Groups
+from moldau.client.admin.group_values import CLASSIC, CONSUMER
+from moldau.client.admin.groups import Groups
 
 
 class WrongArgument(Exception):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
-from moldau.client.group_values import UNKNOWN, CommittedOffsets, DescribedGroup, ListedGroup, Member
+from moldau.client.admin.group_values import UNKNOWN, CommittedOffsets, DescribedGroup, ListedGroup, Member
 
 MISSING: Final = "-"
 COLUMN_MIN: Final = 15

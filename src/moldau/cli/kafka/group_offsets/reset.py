@@ -16,9 +16,9 @@ from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
 from moldau.cli.kafka.java.exceptions import WRAPPED, default_text, exception_text, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
+from moldau.client.admin.group_values import CommittedOffsets
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
-from moldau.client.group_values import CommittedOffsets
-from moldau.client.groups import Groups
 
 Offsets = dict[TopicPartition, int]
 

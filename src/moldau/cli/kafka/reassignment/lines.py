@@ -9,7 +9,7 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.reassignment.plan import Replicas
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import PartitionReplicas, Reassignment
+from moldau.client.admin.cluster_values import PartitionReplicas, Reassignment
 
 
 class PlainFailure(ToolFailed):

@@ -10,9 +10,9 @@ from moldau.base.errors import ErrorCode
 from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.reassignment.lines import PlainFailure
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client import broker_admin
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.cluster_values import Replica, ReplicaLogDir
+from moldau.client.admin import replicas as broker_admin
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_values import Replica, ReplicaLogDir
 
 RETRY_SECONDS: Final = 0.1
 

@@ -16,7 +16,7 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.kafka import json_input
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import Replica
+from moldau.client.admin.cluster_values import Replica
 
 K = TypeVar("K")
 

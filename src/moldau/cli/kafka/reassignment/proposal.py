@@ -10,7 +10,7 @@ from random import Random
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.reassignment.plan import Replicas
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.cluster_values import BrokerNode
+from moldau.client.admin.cluster_values import BrokerNode
 from moldau.operations.failures import InvalidChoice
 from moldau.operations.replica_placement import place_replicas
 

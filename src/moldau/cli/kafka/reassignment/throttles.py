@@ -1,7 +1,7 @@
 """The bandwidth limits of a reassignment: the configs that --execute sets and --verify removes.
 
 A config of each topic names the throttled replicas, one of each broker sets the rate (KIP-73). The computations here
-are pure; `client.broker_admin` changes the configs.
+are pure; `client.admin.replicas` changes the configs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.reassignment.plan import Plan
-from moldau.client import broker_admin
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.client.cluster_values import Reassignment
+from moldau.client.admin import replicas as broker_admin
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_values import Reassignment
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"

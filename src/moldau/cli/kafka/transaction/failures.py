@@ -8,7 +8,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.cli.kafka.java.exceptions import message_of
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.transactions import BrokerRefused
+from moldau.client.admin.transactions import BrokerRefused
 
 MORE: Final = "Enable debug logging for additional detail."
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from moldau.cli.kafka.padded_table import padded_table
-from moldau.client.transaction_values import (
+from moldau.client.admin.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
     ListedTransaction,

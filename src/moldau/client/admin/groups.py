@@ -12,9 +12,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
-from moldau.client.cluster import Cluster, by_topic
-from moldau.client.group_values import (
+from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
     CONSUMER_PROTOCOL_TYPE,
@@ -29,10 +28,10 @@ from moldau.client.group_values import (
     state_name,
     type_name,
 )
+from moldau.client.cluster import GROUP, Cluster
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import consumer_group_describe, describe_groups
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -62,8 +61,6 @@ TRANSIENT: Final = frozenset(
     }
 )
 GROUPS_PER_REQUEST_MAX: Final = 500
-FIND_COORDINATOR_VERSIONS: Final = (4, 6)
-"""FindCoordinator has several keys in one request from version 4 on."""
 OFFSET_FETCH_VERSIONS: Final = (8, 9)
 """OffsetFetch has several groups in one request from version 8 on, and topic ids instead of names from version 10 on.
 Names are needed, because committed offsets outlive the ids of topics."""
@@ -268,14 +265,9 @@ class Groups:
 
     def _coordinators(self, group_ids: Sequence[str]) -> tuple[dict[Node, list[str]], dict[str, KafkaError]]:
         """Return the ids by coordinator, and the errors of those that have none now."""
-        self._cluster.nodes()
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=group_ids)
-        response = self._cluster.ask_any(
-            ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
-        )
         by_node: dict[Node, list[str]] = {}
         errors: dict[str, KafkaError] = {}
-        for each in response.coordinators:
+        for each in self._cluster.coordinators(GROUP, group_ids):
             if each.error_code:
                 errors[each.key] = NotAnswered(ErrorCode(each.error_code), each.error_message)
             else:

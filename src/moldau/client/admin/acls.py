@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from functools import partial
 
 from moldau.base.acl_operations import AclOperation
-from moldau.base.errors import ErrorCode, KafkaError
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.requests.ask import raise_error
+from moldau.client.requests.configs import BROKER, describe_configs
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
 from moldau.security.acls.selection import Resource
@@ -16,14 +17,6 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from moldau.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from moldau.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-
-BROKER_RESOURCE: Final = 4
-"""The type of a broker in DescribeConfigs."""
 
 
 class Acls:
@@ -61,11 +54,10 @@ class Acls:
         them, or they are hidden (Apache Kafka hides what is a config of its authorizer)."""
         broker_id = min(self._admin.cluster.nodes())
         keys = ["super.users", "allow.everyone.if.no.acl.found"]
-        request = DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(broker_id), keys)])
-        response = self._admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
-        configs = [config for result in response.results for config in result.configs]
+        results = describe_configs(partial(self._admin.ask, node_id=broker_id), BROKER, [str(broker_id)], keys)
+        configs = [config for result in results for config in result.configs]
         is_hidden = any(config.is_sensitive and config.value is None for config in configs)
-        if is_hidden or any(result.error_code for result in response.results):
+        if is_hidden or any(result.error_code for result in results):
             return None
         values = {config.name: config.value or "" for config in configs}
         return Rules(parse_super_users(values.get(keys[0], "")), values.get(keys[1], "").lower() == "true")
@@ -80,7 +72,7 @@ class Acls:
         request = CreateAclsRequest([AclCreation(*binding) for binding in bindings])
         response = self._admin.ask(ApiKey.CREATE_ACLS, request, CreateAclsResponse)
         for result in response.results:
-            _raise_if_failed(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
 
     def delete(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete what the filters select, and return it."""
@@ -88,9 +80,9 @@ class Acls:
         response = self._admin.ask(ApiKey.DELETE_ACLS, request, DeleteAclsResponse)
         deleted = set()
         for result in response.filter_results:
-            _raise_if_failed(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
             for acl in result.matching_acls:
-                _raise_if_failed(acl.error_code, acl.error_message)
+                raise_error(acl.error_code, acl.error_message)
                 deleted.add(
                     AclBinding(
                         ResourceType(acl.resource_type),
@@ -115,8 +107,3 @@ def _requested_filter(acl_filter: AclFilter) -> DeleteAclsFilter:
         acl_filter.operation,
         acl_filter.permission,
     )
-
-
-def _raise_if_failed(code: int, message: str | None) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), message)

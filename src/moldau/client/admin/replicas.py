@@ -6,21 +6,17 @@ For other requests to the cluster as a whole see cluster_admin.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from functools import partial
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.client.cluster import by_topic
-from moldau.client.cluster_admin import ClusterAdmin, raise_refusal
-from moldau.client.cluster_values import Replica, ReplicaLogDir
+from moldau.base.ids import by_topic
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_values import Replica, ReplicaLogDir
 from moldau.client.controllers import Controllers
+from moldau.client.requests.configs import BROKER, TOPIC, alter_configs
+from moldau.client.requests.partitions import describe_log_dirs
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages import alter_replica_log_dirs, describe_log_dirs, incremental_alter_configs
-
-TOPIC: Final = 2
-BROKER: Final = 4
-"""The types of config resources."""
-SET: Final = 0
-DELETE: Final = 1
+from moldau.wire.messages import alter_replica_log_dirs
 
 ConfigChanges = Mapping[str, str | None]
 """Configs to set; None removes one."""
@@ -28,15 +24,10 @@ ConfigChanges = Mapping[str, str | None]
 
 def replica_log_dirs(admin: ClusterAdmin, replicas: Iterable[Replica]) -> dict[Replica, ReplicaLogDir]:
     """Return the directory of each replica; ReplicaLogDir(None, None) for one that its broker does not have."""
-    api = describe_log_dirs
     log_dirs: dict[Replica, ReplicaLogDir] = {}
     for broker, its_replicas in by_broker(replicas).items():
         log_dirs.update(dict.fromkeys(its_replicas, ReplicaLogDir(None, None)))
-        grouped = by_topic(replica.where for replica in its_replicas)
-        topics = [api.DescribableLogDirTopic(name, indexes) for name, indexes in grouped.items()]
-        response = admin.ask(
-            ApiKey.DESCRIBE_LOG_DIRS, api.DescribeLogDirsRequest(topics), api.DescribeLogDirsResponse, broker
-        )
+        response = describe_log_dirs(partial(admin.ask, node_id=broker), (each.where for each in its_replicas))
         for result in response.results:
             if result.error_code:
                 continue
@@ -82,7 +73,8 @@ def alter_broker_configs(admin: ClusterAdmin, brokers: Iterable[int], changes: C
     errors: list[Exception] = []
     for broker in brokers:
         try:
-            _alter_configs(admin, {(BROKER, str(broker)): changes}, None if by_controller else broker)
+            ask = admin.ask if by_controller else partial(admin.ask, node_id=broker)
+            alter_configs(ask, {(BROKER, str(broker)): changes.items()})
         except (KafkaError, OSError, MalformedData) as error:
             errors.append(error)
     if errors:
@@ -91,26 +83,7 @@ def alter_broker_configs(admin: ClusterAdmin, brokers: Iterable[int], changes: C
 
 def alter_topic_configs(admin: ClusterAdmin, changes: Mapping[str, ConfigChanges]) -> None:
     if changes:
-        _alter_configs(admin, {(TOPIC, name): topic_changes for name, topic_changes in changes.items()}, None)
-
-
-def _alter_configs(admin: ClusterAdmin, changes: Mapping[tuple[int, str], ConfigChanges], broker: int | None) -> None:
-    api = incremental_alter_configs
-    resources = [
-        api.AlterConfigsResource(
-            kind,
-            name,
-            [
-                api.AlterableConfig(key, DELETE if value is None else SET, value)
-                for key, value in resource_changes.items()
-            ],
-        )
-        for (kind, name), resource_changes in changes.items()
-    ]
-    request = api.IncrementalAlterConfigsRequest(resources)
-    response = admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, api.IncrementalAlterConfigsResponse, broker)
-    for result in response.responses:
-        raise_refusal(result)
+        alter_configs(admin.ask, {(TOPIC, name): its_changes.items() for name, its_changes in changes.items()})
 
 
 def by_broker(replicas: Iterable[Replica]) -> dict[int, list[Replica]]:

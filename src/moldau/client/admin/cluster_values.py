@@ -45,6 +45,17 @@ class TopicReplicas:
     partitions: Mapping[int, PartitionReplicas]
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """The brokers that are up, and all topics that the user may see."""
+
+    cluster_id: str
+    controller_id: int
+    """Any broker, where the controllers are a quorum of their own."""
+    nodes: Mapping[int, BrokerNode]
+    topics: Mapping[str, TopicReplicas]
+
+
 class Reassignment(NamedTuple):
     """A move in progress. `replicas` includes those to be added and those to be removed."""
 

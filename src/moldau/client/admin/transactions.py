@@ -12,17 +12,17 @@ from functools import partial
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition
-from moldau.client.cluster import Cluster, by_topic
-from moldau.client.transaction_values import (
+from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.admin.transaction_values import (
     ActiveProducer,
     DescribedTransaction,
     ListedTransaction,
     state_name,
 )
+from moldau.client.cluster import TRANSACTIONAL_ID, Cluster
+from moldau.client.requests.ask import raise_error
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import describe_producers, describe_transactions
-from moldau.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from moldau.wire.messages.write_txn_markers import (
@@ -48,10 +48,6 @@ TRANSIENT: Final = frozenset(
 )
 AT_ONCE: Final = 500
 """The number of transactional ids, or partitions, in one request."""
-TRANSACTIONAL_ID: Final = 1
-"""A key type of FindCoordinator."""
-FIND_COORDINATOR_VERSIONS: Final = (4, 6)
-"""FindCoordinator with several keys in one request."""
 TERMINATION_TIMEOUT_MS: Final = 30_000
 """The transaction timeout of a terminated id, until its next producer sets another."""
 
@@ -166,7 +162,7 @@ class Transactions:
             for result in response.markers:
                 for topic in result.topics:
                     for each in topic.partitions:
-                        _raise(each.error_code)
+                        raise_error(each.error_code)
 
         self._retry(attempt)
 
@@ -177,20 +173,15 @@ class Transactions:
         def attempt() -> None:
             ((coordinator, _),) = self._by_coordinator([transactional_id])
             response = self._cluster.channel(coordinator).ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
-            _raise(response.error_code)
+            raise_error(response.error_code)
 
         self._retry(attempt)
 
     def _by_coordinator(self, transactional_ids: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         """Group the ids by coordinator."""
-        self._cluster.nodes()
-        request = FindCoordinatorRequest(key_type=TRANSACTIONAL_ID, coordinator_keys=transactional_ids)
-        response = self._cluster.ask_any(
-            ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS
-        )
         by_node: dict[int, list[str]] = {}
-        for coordinator in response.coordinators:
-            _raise(coordinator.error_code, coordinator.error_message)
+        for coordinator in self._cluster.coordinators(TRANSACTIONAL_ID, transactional_ids):
+            raise_error(coordinator.error_code, coordinator.error_message)
             by_node.setdefault(coordinator.node_id, []).append(coordinator.key)
         yield from by_node.items()
 
@@ -204,11 +195,6 @@ class BrokerRefused(KafkaError):
     def __init__(self, node_id: int, code: ErrorCode) -> None:
         super().__init__(code)
         self.node_id = node_id
-
-
-def _raise(error_code: int, message: str | None = None) -> None:
-    if error_code:
-        raise KafkaError(ErrorCode(error_code), message)
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.client.requests.ask import Ask, raise_error
 from moldau.security.quotas.entities import Entity
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_client_quotas import (
@@ -21,9 +21,7 @@ from moldau.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from moldau.wire.schema import Message
 
-M = TypeVar("M", bound=Message)
 MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = 0, 1, 2
 """How DescribeClientQuotas matches a name."""
 Limits = dict[str, float]
@@ -34,12 +32,6 @@ class AnyName(Enum):
 
 
 ANY_NAME: Final = AnyName.ANY_NAME
-
-
-class Ask(Protocol):
-    """Sends a request to a broker: `Channel.ask`, `ClusterAdmin.ask`."""
-
-    def __call__(self, key: ApiKey, request: Message, response_type: type[M], /) -> M: ...
 
 
 class Quotas:
@@ -63,7 +55,7 @@ class Quotas:
 
     def _find(self, request: DescribeClientQuotasRequest) -> dict[Entity, Limits]:
         response = self._ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request, DescribeClientQuotasResponse)
-        _raise_if_failed(response.error_code, response.error_message)
+        raise_error(response.error_code, response.error_message)
         return {
             frozenset((part.entity_type, part.entity_name) for part in entry.entity): {
                 value.key: value.value for value in sorted(entry.values, key=lambda value: value.key)
@@ -81,9 +73,4 @@ class Quotas:
         request = AlterClientQuotasRequest(entries=[RequestEntryData(entity=entity, ops=changes)])
         response = self._ask(ApiKey.ALTER_CLIENT_QUOTAS, request, AlterClientQuotasResponse)
         for entry in response.entries:
-            _raise_if_failed(entry.error_code, entry.error_message)
-
-
-def _raise_if_failed(code: int, message: str | None) -> None:
-    if code:
-        raise KafkaError(ErrorCode(code), message)
+            raise_error(entry.error_code, entry.error_message)

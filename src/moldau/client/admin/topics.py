@@ -1,37 +1,23 @@
-"""Requests about topics over our own channel: create, grow, delete, and the configs of topics and brokers.
-
-The command line uses confluent-kafka for these; the console keeps no librdkafka client in memory.
-"""
+"""Create, grow and delete topics, and read the configs of topics and brokers."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.client.broker_admin import BROKER, TOPIC
-from moldau.client.cluster_admin import ClusterAdmin
-from moldau.wire.apis import ApiKey
-from moldau.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from moldau.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from moldau.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-)
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.requests import topics as requests
+from moldau.client.requests.ask import error_of, raise_error
+from moldau.client.requests.configs import BROKER, TOPIC, describe_configs
+from moldau.client.requests.topics import Growth, NewTopic
+from moldau.wire.messages.create_partitions import CreatePartitionsTopicResult
+from moldau.wire.messages.create_topics import CreatableTopicResult
+from moldau.wire.messages.delete_topics import DeletableTopicResult
+from moldau.wire.messages.describe_configs import DescribeConfigsResourceResult
 
 TIMEOUT_MS_MIN: Final = 1_000
 TOPICS_PER_REQUEST: Final = 500
@@ -42,6 +28,10 @@ SOURCES: Final = {1: "topic", 2: "broker", 3: "broker", 4: "broker", 5: "default
 TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
 INLINE_TAGS: Final = frozenset({"a", "b", "code", "em", "i"})
 _TAG: Final = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
+
+
+Outcomes = dict[str, KafkaError | None]
+"""The error of each topic; None on success."""
 
 
 class Config(NamedTuple):
@@ -65,42 +55,50 @@ def create_topic(
     validate_only: bool = False,
 ) -> None:
     """Create a topic, or only check that it could be; -1 is the broker's default. Raises KafkaError."""
-    topic = CreatableTopic(
-        name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
-        configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
-    )
-    request = CreateTopicsRequest([topic], timeout_ms=_timeout_ms(admin), validate_only=validate_only)
-    response = admin.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
-    _raise(response.topics[0].error_code, response.topics[0].error_message)
+    topic = NewTopic(name, partitions, replication_factor, configs or {})
+    _raise(create_topics(admin, [topic], validate_only)[name])
+
+
+def create_topics(admin: ClusterAdmin, topics: Iterable[NewTopic], validate_only: bool = False) -> Outcomes:
+    return _outcomes(requests.create_topics(admin.ask_change, topics, _timeout_ms(admin), validate_only))
 
 
 def grow_topic(admin: ClusterAdmin, name: str, partitions: int) -> None:
     """Add partitions, so that there are this many."""
-    request = CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)], timeout_ms=_timeout_ms(admin))
-    response = admin.ask(ApiKey.CREATE_PARTITIONS, request, CreatePartitionsResponse)
-    _raise(response.results[0].error_code, response.results[0].error_message)
+    _raise(grow_topics(admin, [Growth(name, partitions)])[name])
+
+
+def grow_topics(admin: ClusterAdmin, growth: Iterable[Growth]) -> Outcomes:
+    return _outcomes(requests.create_partitions(admin.ask_change, growth, _timeout_ms(admin)))
 
 
 def delete_topic(admin: ClusterAdmin, name: str) -> None:
-    request = DeleteTopicsRequest([DeleteTopicState(name=name)], [name], timeout_ms=_timeout_ms(admin))
-    response = admin.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
-    _raise(response.responses[0].error_code, response.responses[0].error_message)
+    _raise(delete_topics(admin, [name])[name])
+
+
+def delete_topics(admin: ClusterAdmin, names: Sequence[str]) -> Outcomes:
+    return _outcomes(requests.delete_topics(admin.ask_change, _timeout_ms(admin), names))
+
+
+def _outcomes(
+    results: Iterable[CreatableTopicResult | CreatePartitionsTopicResult | DeletableTopicResult],
+) -> Outcomes:
+    return {each.name or "": error_of(each.error_code, each.error_message) for each in results}
+
+
+def _raise(error: KafkaError | None) -> None:
+    if error is not None:
+        raise error
 
 
 def chosen_configs(
-    admin: ClusterAdmin, topics: Sequence[str], names: Sequence[str]
+    admin: ClusterAdmin, topics: Sequence[str], names: Sequence[str] | None
 ) -> dict[str, dict[str, str | None] | KafkaError]:
-    """Return these configs of each topic, or why they cannot be read. A broker that does not know them leaves them
-    out."""
+    """Return these configs, or all, of each topic, or why they cannot be read. A broker leaves out what it does not
+    know."""
     found: dict[str, dict[str, str | None] | KafkaError] = {}
     for start in range(0, len(topics), TOPICS_PER_REQUEST):
-        resources = [
-            DescribeConfigsResource(TOPIC, name, list(names)) for name in topics[start : start + TOPICS_PER_REQUEST]
-        ]
-        response = admin.ask(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources), DescribeConfigsResponse)
-        for result in response.results:
+        for result in describe_configs(admin.ask, TOPIC, topics[start : start + TOPICS_PER_REQUEST], names):
             found[result.resource_name] = (
                 KafkaError(ErrorCode(result.error_code), result.error_message)
                 if result.error_code
@@ -118,12 +116,9 @@ def broker_configs(admin: ClusterAdmin, broker: int) -> list[Config]:
 
 
 def _configs(admin: ClusterAdmin, kind: int, name: str, broker: int | None) -> list[Config]:
-    request = DescribeConfigsRequest(
-        [DescribeConfigsResource(kind, name, None)], include_synonyms=True, include_documentation=True
-    )
-    response = admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker)
-    result = response.results[0]
-    _raise(result.error_code, result.error_message)
+    ask = admin.ask if broker is None else partial(admin.ask, node_id=broker)
+    (result,) = describe_configs(ask, kind, [name], synonyms=True, documentation=True)
+    raise_error(result.error_code, result.error_message)
     return sorted(map(_config, result.configs))
 
 
@@ -150,9 +145,4 @@ def plain_text(documentation: str) -> str:
 def _timeout_ms(admin: ClusterAdmin) -> int:
     """Return how long the broker may take. It has to answer before the client gives up and asks again: the retry of a
     change that was only slow would fail, because the topic exists already, or no longer."""
-    return max(TIMEOUT_MS_MIN, admin.cluster.timeout_ms - ANSWER_MS)
-
-
-def _raise(error_code: int, message: str | None) -> None:
-    if error_code:
-        raise KafkaError(ErrorCode(error_code), message)
+    return max(TIMEOUT_MS_MIN, admin.change_ms - ANSWER_MS)

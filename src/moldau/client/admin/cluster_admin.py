@@ -1,4 +1,4 @@
-"""Requests to a cluster as a whole that confluent-kafka lacks: elections, reassignments, the quorum, features, brokers.
+"""Requests to a cluster as a whole: elections, reassignments, the quorum, features, brokers.
 
 Brokers forward what the controller decides. Temporary errors, such as a missing controller during an election, are
 retried; other errors of a request are raised, errors of its parts are returned.
@@ -7,17 +7,16 @@ retried; other errors of a request are raised, errors of its parts are returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, TypeVar
 
-from moldau import __version__
 from moldau.base.acl_operations import AclOperation, operations_of
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition, Uuid
-from moldau.base.topic_names import METADATA_TOPIC
-from moldau.client.cluster import Cluster, by_topic
-from moldau.client.cluster_values import (
+from moldau.base.ids import TopicPartition, Uuid, by_topic
+from moldau.client.admin.cluster_values import (
     BrokerNode,
+    ClusterMetadata,
     DescribedCluster,
     ElectionType,
     Endpoint,
@@ -29,19 +28,21 @@ from moldau.client.cluster_values import (
     TopicReplicas,
     UpgradeType,
 )
-from moldau.client.controllers import CONTROLLER_ENDPOINTS, Controllers
+from moldau.client.cluster import Cluster
+from moldau.client.controllers import Controllers
+from moldau.client.requests.api_versions import api_versions_request
+from moldau.client.requests.ask import Ask, error_of, raise_error, raise_refusal
+from moldau.client.requests.controller import describe_quorum, list_reassignments
+from moldau.client.requests.metadata import BROKERS, CONTROLLERS, described_cluster, metadata
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import (
     add_raft_voter,
     alter_partition_reassignments,
-    describe_quorum,
     elect_leaders,
-    list_partition_reassignments,
     update_features,
 )
-from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from moldau.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
+from moldau.wire.messages.api_versions import ApiVersionsResponse
+from moldau.wire.messages.describe_quorum import ReplicaState
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from moldau.wire.schema import Message
@@ -58,19 +59,24 @@ TRANSIENT: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-BROKERS: Final = 1
-"""DescribeCluster's endpoint type."""
-
+Positions = dict[TopicPartition, int | KafkaError]
+"""The offset of each partition, or its error."""
 Outcomes = dict[TopicPartition, KafkaError | None]
 """The error of each partition; None on success."""
+
+
+class _Moved(KafkaError):
+    """The leader of a partition is not known, or is another broker now."""
 
 
 class ClusterAdmin:
     """Requests are repeated until `timeout_ms` has passed. On exit it closes the given cluster."""
 
-    def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, timeout_ms: int, change_seconds: float | None = None) -> None:
         self.cluster = cluster
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
+        self._change_seconds = change_seconds
+        """How long the response to a change of topics is awaited, if longer than other responses."""
 
     def __enter__(self) -> ClusterAdmin:
         return self
@@ -81,7 +87,7 @@ class ClusterAdmin:
         self.cluster.close()
 
     def patiently(self, action: Callable[[], T]) -> T:
-        return self.cluster.retry(action, self._timeout_ms, TRANSIENT)
+        return self.cluster.retry(action, self.timeout_ms, TRANSIENT)
 
     def ask(self, key: ApiKey, request: Message, response_type: type[M], node_id: int | None = None) -> M:
         """Return the response of any node, or of `node_id`. Raise its error for the whole request, if it has one."""
@@ -98,14 +104,25 @@ class ClusterAdmin:
 
         return self.patiently(attempt)
 
+    @property
+    def change_ms(self) -> int:
+        return self.cluster.timeout_ms if self._change_seconds is None else int(self._change_seconds * 1000)
+
+    def ask_change(self, key: ApiKey, request: Message, response_type: type[M], /) -> M:
+        """Send a change of topics to any node; return its response, which is awaited for `change_ms`."""
+
+        def attempt() -> M:
+            response = self.cluster.asking_within(self.change_ms / 1000)(key, request, response_type)
+            raise_refusal(response)
+            return response
+
+        return self.patiently(attempt)
+
     # --- brokers and topics -----------------------------------------------------------------------------------------
 
     def described(self, fenced_too: bool = False) -> DescribedCluster:
-        is_controllers = isinstance(self.cluster, Controllers)
-        request = DescribeClusterRequest(
-            endpoint_type=CONTROLLER_ENDPOINTS if is_controllers else BROKERS, include_fenced_brokers=fenced_too
-        )
-        response = self.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+        endpoints = CONTROLLERS if isinstance(self.cluster, Controllers) else BROKERS
+        response = described_cluster(self.ask, endpoints, fenced_too)
         nodes = {
             node.broker_id: BrokerNode(node.broker_id, node.host, node.port, node.rack, node.is_fenced)
             for node in sorted(response.brokers, key=lambda node: node.broker_id)
@@ -114,30 +131,46 @@ class ClusterAdmin:
 
     def permitted_operations(self) -> frozenset[AclOperation]:
         """Return what the user may do with the cluster itself; nothing if they may not describe it."""
-        request = DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=BROKERS)
-        response = self.ask(ApiKey.DESCRIBE_CLUSTER, request, DescribeClusterResponse)
+        response = described_cluster(self.ask, permitted_operations=True)
         return frozenset(operations_of(max(0, response.cluster_authorized_operations)))
 
-    def topics(self) -> dict[str, TopicReplicas]:
+    def metadata(self) -> ClusterMetadata:
+        return cluster_metadata(self.ask)
+
+    def topics(self) -> Mapping[str, TopicReplicas]:
         """Return all topics by name. None is requested by name, because a broker might create it."""
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        response = self.ask(ApiKey.METADATA, request, MetadataResponse)
-        return {
-            topic.name or "": TopicReplicas(
-                topic.name or "",
-                topic.is_internal,
-                {
-                    each.partition_index: PartitionReplicas(
-                        each.leader_id, tuple(each.replica_nodes), tuple(each.isr_nodes)
-                    )
-                    for each in sorted(topic.partitions, key=lambda each: each.partition_index)
-                },
-            )
-            for topic in response.topics
-        }
+        return self.metadata().topics
 
     def unregister_broker(self, broker_id: int) -> None:
         self.ask(ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    def each_offset(self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False) -> Positions:
+        """Return the offset at its timestamp of each partition, or its error: one hides no other."""
+        return self._each(timestamps, lambda each: self.cluster.each_offset(each, read_committed))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> Positions:
+        """Delete the records before these offsets; return where each log starts now, or its error."""
+        return self._each(before, self.cluster.each_deletion)
+
+    def _each(
+        self, arguments: Mapping[TopicPartition, int], ask: Callable[[Mapping[TopicPartition, int]], Positions]
+    ) -> Positions:
+        """Ask the leaders; for partitions whose leader has moved, ask the next one until the timeout."""
+        results: Positions = {}
+
+        def attempt() -> None:
+            results.update(
+                ask({each: value for each, value in arguments.items() if not isinstance(results.get(each), int)})
+            )
+            for result in results.values():
+                if isinstance(result, KafkaError) and result.code in TRANSIENT:
+                    raise _Moved(result.code)
+
+        with suppress(_Moved):  # it is among the results
+            self.patiently(attempt)
+        return results
 
     # --- leaders and replicas ---------------------------------------------------------------------------------------
 
@@ -146,10 +179,10 @@ class ClusterAdmin:
         topics = None
         if partitions is not None:
             topics = [elect_leaders.TopicPartitions(name, indexes) for name, indexes in by_topic(partitions).items()]
-        request = elect_leaders.ElectLeadersRequest(int(kind), topics, self._timeout_ms)
+        request = elect_leaders.ElectLeadersRequest(int(kind), topics, self.timeout_ms)
         response = self.ask(ApiKey.ELECT_LEADERS, request, elect_leaders.ElectLeadersResponse)
         return {
-            TopicPartition(topic.topic, each.partition_id): _outcome(each.error_code, each.error_message)
+            TopicPartition(topic.topic, each.partition_id): error_of(each.error_code, each.error_message)
             for topic in response.replica_election_results
             for each in topic.partition_result
         }
@@ -166,42 +199,28 @@ class ClusterAdmin:
             )
             for name, indexes in by_topic(sorted(target_replicas)).items()
         ]
-        request = api.AlterPartitionReassignmentsRequest(self._timeout_ms, may_change_replication_factor, topics)
+        request = api.AlterPartitionReassignmentsRequest(self.timeout_ms, may_change_replication_factor, topics)
         response = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, api.AlterPartitionReassignmentsResponse)
         return {
-            TopicPartition(topic.name, each.partition_index): _outcome(each.error_code, each.error_message)
+            TopicPartition(topic.name, each.partition_index): error_of(each.error_code, each.error_message)
             for topic in response.responses
             for each in topic.partitions
         }
 
     def reassignments(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
         """Return the reassignments in progress: all, or those of these partitions."""
-        api = list_partition_reassignments
-        topics = None
-        if partitions is not None:
-            grouped = by_topic(sorted(partitions))
-            topics = [api.ListPartitionReassignmentsTopics(name, indexes) for name, indexes in grouped.items()]
-        request = api.ListPartitionReassignmentsRequest(self._timeout_ms, topics)
-        response = self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, api.ListPartitionReassignmentsResponse)
         return {
-            TopicPartition(topic.name, each.partition_index): Reassignment(
-                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
-            )
-            for topic in response.topics
-            for each in topic.partitions
+            partition: Reassignment(tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas))
+            for partition, each in list_reassignments(self.ask, self.timeout_ms, partitions).items()
         }
 
     # --- the quorum -------------------------------------------------------------------------------------------------
 
     def quorum(self) -> Quorum:
-        api = describe_quorum
-        request = api.DescribeQuorumRequest([api.RequestTopicData(METADATA_TOPIC, [api.RequestPartitionData(0)])])
-
         def attempt() -> Quorum:
-            response = self.ask(ApiKey.DESCRIBE_QUORUM, request, api.DescribeQuorumResponse)
+            response = describe_quorum(self.ask)
             partition = response.topics[0].partitions[0]
-            if partition.error_code:
-                raise KafkaError(ErrorCode(partition.error_code), partition.error_message)
+            raise_error(partition.error_code, partition.error_message)
             endpoints = {
                 node.node_id: tuple(Endpoint(each.name, each.host, each.port) for each in node.listeners)
                 for node in response.nodes
@@ -219,7 +238,7 @@ class ClusterAdmin:
 
     def add_voter(self, voter_id: int, directory_id: Uuid, endpoints: Iterable[Endpoint]) -> None:
         listeners = [add_raft_voter.Listener(*endpoint) for endpoint in endpoints]
-        request = add_raft_voter.AddRaftVoterRequest(None, self._timeout_ms, voter_id, directory_id, listeners)
+        request = add_raft_voter.AddRaftVoterRequest(None, self.timeout_ms, voter_id, directory_id, listeners)
         self.ask(ApiKey.ADD_RAFT_VOTER, request, add_raft_voter.AddRaftVoterResponse)
 
     def remove_voter(self, voter_id: int, directory_id: Uuid) -> None:
@@ -230,7 +249,7 @@ class ClusterAdmin:
 
     def features(self, node_id: int | None = None) -> Features:
         """Return the features that a node (any, or `node_id`) supports, and the finalized levels that it knows."""
-        request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
+        request = api_versions_request()
         response = self.ask(ApiKey.API_VERSIONS, request, ApiVersionsResponse, node_id)
         return Features(
             {each.name: (each.min_version, each.max_version) for each in response.supported_features},
@@ -243,28 +262,39 @@ class ClusterAdmin:
     ) -> dict[str, KafkaError | None]:
         """Return the error of each feature, or None. All are changed or none, so an error applies to all."""
         updates = [update_features.FeatureUpdateKey(name, level, int(kind)) for name, level in levels.items()]
-        request = update_features.UpdateFeaturesRequest(self._timeout_ms, updates, validate_only)
+        request = update_features.UpdateFeaturesRequest(self.timeout_ms, updates, validate_only)
         results: dict[str, KafkaError | None] = dict.fromkeys(levels)
         try:
             response = self.ask(ApiKey.UPDATE_FEATURES, request, update_features.UpdateFeaturesResponse)
         except KafkaError as error:
             return dict.fromkeys(levels, error)
-        results.update((each.feature, _outcome(each.error_code, each.error_message)) for each in response.results)
+        results.update((each.feature, error_of(each.error_code, each.error_message)) for each in response.results)
         return results
 
 
-def raise_refusal(response: Message) -> None:
-    """Raise the error that a response has for the whole request, if it has such a field."""
-    code = getattr(response, "error_code", 0)
-    if code:
-        raise KafkaError(ErrorCode(code), getattr(response, "error_message", None))
+def cluster_metadata(ask: Ask) -> ClusterMetadata:
+    response = metadata(ask)
+    topics = {
+        topic.name or "": TopicReplicas(
+            topic.name or "",
+            topic.is_internal,
+            {
+                each.partition_index: PartitionReplicas(
+                    each.leader_id, tuple(each.replica_nodes), tuple(each.isr_nodes)
+                )
+                for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+            },
+        )
+        for topic in response.topics
+    }
+    nodes = {
+        node.node_id: BrokerNode(node.node_id, node.host, node.port, node.rack, is_fenced=False)
+        for node in sorted(response.brokers, key=lambda node: node.node_id)
+    }
+    return ClusterMetadata(response.cluster_id or "", response.controller_id, nodes, topics)
 
 
-def _outcome(error_code: int, message: str | None) -> KafkaError | None:
-    return KafkaError(ErrorCode(error_code), message) if error_code else None
-
-
-def _quorum_replica(state: describe_quorum.ReplicaState) -> QuorumReplica:
+def _quorum_replica(state: ReplicaState) -> QuorumReplica:
     return QuorumReplica(
         state.replica_id,
         bytes(state.replica_directory_id),

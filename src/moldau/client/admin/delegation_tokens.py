@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from moldau.client.cluster_admin import ClusterAdmin
+from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.security.delegation_tokens import DelegationToken
 from moldau.security.principals import Principal
 from moldau.wire.apis import ApiKey
