@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition
-from moldau.client.cluster import Topic, by_topic
+from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.cluster import Topic
 from moldau.client.fetching.batches import Aborted, AbortedTransactions, whole_batches
 from moldau.wire.batch import BatchHeader
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
