@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "moldau"
-GENERATED = PACKAGE / "wire" / "messages"
+GENERATED = (PACKAGE / "wire" / "messages", PACKAGE / "wire" / "log_records")
 
 MAY_IMPORT = {
     "platforms": set(),
@@ -142,7 +142,7 @@ LONG_FUNCTIONS: set[str] = set()
 
 @cache
 def modules() -> tuple[Path, ...]:
-    return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if GENERATED not in path.parents)
+    return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if not set(GENERATED) & set(path.parents))
 
 
 @cache
@@ -213,12 +213,13 @@ def test_there_are_no_import_cycles() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_every_message_module_is_used() -> None:
+@pytest.mark.parametrize("folder", GENERATED, ids=lambda folder: folder.name)
+def test_every_generated_module_is_used(folder: Path) -> None:
     """tools/generate_messages.py lists the messages for which no module is generated."""
-    prefix = "moldau.wire.messages."
+    prefix = f"moldau.wire.{folder.name}."
     names = (name for path in modules() for name, _ in imported(path) if name.startswith(prefix))
     used = {name.removeprefix(prefix).partition(".")[0] for name in names}
-    assert {path.stem for path in GENERATED.glob("[a-z]*.py")} == used - {"INDEX"}
+    assert {path.stem for path in folder.glob("[a-z]*.py")} == used - {"INDEX"}
 
 
 def module_name(path: Path) -> str:

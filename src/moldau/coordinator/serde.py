@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.codec import Encoder, decode, encoder
-from moldau.wire.schema import Message
+from moldau.wire.schema import Message, RecordKey, RecordValue
 
 _INT16 = struct.Struct(">h")
 
@@ -30,7 +29,7 @@ class RecordCodec:
         self._value_encoders: dict[tuple[type[Message], int], tuple[bytes, Encoder]] = {}
 
     def encode(self, record: CoordinatorRecord, version: int | None = None) -> tuple[bytes, bytes | None]:
-        """Return the key and value bytes for the log. The value chooses its version unless `version` is passed."""
+        """Return the key and value bytes for the log, the value in the version that we write, or in another."""
         key, value = record
         prefix, encode_key = self._key_encoders[key.__class__]
         key_bytes = bytearray(prefix)
@@ -39,7 +38,7 @@ class RecordCodec:
             return bytes(key_bytes), None
         assert isinstance(value, RecordValue)
         if version is None:
-            version = value.written_version()
+            version = value.WRITTEN
         found = self._value_encoders.get((value.__class__, version))
         if found is None:
             found = _INT16.pack(version), encoder(value.__class__, version)

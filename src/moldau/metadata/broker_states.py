@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint
-from moldau.metadata.records import (
-    CAN_WRITE,
-    CANNOT_WRITE,
-    FENCE,
-    UNFENCE,
+from moldau.metadata.records import CAN_WRITE, CANNOT_WRITE, FENCE, UNFENCE
+from moldau.wire.log_records.metadata import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,

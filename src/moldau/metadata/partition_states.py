@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from moldau.metadata.image import PartitionState
-from moldau.metadata.records import (
-    LEADER_UNCHANGED,
-    RECOVERY_STATE_UNCHANGED,
-    PartitionChangeRecord,
-    PartitionRecord,
-)
+from moldau.metadata.records import LEADER_UNCHANGED, RECOVERY_STATE_UNCHANGED
+from moldau.wire.log_records.metadata import PartitionChangeRecord, PartitionRecord
 
 
 def new_partition(record: PartitionRecord) -> PartitionState:

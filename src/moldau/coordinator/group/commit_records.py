@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 from moldau.base.ids import ZERO_UUID
-from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
+from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 
 VALUE_VERSION: Final = OffsetCommitValue.WRITTEN
 EMPTY_METADATA_LENGTH: Final = 1

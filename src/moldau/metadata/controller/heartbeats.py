@@ -35,14 +35,10 @@ from moldau.metadata.controller.leaderships import (
     writability_changes,
 )
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.metadata.records import (
-    CAN_WRITE,
-    CANNOT_WRITE,
-    UNFENCE,
-    BrokerRegistrationChangeRecord,
-    MetadataRecord,
-)
+from moldau.metadata.records import CAN_WRITE, CANNOT_WRITE, UNFENCE
+from moldau.wire.log_records.metadata import BrokerRegistrationChangeRecord
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from moldau.wire.schema import MetadataRecord
 
 
 @dataclass(frozen=True, slots=True)
