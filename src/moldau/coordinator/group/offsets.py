@@ -15,7 +15,9 @@ from moldau.base.steps import Steps, TurnItems
 from moldau.coordinator.group import offset_fetch, offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.commit_draft import CommitDraft, T
-from moldau.coordinator.group.commit_records import (
+from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
+from moldau.coordinator.group.offset_removal import DeletionDraft
+from moldau.coordinator.group.serde import (
     EMPTY_METADATA_LENGTH,
     VALUE_VERSION,
     key_prefix,
@@ -23,8 +25,6 @@ from moldau.coordinator.group.commit_records import (
     pack_value,
     value_tags,
 )
-from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
-from moldau.coordinator.group.offset_removal import DeletionDraft
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import (
     Client,

@@ -24,7 +24,7 @@ from moldau.wire.schema import MetadataRecord
 
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
-"""The level of Kafka 4.3, which defines the record formats of `metadata.records`."""
+"""The level of Kafka 4.3, which defines the formats of `wire.log_records.metadata`."""
 
 GROUP_VERSION: Final = "group.version"
 """Level 1 is the consumer protocol of KIP-848."""
