@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from random_messages import every_record
 
 from moldau.base.errors import MalformedData
 from moldau.coordinator.group import serde as group_serde
@@ -67,11 +68,7 @@ def test_every_record_is_written_and_read_as_before(section: str) -> None:
 
 
 def test_every_record_has_lines() -> None:
-    classes = {*metadata.RECORDS, *kafka_metadata.RECORDS, *quorum.RECORDS}
-    for pairs in (offsets.RECORDS, transactions.RECORDS):
-        classes |= {cls for pair in pairs for cls in pair}
-    classes |= {consumer_protocol.Subscription, consumer_protocol.Assignment}
-    versions = {(cls, version) for cls in classes for version in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1)}
+    versions = {(cls, version) for cls in every_record() for version in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1)}
     assert {(type(message), version) for _, version, _, message in LINES} == versions
 
 
