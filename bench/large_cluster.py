@@ -14,8 +14,9 @@ from typing import Any
 
 from moldau.wire.apis import APIS, ApiKey, request_class
 from moldau.wire.codec import decode_from
-from moldau.wire.consumer_protocol import Assignment, TopicPartitions, write
+from moldau.wire.consumer_protocol import write
 from moldau.wire.frames import Framing, read_request_header
+from moldau.wire.log_records.consumer_protocol import Assignment, TopicPartitions
 from moldau.wire.messages import describe_cluster, describe_groups, find_coordinator, list_groups, offset_fetch
 from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from moldau.wire.messages.describe_log_dirs import (

@@ -1,7 +1,9 @@
-"""Generates `src/moldau/wire/messages/` from the message definitions in the package `kio`.
+"""Generates `src/moldau/wire/messages/` from the message definitions in the package `kio`, and
+`src/moldau/wire/log_records/` from `tools/records/`.
 
 kio has a frozen dataclass per message *and version*; this script merges the versions and writes one plain class per
-message with its schema. It uses only names, types, versions and defaults.
+message with its schema. It uses only names, types, versions and defaults. `record_schemas` reads the text files of
+`tools/records/`, which define what kio has not: the records of logs.
 
     python tools/generate_messages.py            write
     python tools/generate_messages.py --check    exit 1 if the checked-in files differ
@@ -21,8 +23,12 @@ from pathlib import Path
 
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
+from record_schemas import RecordClass, RecordField, read_record_schemas
 
-TARGET = Path(__file__).parent.parent / "src/moldau/wire/messages"
+RECORD_SCHEMAS = Path(__file__).parent / "records"
+TARGET = Path(__file__).parent.parent / "src/moldau/wire"
+FOLDERS = ("messages", "log_records")
+LINE_MAX = 120
 
 UNUSED = frozenset(
     [
@@ -239,23 +245,72 @@ def python_type(field: FieldSpec) -> str:
     return base
 
 
+@dataclasses.dataclass
+class ClassText:
+    """What the source of a class is made of."""
+
+    name: str
+    base: str
+    doc: list[str]
+    attributes: list[str]
+    schema: list[str]
+    arguments: list[tuple[str, str, str]]
+    """Each field's name, Python type and default."""
+
+    def __str__(self) -> str:
+        out = [f"class {self.name}({self.base}):"]
+        if self.doc:
+            out += [f'    """{self.doc[0]}', *(f"    {line}" for line in self.doc[1:])]
+            out[-1] += '"""'
+            out.append("")
+        slots = ", ".join(f'"{name}"' for name, _, _ in self.arguments)
+        out.append(f"    __slots__ = ({slots}{',' if len(self.arguments) == 1 else ''})")
+        out += [f"    {line}" for line in self.attributes]
+        out += ['    SCHEMA = """', *(f"        {line}" for line in self.schema), '    """']
+        if self.arguments:
+            out += ["", "    def __init__(", "        self,"]
+            out += [f"        {name}: {python} = {default}," for name, python, default in self.arguments]
+            out += ["    ) -> None:"]
+            out += [f"        self.{name} = {name}" for name, _, _ in self.arguments]
+        return "\n".join(out)
+
+
 def write_class(struct: StructSpec, message: MessageSpec, root: bool) -> str:
     last = max(message.versions)
-    out = [f"class {struct.name}(Message):"]
-    slots = ", ".join(f'"{field.name}"' for field in struct.fields)
-    out.append(f"    __slots__ = ({slots}{',' if len(struct.fields) == 1 else ''})")
-    if root:
-        out.append(f"    VERSIONS = ({min(message.versions)}, {last})")
-        out.append(f"    FLEXIBLE = {min(message.flexible) if message.flexible else last + 1}")
-    out.append('    SCHEMA = """')
-    out += [f"        {line}" for line in schema_lines(struct, last)]
-    out.append('    """')
-    if struct.fields:
-        out += ["", "    def __init__(", "        self,"]
-        out += [f"        {f.name}: {python_type(f)} = {f.default}," for f in struct.fields]
-        out += ["    ) -> None:"]
-        out += [f"        self.{f.name} = {f.name}" for f in struct.fields]
-    return "\n".join(out)
+    attributes = [
+        f"VERSIONS = ({min(message.versions)}, {last})",
+        f"FLEXIBLE = {min(message.flexible) if message.flexible else last + 1}",
+    ]
+    arguments = [(field.name, python_type(field), field.default) for field in struct.fields]
+    schema = list(schema_lines(struct, last))
+    return str(ClassText(struct.name, "Message", [], attributes if root else [], schema, arguments))
+
+
+def write_record_class(record: RecordClass) -> str:
+    attributes = []
+    if record.type_number is not None:
+        attributes.append(f"TYPE = {record.type_number}")
+    if record.versions is not None:
+        attributes.append(f"VERSIONS = {record.versions}")
+    if record.flexible is not None:
+        attributes.append(f"FLEXIBLE = {record.flexible}")
+    if record.written is not None:
+        attributes.append(f"WRITTEN = {record.written}")
+    arguments = []
+    for field in record.fields:
+        default = record_default(field)
+        nullable = set() if field.null is None else {0}
+        spec = FieldSpec(field.name, field.element, field.is_array, field.is_struct, default, nullable=nullable)
+        arguments.append((field.name, python_type(spec), default))
+    schema = [field.schema_line for field in record.fields]
+    return str(ClassText(record.name, record.base, record.doc, attributes, schema, arguments))
+
+
+def record_default(field: RecordField) -> str:
+    if field.default is None:
+        return "()" if field.is_array else "None" if field.is_struct else ZEROS.get(field.element, "0")
+    words = {"null": "None", "true": "True", "empty": f"{field.element}()"}
+    return words.get(field.default, field.default)
 
 
 def collect_in_order(message: MessageSpec, name: str, seen: dict[str, StructSpec]) -> None:
@@ -287,15 +342,37 @@ def write_module(key: int, api: str, messages: list[MessageSpec]) -> str:
         order: dict[str, StructSpec] = {}
         collect_in_order(message, message.name, order)
         parts += [write_class(s, message, s.name == message.name) for s in order.values()]
+    doc = f"{messages[0].name.removesuffix('Request')}, API key {key}."
+    return module_text([doc], parts)
+
+
+def write_record_module(path: Path) -> str:
+    """Return the module of a file of `tools/records/`, with a table of its records at the end."""
+    schema = read_record_schemas(path)
+    parts = [write_record_class(record) for record in schema.classes]
+    if schema.table:
+        entry, *other_entries = sorted({type_of_entry for type_of_entry, _ in schema.table})
+        assert not other_entries, path
+        rows = "".join(f"    {row},\n" for _, row in schema.table)
+        parts[-1] += f"\n\n\nRECORDS: Final[tuple[{entry}, ...]] = (\n{rows})"
+    return module_text(schema.doc, parts)
+
+
+def module_text(doc: list[str], parts: list[str]) -> str:
     body = "\n\n\n".join(parts)
-    names = [n for n in ("Message", "Records") if re.search(rf"\b{n}\b", body)]
-    head = [
-        f'"""{messages[0].name.removesuffix("Request")}, API key {key}. Generated by tools/generate_messages.py."""',
-        "",
-    ]
+    bases = ("ControlRecord", "Message", "MetadataRecord", "RecordKey", "RecordValue", "Records")
+    names = [name for name in bases if re.search(rf"\b{name}\b", body)]
+    notice = "Generated by tools/generate_messages.py."
+    one_line = f'"""{doc[0]} {notice}"""'
+    fits = len(doc) == 1 and len(one_line) <= LINE_MAX
+    head = [one_line, ""] if fits else [f'"""{doc[0]}', *doc[1:], "", notice, '"""', ""]
     head += ["from __future__ import annotations", ""]
     if "Sequence[" in body:
-        head += ["from collections.abc import Sequence", ""]
+        head += ["from collections.abc import Sequence"]
+    if "Final[" in body:
+        head += ["from typing import Final"]
+    if head[-1]:
+        head += [""]
     if "ZERO_UUID" in body:
         head += ["from moldau.base.ids import ZERO_UUID"]
     head += [f"from moldau.wire.schema import {', '.join(names)}", "", "", ""]
@@ -324,7 +401,8 @@ def load(api: str, side: EntityType) -> MessageSpec:
 
 
 def generate() -> dict[str, str]:
-    """Return the text of each module by file name. The index has all APIs, modules are written for those in use."""
+    """Return the text of each module by its path below `wire`. The index has all APIs, modules are written for those in
+    use."""
     files, rows = {}, []
     for key, api in sorted(api_key_map.items()):
         pair = [load(api, EntityType.request), load(api, EntityType.response)]
@@ -336,8 +414,14 @@ def generate() -> dict[str, str]:
             f"{min(request.versions)}, {max(request.versions)}, {flexible}),"
         )
         if api not in UNUSED:
-            files[f"{api}.py"] = write_module(key, api, pair)
-    files["__init__.py"] = (
+            files[f"messages/{api}.py"] = write_module(key, api, pair)
+    for path in sorted(RECORD_SCHEMAS.glob("*.txt")):
+        files[f"log_records/{path.stem}.py"] = write_record_module(path)
+    files["log_records/__init__.py"] = (
+        '"""The records of logs and what they contain: one module per file of tools/records/, one class per\n'
+        'record, all versions. Generated by tools/generate_messages.py.\n"""\n'
+    )
+    files["messages/__init__.py"] = (
         '"""One module per API, one class per message, all versions. Generated by tools/generate_messages.py."""\n\n'
         "from __future__ import annotations\n\n"
         "INDEX: dict[int, tuple[str | None, str, int, int, int]] = {\n"
@@ -351,17 +435,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only")
     args = parser.parse_args()
     files = generate()
+    present = {str(path.relative_to(TARGET)) for folder in FOLDERS for path in (TARGET / folder).glob("*.py")}
     if args.check:
-        stale = [
-            name for name, text in files.items() if not (TARGET / name).exists() or (TARGET / name).read_text() != text
-        ]
-        stale += [path.name for path in TARGET.glob("*.py") if path.name not in files]
+        stale = [name for name, text in files.items() if name not in present or (TARGET / name).read_text() != text]
+        stale += present - files.keys()
         print("\n".join(f"differs: {name}" for name in stale) or "up to date")
         return 1 if stale else 0
-    TARGET.mkdir(exist_ok=True)
-    for path in TARGET.glob("*.py"):
-        path.unlink()
+    for name in present:
+        (TARGET / name).unlink()
     for name, text in files.items():
+        (TARGET / name).parent.mkdir(exist_ok=True)
         (TARGET / name).write_text(text)
     print(f"{len(files)} modules written")
     return 0

@@ -9,18 +9,22 @@ from typing import Any
 import cramjam
 from fuzz_checks import Limits, Violation
 from fuzz_mutations import HUGE, mutate
-from random_messages import Filling, every_message, random_message
+from random_messages import Filling, every_message, every_record, random_message
 
 from moldau.base.errors import MalformedData
+from moldau.coordinator.group import serde as group_serde
+from moldau.coordinator.transaction import serde as transaction_serde
+from moldau.metadata import records as metadata_records
 from moldau.wire import consumer_protocol
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, LENGTH_PREFIX, stamp_crc
 from moldau.wire.codec import decode, encode
 from moldau.wire.compression import Compression, compress, decompress
 from moldau.wire.frames import read_request_header
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription
 from moldau.wire.records import Record, append_varint, build_batch, decode_records
 from moldau.wire.schema import Message
 
-MESSAGES = tuple(every_message())
+MESSAGES = (*every_message(), *every_record())
 NOW_MS = 1_700_000_000_000
 HEADER_FIELDS = "qiibIhiqqqhii"
 INTEGER_BITS = {"q": 64, "i": 32, "I": 32, "h": 16, "b": 8}
@@ -60,7 +64,8 @@ def _encoded(message: Message, version: int) -> bytes:
 
 
 class Messages(Stateless):
-    """Requests and responses of all APIs in all versions, their headers, and the messages of consumers inside them."""
+    """Requests and responses of all APIs and records of all logs in all versions, what stands before them, and the
+    messages of consumers inside them."""
 
     name = "messages"
 
@@ -89,11 +94,15 @@ class Messages(Stateless):
 
 
 def _read_as_other_types(data: bytes) -> None:
-    """Read bytes of any message as the header of a request, and as what a consumer sends inside of one."""
+    """Read bytes of any message as the header of a request, as what a consumer sends inside of one, and as records with
+    what stands before them."""
     for read in (
         read_request_header,
-        lambda data: consumer_protocol.read(consumer_protocol.Subscription, data),
-        lambda data: consumer_protocol.read(consumer_protocol.Assignment, data),
+        lambda data: consumer_protocol.read(Subscription, data),
+        lambda data: consumer_protocol.read(Assignment, data),
+        lambda data: metadata_records.decode_record(b"\1" + data),
+        lambda data: group_serde.decode_record(data[:40], data[40:]),
+        lambda data: transaction_serde.decode_record(data[:40], data[40:]),
     ):
         try:
             read(data)

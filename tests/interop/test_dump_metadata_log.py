@@ -23,23 +23,18 @@ from captured_errors import without_librdkafka
 from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
-from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.cluster import Cluster
-from moldau.metadata.records import (
-    RECORD_TYPES,
-    ClientQuotaRecord,
-    ConfigRecord,
-    MetadataRecord,
-    UserScramCredentialRecord,
-    encode_record,
-)
+from moldau.metadata.records import RECORD_TYPES, encode_record
 from moldau.raft import control_records
 from moldau.raft.voters import Endpoint, KRaftVersions, ReplicaKey, Voter, VoterSet
 from moldau.testing import broker
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import encode, uvarint
+from moldau.wire.log_records import kafka_metadata
+from moldau.wire.log_records.metadata import ClientQuotaRecord, ConfigRecord, UserScramCredentialRecord
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
+from moldau.wire.schema import MetadataRecord
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "wire"))
 
@@ -100,7 +95,7 @@ def payloads(lines: list[str]) -> list[str]:
 
 
 def every_record() -> Iterator[bytes]:
-    for cls in (*RECORD_TYPES.values(), *KAFKA_ONLY_RECORDS):
+    for cls in (*RECORD_TYPES.values(), *kafka_metadata.RECORDS):
         for version in range(cls.VERSIONS[1] + 1):
             for filling in Filling:
                 yield framed(random_message(cls, version, filling, 0), version)
@@ -229,7 +224,7 @@ def _differing(ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
 
 
 def test_each_record_type_is_defined_once() -> None:
-    ours, theirs = set(RECORD_TYPES), {cls.TYPE for cls in KAFKA_ONLY_RECORDS}
+    ours, theirs = set(RECORD_TYPES), {cls.TYPE for cls in kafka_metadata.RECORDS}
     assert not ours & theirs
-    assert all(issubclass(cls, MetadataRecord) for cls in KAFKA_ONLY_RECORDS)
+    assert all(issubclass(cls, MetadataRecord) for cls in kafka_metadata.RECORDS)
     assert sorted(ours | theirs) == [*range(6), *range(7, 13), 14, 15, *range(17, 29)]

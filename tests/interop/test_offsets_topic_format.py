@@ -21,8 +21,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main as dump_log
-from moldau.coordinator.group import consumer_records as consumer
-from moldau.coordinator.group.records import (
+from moldau.coordinator.group.serde import encode_record
+from moldau.coordinator.machine import CoordinatorRecord
+from moldau.testing import TestBroker, broker
+from moldau.wire.codec import encode
+from moldau.wire.consumer_protocol import write
+from moldau.wire.log_records import offsets as consumer
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
+from moldau.wire.log_records.offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -30,13 +36,8 @@ from moldau.coordinator.group.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from moldau.coordinator.group.serde import encode_record
-from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.records import RecordKey, RecordValue
-from moldau.testing import TestBroker, broker
-from moldau.wire.codec import encode
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
+from moldau.wire.schema import RecordKey, RecordValue
 
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 pytestmark = [

@@ -27,7 +27,8 @@ from script import Command, error_name
 from moldau.base.steps import finish
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance
-from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord
 
 
 class BrokersActor:

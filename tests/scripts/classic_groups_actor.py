@@ -31,7 +31,6 @@ from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.group import listing, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
@@ -39,7 +38,9 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.testing.clock import FakeClock
-from moldau.wire.consumer_protocol import Subscription, write
+from moldau.wire.consumer_protocol import write
+from moldau.wire.log_records.consumer_protocol import Subscription
+from moldau.wire.log_records.offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -42,12 +42,12 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
-from moldau.coordinator.group.consumer_records import ConsumerGroupMetadataKey
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.group.records import GroupMetadataKey
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.wire.consumer_protocol import read, write
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
+from moldau.wire.log_records.offsets import ConsumerGroupMetadataKey, GroupMetadataKey
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -32,9 +32,9 @@ from moldau.base.promise import Promise
 from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
 from moldau.coordinator.transaction.listing import filter_of
-from moldau.coordinator.transaction.records import TransactionLogValue
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import Transaction, record_of, transaction_of
+from moldau.wire.log_records.transactions import TransactionLogValue
 from moldau.wire.messages.list_transactions import ListTransactionsRequest
 
 SETTINGS = TransactionSettings(id_expiration_ms=600_000)

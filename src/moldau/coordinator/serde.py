@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.codec import Encoder, decode, encoder
-from moldau.wire.schema import Message
+from moldau.wire.schema import Message, RecordKey, RecordValue
 
 _INT16 = struct.Struct(">h")
 
@@ -27,23 +26,23 @@ class RecordCodec:
         self._key_encoders: dict[type[Message], tuple[bytes, Encoder]] = {
             key: (_INT16.pack(key.TYPE), encoder(key, 0)) for key, _ in pairs
         }
-        self._value_encoders: dict[tuple[type[Message], int], tuple[bytes, Encoder]] = {}
+        self._value_encoders: dict[tuple[type[Message], int | None], tuple[bytes, Encoder]] = {}
+        """By class and version; None is the version that we write."""
 
     def encode(self, record: CoordinatorRecord, version: int | None = None) -> tuple[bytes, bytes | None]:
-        """Return the key and value bytes for the log. The value chooses its version unless `version` is passed."""
+        """Return the key and value bytes for the log, the value in the version that we write, or in another."""
         key, value = record
         prefix, encode_key = self._key_encoders[key.__class__]
         key_bytes = bytearray(prefix)
         encode_key(key, key_bytes)
         if value is None:
             return bytes(key_bytes), None
-        assert isinstance(value, RecordValue)
-        if version is None:
-            version = value.written_version()
-        found = self._value_encoders.get((value.__class__, version))
+        kind = value.__class__, version
+        found = self._value_encoders.get(kind)
         if found is None:
-            found = _INT16.pack(version), encoder(value.__class__, version)
-            self._value_encoders[value.__class__, version] = found
+            assert isinstance(value, RecordValue)
+            chosen = value.WRITTEN if version is None else version
+            found = self._value_encoders[kind] = _INT16.pack(chosen), encoder(value.__class__, chosen)
         prefix, encode_value = found
         value_bytes = bytearray(prefix)
         encode_value(value, value_bytes)

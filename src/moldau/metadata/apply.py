@@ -16,21 +16,28 @@ from moldau.base.persistent_map import PersistentMap
 from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
 from moldau.base.view_configs import VIEW_SOURCE_ID
-from moldau.metadata.broker_states import changed_broker, registered_broker, registered_controller
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.metadata.partition_states import changed_indexes, changed_partition, new_partition
-from moldau.metadata.records import (
-    FENCE,
-    UNFENCE,
+from moldau.metadata.records import FENCE, UNFENCE, ConfigResource
+from moldau.metadata.states import (
+    changed_broker,
+    changed_indexes,
+    changed_partition,
+    new_partition,
+    registered_broker,
+    registered_controller,
+)
+from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
+from moldau.security.delegation_tokens import DelegationToken
+from moldau.security.principals import split_principal
+from moldau.security.scram_credentials import ScramCredential
+from moldau.wire.log_records.metadata import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ConfigRecord,
-    ConfigResource,
     DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
-    MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -46,10 +53,7 @@ from moldau.metadata.records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
-from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
-from moldau.security.delegation_tokens import DelegationToken
-from moldau.security.principals import split_principal
-from moldau.security.scram_credentials import ScramCredential
+from moldau.wire.schema import MetadataRecord
 
 RECORDS_A_TURN: Final = 500
 

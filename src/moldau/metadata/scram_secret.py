@@ -10,7 +10,9 @@ from __future__ import annotations
 from moldau.base.own_configs import SCRAM_SECRET
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord
+from moldau.wire.schema import MetadataRecord
 
 
 def scram_secret(image: MetadataImage) -> str | None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import BrokerImage, ControllerImage, MetadataImage, PartitionState, TopicImage
-from moldau.metadata.records import (
+from moldau.security.delegation_tokens import DelegationToken
+from moldau.security.quotas.entities import Entity
+from moldau.wire.log_records.metadata import (
     AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
@@ -20,7 +22,6 @@ from moldau.metadata.records import (
     ControllerFeature,
     DelegationTokenRecord,
     FeatureLevelRecord,
-    MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
     QuotaEntity,
@@ -29,8 +30,7 @@ from moldau.metadata.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from moldau.security.delegation_tokens import DelegationToken
-from moldau.security.quotas.entities import Entity
+from moldau.wire.schema import MetadataRecord
 
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:

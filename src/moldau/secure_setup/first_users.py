@@ -10,10 +10,11 @@ from typing import Final
 from moldau.base.secure_files import FIRST_RECORDS_FILE
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
-from moldau.metadata.records import UserScramCredentialRecord, encode_record
+from moldau.metadata.records import encode_record
 from moldau.raft.snapshots import snapshot_batches
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ScramKeys
+from moldau.wire.log_records.metadata import UserScramCredentialRecord
 
 SALT_BYTES: Final = 16
 PASSWORD_BYTES: Final = 18

@@ -1,4 +1,5 @@
-"""What consumers of the classic protocol send each other through the coordinator: subscriptions and assignments.
+"""Reads and writes what consumers of the classic protocol send each other through the coordinator: subscriptions and
+assignments.
 
 The coordinator treats them as bytes, except to find the topics that a group reads and to convert a group between the
 classic and the consumer protocol. Two bytes of version, then the body; a newer version only adds fields at the end.
@@ -7,73 +8,20 @@ classic and the consumer protocol. Two bytes of version, then the body; a newer 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.wire.codec import decode_from, encode
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription
 from moldau.wire.schema import Message
 
 PROTOCOL_TYPE: Final = "consumer"
-NEVER_FLEXIBLE: Final = 2**15
 _VERSION: Final = struct.Struct(">h")
 _LENGTH_BYTES: Final = 4
 """The length before the user data."""
 M = TypeVar("M", bound=Message)
-
-
-class TopicPartitions(Message):
-    __slots__ = ("partitions", "topic")
-    SCHEMA = """
-        topic string 0+
-        partitions []int32 0+
-    """
-
-    def __init__(self, topic: str = "", partitions: Sequence[int] = ()) -> None:
-        self.topic = topic
-        self.partitions = partitions
-
-
-class Subscription(Message):
-    __slots__ = ("generation_id", "owned_partitions", "rack_id", "topics", "user_data")
-    VERSIONS = (0, 3)
-    FLEXIBLE = NEVER_FLEXIBLE
-    SCHEMA = """
-        topics []string 0+
-        user_data bytes 0+ null=0+
-        owned_partitions []TopicPartitions 1+
-        generation_id int32 2+
-        rack_id string 3+ null=3+
-    """
-
-    def __init__(
-        self,
-        topics: Sequence[str] = (),
-        user_data: bytes | None = None,
-        owned_partitions: Sequence[TopicPartitions] = (),
-        generation_id: int = -1,
-        rack_id: str | None = None,
-    ) -> None:
-        self.topics = topics
-        self.user_data = user_data
-        self.owned_partitions = owned_partitions
-        self.generation_id = generation_id
-        self.rack_id = rack_id
-
-
-class Assignment(Message):
-    __slots__ = ("assigned_partitions", "user_data")
-    VERSIONS = (0, 3)
-    FLEXIBLE = NEVER_FLEXIBLE
-    SCHEMA = """
-        assigned_partitions []TopicPartitions 0+
-        user_data bytes 0+ null=0+
-    """
-
-    def __init__(self, assigned_partitions: Sequence[TopicPartitions] = (), user_data: bytes | None = None) -> None:
-        self.assigned_partitions = assigned_partitions
-        self.user_data = user_data
 
 
 def read(cls: type[M], data: Buffer) -> tuple[M, int]:

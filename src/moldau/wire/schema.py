@@ -53,6 +53,38 @@ class Message:
         return f"{self.__class__.__name__}({fields})"
 
 
+class MetadataRecord(Message):
+    """A record of the metadata log. The newest version is written."""
+
+    __slots__ = ()
+    TYPE: ClassVar[int]
+    """The number that Apache Kafka gives it, as for all records here."""
+
+
+class ControlRecord(Message):
+    """A control record of the quorum. Its first field is its version."""
+
+    __slots__ = ()
+    TYPE: ClassVar[int]
+
+
+class RecordKey(Message):
+    """The key of a coordinator's record. It never gets a second version; its type tells it from other keys."""
+
+    __slots__ = ()
+    TYPE: ClassVar[int]
+    VERSIONS = (0, 0)
+    FLEXIBLE = 2**15
+
+
+class RecordValue(Message):
+    """The value of a coordinator's record."""
+
+    __slots__ = ()
+    WRITTEN: ClassVar[int]
+    """The version that this code writes. Older readers skip tagged fields that they do not know (KIP-915)."""
+
+
 def _same(value: object, other: object) -> bool:
     """Compare values; a list read from the wire equals the tuple it was written from."""
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
@@ -111,7 +143,7 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
     fields = _fields.get(cls)
     if fields is None:
         module = sys.modules[cls.__module__]
-        defaults = cls.__init__.__defaults__ or ()
+        defaults = getattr(cls.__init__, "__defaults__", None) or ()  # object's, if there are no fields, has none
         lines = [line.split() for line in cls.SCHEMA.strip().splitlines()]
         assert len(lines) == len(defaults) == len(cls.__slots__), cls
         fields = tuple(_field(words, default, module) for words, default in zip(lines, defaults, strict=True))

@@ -12,14 +12,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from moldau.base.ids import Uuid
-from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group import serde
 from moldau.coordinator.group.classic.group import ClassicGroup, State
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.group.records import GroupMetadataKey, OffsetCommitKey
 from moldau.log.log import Log
 from moldau.log.walk import walk_headers
+from moldau.wire.log_records import offsets as logged
+from moldau.wire.log_records.offsets import GroupMetadataKey, OffsetCommitKey
 from moldau.wire.records import Record, decode_records
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from reading_client import BACKOFF_MS, ELSEWHERE, Held, ReadingClient
 from groups.classic_assignors import COOPERATIVE, MemberSubscription, Partition, assign
 from moldau.base.errors import ErrorCode
 from moldau.wire.apis import ApiKey
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.wire.consumer_protocol import read, write
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -16,7 +16,8 @@ from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.wire.apis import ApiKey
-from moldau.wire.consumer_protocol import Assignment, read
+from moldau.wire.consumer_protocol import read
+from moldau.wire.log_records.consumer_protocol import Assignment
 
 if TYPE_CHECKING:
     from groups.world import World

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from cluster.ledger import Complain
 from compaction.ledger import CompactedLedger
 
-from moldau.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.serde import decode_record
 from moldau.wire.batch import BatchHeader
+from moldau.wire.log_records.transactions import TransactionLogKey, TransactionLogValue
 from moldau.wire.records import decode_records
 
 Successions = dict[str, list[int]]

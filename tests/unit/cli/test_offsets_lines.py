@@ -9,23 +9,22 @@ import pytest
 
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.log_dump.offsets_lines import offsets_texts
-from moldau.coordinator.group.consumer_records import (
+from moldau.coordinator.group.serde import encode_record
+from moldau.coordinator.machine import CoordinatorRecord
+from moldau.wire.consumer_protocol import write
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
+from moldau.wire.log_records.offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
-)
-from moldau.coordinator.group.consumer_records import TopicPartitions as TopicIdPartitions
-from moldau.coordinator.group.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from moldau.coordinator.group.serde import encode_record
-from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.records import RecordKey, RecordValue
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, write
+from moldau.wire.log_records.offsets import TopicPartitions as TopicIdPartitions
 from moldau.wire.records import Record
+from moldau.wire.schema import RecordKey, RecordValue
 
 
 def texts(key: RecordKey, value: RecordValue | None) -> tuple[str, str | None]:

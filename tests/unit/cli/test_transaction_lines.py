@@ -34,8 +34,8 @@ from moldau.client.admin.transaction_values import (
 from moldau.client.admin.transactions import BrokerRefused
 from moldau.client.cluster import Cluster, Topic
 from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.transaction.records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.serde import encode_record
+from moldau.wire.log_records.transactions import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from moldau.wire.records import Record
 
 NOW_MS = 1_794_775_501_402

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from moldau.coordinator.group.classic.group import ClassicGroup, Protocol
-from moldau.coordinator.group.records import GroupMetadataValue, MemberMetadata
-from moldau.wire.consumer_protocol import Subscription, write
+from moldau.wire.consumer_protocol import write
+from moldau.wire.log_records.consumer_protocol import Subscription
+from moldau.wire.log_records.offsets import GroupMetadataValue, MemberMetadata
 
 
 def group_metadata(generation: int, topic: str, rebalance_ms: int = 1, session_ms: int = 1) -> GroupMetadataValue:

@@ -16,8 +16,11 @@ from depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData
-from moldau.coordinator.group import consumer_records as consumer
-from moldau.coordinator.group.records import (
+from moldau.coordinator.group.serde import decode_record, encode_record
+from moldau.coordinator.machine import CoordinatorRecord
+from moldau.wire.codec import encode
+from moldau.wire.log_records import offsets as consumer
+from moldau.wire.log_records.offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -25,11 +28,7 @@ from moldau.coordinator.group.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from moldau.coordinator.group.serde import decode_record, encode_record
-from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.records import RecordKey, RecordValue
-from moldau.wire.codec import encode
-from moldau.wire.schema import Field, Message, fields_of
+from moldau.wire.schema import Field, Message, RecordKey, RecordValue, fields_of
 
 KINDS: dict[type[RecordKey], type[RecordValue]] = {
     LegacyOffsetCommitKey: OffsetCommitValue,

@@ -12,7 +12,6 @@ from moldau.base.steps import TurnItems
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.groups import OFFSETS_A_TURN, Groups
-from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
@@ -20,6 +19,7 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.testing.clock import FakeClock
+from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 
 NEVER_MS = 2**50
 ONE = PartitionState((1,), (1,), 1, 0, 0)

@@ -6,7 +6,8 @@ import pytest
 from operations import operations_of
 
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol
-from moldau.wire.consumer_protocol import Subscription, TopicPartitions, write
+from moldau.wire.consumer_protocol import write
+from moldau.wire.log_records.consumer_protocol import Subscription, TopicPartitions
 
 TOPICS = [f"topic-{number}" for number in range(100)]
 

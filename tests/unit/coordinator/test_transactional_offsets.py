@@ -16,7 +16,6 @@ from moldau.base.steps import TurnItems, finish
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.offset_removal import POSTPONED_A_TURN
-from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
@@ -24,6 +23,7 @@ from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.testing.clock import FakeClock
+from moldau.wire.log_records.offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -13,20 +13,16 @@ from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.topics import TopicRules, decide_create_topics
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.metadata.records import (
-    BrokerEndpoint,
-    MetadataRecord,
-    RegisterBrokerRecord,
-    decode_record,
-    encode_record,
-)
+from moldau.metadata.records import decode_record, encode_record
 from moldau.metadata.snapshot import image_records
+from moldau.wire.log_records.metadata import BrokerEndpoint, RegisterBrokerRecord
 from moldau.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from moldau.wire.schema import MetadataRecord
 
 NODE_ID = 1
 

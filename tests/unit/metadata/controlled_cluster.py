@@ -24,7 +24,7 @@ from moldau.metadata.controller.heartbeats import decide_heartbeat
 from moldau.metadata.controller.reassignments import decide_alter_reassignments
 from moldau.metadata.controller.topics import TopicRules, decide_create_topics
 from moldau.metadata.image import MetadataImage, PartitionState
-from moldau.metadata.records import MetadataRecord, decode_record, encode_record
+from moldau.metadata.records import decode_record, encode_record
 from moldau.wire.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -52,6 +52,7 @@ from moldau.wire.messages.create_topics import (
 )
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.wire.schema import MetadataRecord
 
 R = TypeVar("R")
 

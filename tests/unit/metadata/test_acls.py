@@ -16,10 +16,10 @@ from moldau.metadata.apply import apply
 from moldau.metadata.controller import acls
 from moldau.metadata.controller.acls import decide_create_acls, decide_delete_acls
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import RemoveAccessControlEntryRecord
 from moldau.metadata.snapshot import changes_between
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
 from moldau.security.acls.index import AclIndex
+from moldau.wire.log_records.metadata import RemoveAccessControlEntryRecord
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsFilterResult, DeleteAclsRequest
 

@@ -18,20 +18,17 @@ from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import (
+from moldau.metadata.records import ConfigResource, decode_record, encode_record
+from moldau.wire.log_records.metadata import (
     BrokerEndpoint,
     ConfigRecord,
-    ConfigResource,
     FeatureLevelRecord,
-    MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
-    decode_record,
-    encode_record,
 )
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreateTopicsRequest
@@ -41,6 +38,7 @@ from moldau.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from moldau.wire.schema import MetadataRecord
 
 NAMES = ["a", "b", "c.d", "e"]
 A_ID = bytes(range(16))

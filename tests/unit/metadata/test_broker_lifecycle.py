@@ -8,10 +8,10 @@ from controlled_cluster import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, Contro
 from moldau.base.errors import ErrorCode as E
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import SUPPORTED
-from moldau.metadata.records import (
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
-    ConfigResource,
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )

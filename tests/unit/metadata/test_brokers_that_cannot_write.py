@@ -14,14 +14,8 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import decide_balance
 from moldau.metadata.controller.placement import place
 from moldau.metadata.image import BrokerImage
-from moldau.metadata.records import (
-    CAN_WRITE,
-    CANNOT_WRITE,
-    BrokerRegistrationChangeRecord,
-    ConfigRecord,
-    ConfigResource,
-    PartitionChangeRecord,
-)
+from moldau.metadata.records import CAN_WRITE, CANNOT_WRITE, ConfigResource
+from moldau.wire.log_records.metadata import BrokerRegistrationChangeRecord, ConfigRecord, PartitionChangeRecord
 
 
 def three_brokers() -> ControlledCluster:

@@ -17,7 +17,8 @@ from moldau.metadata.controller.configs import (
     decide_incremental_alter_configs,
 )
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord
 from moldau.wire.messages import alter_configs, incremental_alter_configs
 
 E = ErrorCode

@@ -22,7 +22,7 @@ from moldau.metadata.controller.topics import (
     new_uuid,
 )
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from moldau.wire.log_records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

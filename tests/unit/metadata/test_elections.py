@@ -14,7 +14,8 @@ from moldau.metadata.controller.elections import (
     decide_elect_leaders,
     decide_unclean_elections,
 )
-from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest
 
 PREFERRED, UNCLEAN = 0, 1

@@ -8,7 +8,7 @@ from controlled_cluster import ControlledCluster
 from moldau.base.errors import ErrorCode as E
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import decide_bootstrap, decide_update_features
-from moldau.metadata.records import ControllerFeature, FeatureLevelRecord, RegisterControllerRecord
+from moldau.wire.log_records.metadata import ControllerFeature, FeatureLevelRecord, RegisterControllerRecord
 from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clusters import applied, cluster
 
 from moldau.metadata.controller.producer_ids import BLOCK_SIZE, decide_allocate
-from moldau.metadata.records import ProducerIdsRecord
+from moldau.wire.log_records.metadata import ProducerIdsRecord
 
 
 def test_blocks_are_consecutive() -> None:

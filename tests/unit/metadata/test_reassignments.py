@@ -17,7 +17,8 @@ from moldau.metadata.controller.reassignments import (
     decide_alter_reassignments,
     decide_list_reassignments,
 )
-from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord
 from moldau.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -15,9 +15,10 @@ from moldau.base.topic_names import collision_key
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage, PartitionState, TopicImage
-from moldau.metadata.records import (
+from moldau.metadata.records import ConfigResource, encode_record
+from moldau.metadata.snapshot import changes_between, image_records
+from moldau.wire.log_records.metadata import (
     ConfigRecord,
-    ConfigResource,
     FenceBrokerRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -25,9 +26,7 @@ from moldau.metadata.records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
-    encode_record,
 )
-from moldau.metadata.snapshot import changes_between, image_records
 
 IDS = st.integers(0, 2**31 - 1)
 SMALL = st.integers(0, 9)

@@ -16,8 +16,8 @@ from moldau.metadata.controller.leaderships import leave_changes
 from moldau.metadata.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
 from moldau.metadata.controller.views import VIEWS_MAX, refuse_view_configs
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import PartitionChangeRecord, PartitionRecord
 from moldau.metadata.snapshot import changes_between
+from moldau.wire.log_records.metadata import PartitionChangeRecord, PartitionRecord
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

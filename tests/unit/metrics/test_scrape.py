@@ -17,7 +17,6 @@ from moldau.base.errors import StorageFault
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
 from moldau.coordinator.group.group import Group
-from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import CurrentImage
@@ -28,6 +27,7 @@ from moldau.prometheus.text import PIECE_SERIES
 from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS
 from moldau.runtime.running_clock import RunningClock
 from moldau.server.router import Caller
+from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 PARTITIONS = 10_000

@@ -14,11 +14,12 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ConfigRecord, ConfigResource, PartitionRecord, TopicRecord
+from moldau.metadata.records import ConfigResource
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ConsumerReads, ReplicaReads
 from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.wire.apis import ApiKey
+from moldau.wire.log_records.metadata import ConfigRecord, PartitionRecord, TopicRecord
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 from moldau.wire.messages.fetch import FetchPartition

@@ -19,7 +19,6 @@ from moldau.log import compaction
 from moldau.log.cleaning.clean import clean
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import PartitionChangeRecord
 from moldau.replica.partition import Partition
 from moldau.replica.view_partition import SKIPS_A_READ, ViewPartition
 from moldau.server.handlers.describe_producers import DescribeProducers
@@ -29,6 +28,7 @@ from moldau.views.field_ranges import RUN_BYTES_MIN, FieldKey, IndexedRun, RunIn
 from moldau.views.jobs import Evaluated
 from moldau.views.shown_runs import ShownRecords
 from moldau.wire.batch import split_batches
+from moldau.wire.log_records.metadata import PartitionChangeRecord
 from moldau.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -9,11 +9,12 @@ import pytest
 from moldau.base.errors import MalformedData
 from moldau.metadata.apply import RECORDS_A_TURN
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.records import TopicRecord, encode_record
+from moldau.metadata.records import encode_record
 from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.testing.clock import FakeTimers
 from moldau.wire.batch import BatchHeader, read_header
+from moldau.wire.log_records.metadata import TopicRecord
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 MANY = 2 * RECORDS_A_TURN

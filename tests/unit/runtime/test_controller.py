@@ -18,13 +18,14 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ConfigRecord, ConfigResource, FeatureLevelRecord
+from moldau.metadata.records import ConfigResource
 from moldau.runtime.controller.active import Controller
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
+from moldau.wire.log_records.metadata import ConfigRecord, FeatureLevelRecord
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 

@@ -11,10 +11,11 @@ from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.runtime.broker.missing_logs import MissingLogs
 from moldau.testing.clock import START_MS, FakeTimers
 from moldau.testing.files import MemoryFiles
+from moldau.wire.log_records.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
+from moldau.wire.schema import MetadataRecord
 
 NODE_ID = 1
 TOPIC_ID = bytes(range(16))

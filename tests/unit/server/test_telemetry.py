@@ -16,13 +16,14 @@ from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.promise import Promise
 from moldau.metadata.apply import apply
 from moldau.metadata.current import CurrentImage
-from moldau.metadata.records import ConfigRecord, ConfigResource
+from moldau.metadata.records import ConfigResource
 from moldau.server.handlers import telemetry as module
 from moldau.server.handlers.telemetry import READS_MAX, GetTelemetrySubscriptions, PushTelemetry, Telemetry
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeClock
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
+from moldau.wire.log_records.metadata import ConfigRecord
 from moldau.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

@@ -14,6 +14,7 @@ from typing import Any
 
 from moldau.base.errors import ErrorCode
 from moldau.wire.apis import APIS, request_class, response_class
+from moldau.wire.log_records import consumer_protocol, kafka_metadata, metadata, offsets, quorum, transactions
 from moldau.wire.schema import Field, Message, fields_of
 
 INTEGERS = {
@@ -45,6 +46,14 @@ def every_message() -> Iterator[type[Message]]:
         if api.module is not None:
             yield request_class(key)
             yield response_class(key)
+
+
+def every_record() -> Iterator[type[Message]]:
+    """Yield the classes of all records of logs, keys and values, and of what consumers send each other."""
+    yield from (*metadata.RECORDS, *kafka_metadata.RECORDS, *quorum.RECORDS)
+    for pair in (*offsets.RECORDS, *transactions.RECORDS):
+        yield from pair
+    yield from (consumer_protocol.Subscription, consumer_protocol.Assignment)
 
 
 def every_version() -> Iterator[tuple[type[Message], int]]:

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
-from moldau.wire.consumer_protocol import Assignment, read
+from moldau.wire.consumer_protocol import read
+from moldau.wire.log_records.consumer_protocol import Assignment
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"

@@ -24,17 +24,12 @@ from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.migration.members import ClassicMembers
 from moldau.coordinator.group.offsets import Offsets
-from moldau.coordinator.group.records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Deadlines, MayUseTopic, Outcome, any_topic
 from moldau.metadata.current import CurrentImage
+from moldau.wire.log_records.offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

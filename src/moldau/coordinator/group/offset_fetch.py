@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.steps import Steps, TurnItems, map_in_steps, split
-from moldau.coordinator.group.records import OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, MayUseTopic
+from moldau.wire.log_records.offsets import OffsetCommitValue
 from moldau.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -17,12 +17,12 @@ from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import Steps, TurnItems, map_in_steps, split
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
-from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition
 from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic, Outcome
+from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 from moldau.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,

@@ -15,7 +15,9 @@ from moldau.base.steps import Steps, TurnItems
 from moldau.coordinator.group import offset_fetch, offset_removal
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.commit_draft import CommitDraft, T
-from moldau.coordinator.group.commit_records import (
+from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
+from moldau.coordinator.group.offset_removal import DeletionDraft
+from moldau.coordinator.group.serde import (
     EMPTY_METADATA_LENGTH,
     VALUE_VERSION,
     key_prefix,
@@ -23,9 +25,6 @@ from moldau.coordinator.group.commit_records import (
     pack_value,
     value_tags,
 )
-from moldau.coordinator.group.offset_fetch import TOPIC_ID_MIN_VERSION
-from moldau.coordinator.group.offset_removal import DeletionDraft
-from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import (
     Client,
@@ -37,6 +36,7 @@ from moldau.coordinator.machine import (
     new_coordinator_record,
 )
 from moldau.metadata.image import TopicImage
+from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

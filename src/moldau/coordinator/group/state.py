@@ -7,11 +7,11 @@ from random import Random
 
 from moldau.base.clock import Clock
 from moldau.coordinator.group.group import Group
-from moldau.coordinator.group.records import OffsetCommitValue
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition, TransactionalOffsets
 from moldau.coordinator.machine import Deadlines
 from moldau.metadata.current import CurrentImage
+from moldau.wire.log_records.offsets import OffsetCommitValue
 
 
 @dataclass(slots=True)

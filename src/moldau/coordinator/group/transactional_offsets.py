@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from moldau.coordinator.group.records import OffsetCommitKey, OffsetCommitValue
+from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 
 TopicAndPartition = tuple[str, int]
 ValuesByProducer = dict[int, OffsetCommitValue | None]

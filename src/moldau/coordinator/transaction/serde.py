@@ -6,10 +6,10 @@ from typing import Final
 
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.serde import RecordCodec
-from moldau.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.transaction import bumps_epochs
+from moldau.wire.log_records.transactions import RECORDS, TransactionLogValue
 
-_CODEC: Final = RecordCodec(((TransactionLogKey, TransactionLogValue),))
+_CODEC: Final = RecordCodec(RECORDS)
 decode_record: Final = _CODEC.decode
 
 

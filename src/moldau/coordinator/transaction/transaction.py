@@ -13,7 +13,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.coordinator.machine import CoordinatorRecord, ProducerIdAndEpoch
-from moldau.coordinator.transaction.records import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from moldau.wire.log_records.transactions import PartitionsSchema, TransactionLogKey, TransactionLogValue
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

@@ -30,7 +30,6 @@ from moldau.coordinator.machine import (
 from moldau.coordinator.transaction import adding, ending, initializing, listing, serde
 from moldau.coordinator.transaction.listing import TransactionFilter
 from moldau.coordinator.transaction.markers import TransactionMarkers
-from moldau.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.settings import TransactionSettings
 from moldau.coordinator.transaction.transaction import (
     COMPLETED,
@@ -43,6 +42,7 @@ from moldau.coordinator.transaction.transaction import (
     tombstone_of,
     transaction_of,
 )
+from moldau.wire.log_records.transactions import TransactionLogKey, TransactionLogValue
 from moldau.wire.messages.describe_transactions import TransactionState as DescribedTransaction
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

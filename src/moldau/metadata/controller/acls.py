@@ -18,7 +18,6 @@ from moldau.base.ids import Uuid
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import AccessControlEntryRecord, MetadataRecord, RemoveAccessControlEntryRecord
 from moldau.security.acls.bindings import (
     CLUSTER_NAME,
     AclBinding,
@@ -28,6 +27,7 @@ from moldau.security.acls.bindings import (
     ResourceType,
 )
 from moldau.security.principals import PRINCIPAL_LENGTH_MAX
+from moldau.wire.log_records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from moldau.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from moldau.wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -37,6 +37,7 @@ from moldau.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from moldau.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.wire.schema import MetadataRecord
 
 ACLS_A_TURN: Final = 500
 """How many ACLs or filters are handled in one turn of the event loop."""

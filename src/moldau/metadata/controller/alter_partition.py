@@ -27,8 +27,9 @@ from moldau.metadata.controller.partition_change import (
 )
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import RECOVERED, RECOVERING, MetadataImage, PartitionState, TopicImage
-from moldau.metadata.partition_states import changed_partition
-from moldau.metadata.records import LEADER_UNCHANGED, PartitionChangeRecord
+from moldau.metadata.records import LEADER_UNCHANGED
+from moldau.metadata.states import changed_partition
+from moldau.wire.log_records.metadata import PartitionChangeRecord
 from moldau.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import PartitionRecord
+from moldau.wire.log_records.metadata import PartitionRecord
 
 
 def check_assignment(image: MetadataImage, brokers: Sequence[int]) -> tuple[int, ...]:

@@ -18,8 +18,9 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.features import METADATA_VERSION
 from moldau.metadata.controller.leaderships import leave_changes, step_down_changes
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.metadata.records import BrokerEndpoint, BrokerFeature, MetadataRecord, RegisterBrokerRecord
+from moldau.wire.log_records.metadata import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from moldau.wire.schema import MetadataRecord
 
 BROKERS_MAX: Final = 1_000
 """Brokers registered at a time; unregistering one makes room."""

@@ -13,7 +13,6 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ClientQuotaRecord, QuotaEntity
 from moldau.security.quotas.entities import (
     CLIENT_KEYS,
     CONSUMER_BYTE_RATE,
@@ -23,6 +22,7 @@ from moldau.security.quotas.entities import (
     PRODUCER_BYTE_RATE,
     Entity,
 )
+from moldau.wire.log_records.metadata import ClientQuotaRecord, QuotaEntity
 from moldau.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,

@@ -22,7 +22,8 @@ from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.views import refuse_view_configs
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord
 from moldau.wire.messages import alter_configs, incremental_alter_configs
 from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from moldau.wire.messages.incremental_alter_configs import (
@@ -30,6 +31,7 @@ from moldau.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from moldau.wire.schema import MetadataRecord
 
 AlteredResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 Outcome = tuple[int, str | None, int, str]

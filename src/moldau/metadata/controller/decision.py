@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from moldau.metadata.records import MetadataRecord
+from moldau.wire.schema import MetadataRecord
 
 R = TypeVar("R")
 

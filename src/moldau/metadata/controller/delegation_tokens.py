@@ -14,11 +14,11 @@ from moldau.base.errors import ErrorCode
 from moldau.base.limits import TOKEN_RENEWERS_MAX, TOKENS_OF_REQUESTER_MAX
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import RemoveDelegationTokenRecord
 from moldau.metadata.snapshot import token_record
 from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, may_use_tokens
 from moldau.security.principals import PRINCIPAL_LENGTH_MAX, USER, Principal
 from moldau.security.token_settings import TokenSettings
+from moldau.wire.log_records.metadata import RemoveDelegationTokenRecord
 from moldau.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse

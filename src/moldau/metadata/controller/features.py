@@ -13,17 +13,18 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import FeatureLevelRecord, MetadataRecord
+from moldau.wire.log_records.metadata import FeatureLevelRecord
 from moldau.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from moldau.wire.schema import MetadataRecord
 
 METADATA_VERSION: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
-"""The level of Kafka 4.3, which defines the record formats of `metadata.records`."""
+"""The level of Kafka 4.3, which defines the formats of `wire.log_records.metadata`."""
 
 GROUP_VERSION: Final = "group.version"
 """Level 1 is the consumer protocol of KIP-848."""

@@ -10,13 +10,10 @@ from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.leaderships import leave_changes
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import (
-    FENCE,
-    BrokerRegistrationChangeRecord,
-    MetadataRecord,
-    UnregisterBrokerRecord,
-)
+from moldau.metadata.records import FENCE
+from moldau.wire.log_records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from moldau.wire.schema import MetadataRecord
 
 
 def decide_fence_stale(

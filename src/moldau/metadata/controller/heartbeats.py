@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode
-from moldau.metadata.broker_states import changed_broker
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.fencing import fence
@@ -35,14 +34,11 @@ from moldau.metadata.controller.leaderships import (
     writability_changes,
 )
 from moldau.metadata.image import BrokerImage, MetadataImage
-from moldau.metadata.records import (
-    CAN_WRITE,
-    CANNOT_WRITE,
-    UNFENCE,
-    BrokerRegistrationChangeRecord,
-    MetadataRecord,
-)
+from moldau.metadata.records import CAN_WRITE, CANNOT_WRITE, UNFENCE
+from moldau.metadata.states import changed_broker
+from moldau.wire.log_records.metadata import BrokerRegistrationChangeRecord
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from moldau.wire.schema import MetadataRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from moldau.metadata.controller.partition_change import (
 )
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.metadata.records import NO_LEADER, PartitionChangeRecord
+from moldau.metadata.records import NO_LEADER
+from moldau.wire.log_records.metadata import PartitionChangeRecord
 
 TopicPartitions = tuple[TopicImage, list[int]]
 """A topic, and the indexes of some of its partitions."""

@@ -15,12 +15,8 @@ from enum import Enum, auto
 
 from moldau.base.ids import Uuid
 from moldau.metadata.image import RECOVERING, MetadataImage, PartitionState, TopicImage
-from moldau.metadata.records import (
-    LEADER_UNCHANGED,
-    NO_LEADER,
-    RECOVERY_STATE_UNCHANGED,
-    PartitionChangeRecord,
-)
+from moldau.metadata.records import LEADER_UNCHANGED, NO_LEADER, RECOVERY_STATE_UNCHANGED
+from moldau.wire.log_records.metadata import PartitionChangeRecord
 
 Active = Callable[[int], bool]
 """Whether a broker may lead and be in sync: it is registered, unfenced, and not in controlled shutdown."""

@@ -7,7 +7,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import ProducerIdsRecord
+from moldau.wire.log_records.metadata import ProducerIdsRecord
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 BLOCK_SIZE: Final = 1000

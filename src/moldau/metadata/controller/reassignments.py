@@ -18,7 +18,7 @@ from moldau.metadata.controller.partition_change import DesiredState, Election, 
 from moldau.metadata.controller.unclean_elections import unclean_allowed
 from moldau.metadata.controller.views import refuse_view
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.metadata.records import PartitionChangeRecord
+from moldau.wire.log_records.metadata import PartitionChangeRecord
 from moldau.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

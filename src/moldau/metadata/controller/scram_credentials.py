@@ -14,14 +14,10 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import (
-    MetadataRecord,
-    RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
-)
 from moldau.metadata.scram_secret import scram_secret, scram_secret_record
 from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
+from moldau.wire.log_records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from moldau.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -29,6 +25,7 @@ from moldau.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from moldau.wire.schema import MetadataRecord
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 CHANGES_A_TURN: Final = 200

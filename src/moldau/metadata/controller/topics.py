@@ -22,14 +22,8 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.placement import place
 from moldau.metadata.controller.views import NewViews, create_view, refuse_view
 from moldau.metadata.image import MetadataImage, TopicImage
-from moldau.metadata.records import (
-    ConfigRecord,
-    ConfigResource,
-    MetadataRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -49,6 +43,7 @@ from moldau.wire.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from moldau.wire.schema import MetadataRecord
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Kafka's limit of one request: a typing error should not create a million files."""

@@ -17,8 +17,10 @@ from moldau.base.view_configs import (
     VIEW_SOURCE_ID,
 )
 from moldau.metadata.image import MetadataImage, TopicImage
-from moldau.metadata.records import ConfigRecord, ConfigResource, MetadataRecord, TopicRecord
+from moldau.metadata.records import ConfigResource
+from moldau.wire.log_records.metadata import ConfigRecord, TopicRecord
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfigs, CreatableTopicResult
+from moldau.wire.schema import MetadataRecord
 
 VIEWS_MAX: Final = 1000
 """Views of a cluster. Every change of the metadata looks at all of them."""

@@ -19,8 +19,8 @@ from moldau.metadata.controller.features import decide_bootstrap
 from moldau.metadata.controller.fencing import decide_fence_stale
 from moldau.metadata.controller.scram_credentials import decide_scram_secret, new_scram_secret
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.record import MetadataRecord
 from moldau.runtime.controller.active import Controller, Decide
+from moldau.wire.schema import MetadataRecord
 
 log = logging.getLogger("moldau.controller")
 

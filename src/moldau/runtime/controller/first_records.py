@@ -7,9 +7,11 @@ from __future__ import annotations
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.secure_files import FIRST_RECORDS_FILE
 from moldau.log.files import Files
-from moldau.metadata.records import MetadataRecord, UserScramCredentialRecord, decode_record
+from moldau.metadata.records import decode_record
 from moldau.raft.snapshots import snapshot_values
 from moldau.wire.batch import split_batches
+from moldau.wire.log_records.metadata import UserScramCredentialRecord
+from moldau.wire.schema import MetadataRecord
 
 
 def read_first_records(files: Files, log_dir: str) -> tuple[MetadataRecord, ...]:

@@ -17,11 +17,12 @@ from moldau.base.steps import Steps, finish
 from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import MetadataRecord, decode_record
+from moldau.metadata.records import decode_record
 from moldau.metadata.snapshot import changes_between
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.wire.batch import BatchHeader
 from moldau.wire.records import iterate_records
+from moldau.wire.schema import MetadataRecord
 
 BYTES_AT_ONCE: Final = 1 << 20
 """So much of the log, or one batch, is read into memory at once and published as one change."""

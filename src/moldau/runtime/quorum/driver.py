@@ -21,9 +21,8 @@ from moldau.base.promise import Promise
 from moldau.client.peers import Peers
 from moldau.log.log import Log
 from moldau.raft.commit_times import CommitTimes
-from moldau.raft.listener import QuorumListener
 from moldau.raft.machine import Quorum
-from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading
+from moldau.raft.news import Committed, LeaderChanged, Leading, News, NoLongerLeading, QuorumListener
 from moldau.raft.ports import SnapshotDownload
 from moldau.raft.roles import NEVER_MS, Leader, OutgoingRequest
 from moldau.raft.snapshots import SnapshotId

@@ -20,13 +20,14 @@ from moldau.coordinator.machine import Client, CoordinatorRecord, MayUseTopic, O
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.testing.clock import FakeClock
+from moldau.wire.log_records.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     RequestTopicPartitions,
 )
+from moldau.wire.schema import MetadataRecord
 
 LATEST = 1
 Bytes = tuple[bytes, bytes | None]

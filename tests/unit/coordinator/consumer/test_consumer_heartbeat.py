@@ -15,12 +15,15 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer.migration import Conversion
 from moldau.coordinator.group.consumer.validate import owned_partitions
-from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ConsumerGroupCurrentMemberAssignmentValue
 from moldau.coordinator.group.group import Group
-from moldau.coordinator.group.records import GroupMetadataKey
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
+from moldau.wire.log_records.offsets import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    GroupMetadataKey,
+)
 from moldau.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

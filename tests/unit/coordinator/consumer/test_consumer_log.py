@@ -6,16 +6,16 @@ from __future__ import annotations
 import pytest
 from in_memory_consumer_shard import InMemoryConsumerShard
 
-from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.describe import describe_group
 from moldau.coordinator.group.consumer.member import MemberState
 from moldau.coordinator.group.consumer.target import metadata_hash, preferred_assignor
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
-from moldau.coordinator.records import RecordKey, RecordValue
 from moldau.wire.codec import decode, encode
+from moldau.wire.log_records import offsets as logged
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from moldau.wire.schema import RecordKey, RecordValue
 
 A, B, DELETED = ((number).to_bytes(16) for number in (1, 2, 3))
 

@@ -10,12 +10,12 @@ from in_memory_consumer_shard import InMemoryConsumerShard
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
 from moldau.base.steps import TurnItems
-from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
+from moldau.wire.log_records import offsets as logged
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 

@@ -16,7 +16,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.promise import Promise
 from moldau.coordinator.machine import Client
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.wire.consumer_protocol import read, write
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -25,9 +25,10 @@ from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.testing.clock import FakeClock
+from moldau.wire.log_records.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from moldau.wire.schema import MetadataRecord
 
 Decide = Callable[[Groups], Outcome[Any]]
 

@@ -12,12 +12,13 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
-from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.migration.assignment_codec import by_topic_id
 from moldau.coordinator.group.migration.upgrade import consumer_group_of
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.machine import Client
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.wire.consumer_protocol import read, write
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
+from moldau.wire.log_records.offsets import ClassicMemberMetadata, ClassicProtocol
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.heartbeat import HeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

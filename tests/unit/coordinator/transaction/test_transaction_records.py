@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
 from moldau.coordinator.transaction.serde import decode_record, encode_record
 from moldau.coordinator.transaction.transaction import State, Transaction, record_of, tombstone_of, transaction_of
+from moldau.wire.log_records.transactions import TransactionLogKey, TransactionLogValue
 
 KEY = b"\0\0\0\x11hA-1794776177-403"
 ID = "hA-1794776177-403"

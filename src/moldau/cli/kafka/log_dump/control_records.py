@@ -10,18 +10,18 @@ from typing import Final
 
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.log_dump.message_json import to_json
-from moldau.raft.control_records import (
-    ControlMessage,
+from moldau.wire.codec import decode_from
+from moldau.wire.log_records.quorum import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from moldau.wire.codec import decode_from
 from moldau.wire.records import ControlType, Record
+from moldau.wire.schema import ControlRecord
 
-_LABELS: Final[dict[int, tuple[str, type[ControlMessage]]]] = {
+_LABELS: Final[dict[int, tuple[str, type[ControlRecord]]]] = {
     ControlType.LEADER_CHANGE: ("LeaderChange: ", LeaderChangeMessage),
     ControlType.SNAPSHOT_HEADER: ("SnapshotHeader ", SnapshotHeaderRecord),
     ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter ", SnapshotFooterRecord),

@@ -14,9 +14,8 @@ from moldau.base.errors import MalformedData
 from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.coordinator.machine import CoordinatorRecord
-from moldau.coordinator.records import RecordKey
 from moldau.wire.records import Record
-from moldau.wire.schema import Message
+from moldau.wire.schema import Message, RecordKey
 
 DELETED: Final = "<DELETE>"
 _INT16: Final = struct.Struct(">h")

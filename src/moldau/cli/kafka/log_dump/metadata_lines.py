@@ -1,7 +1,7 @@
 """Records of the metadata log as kafka-dump-log prints them: their type, their version, and their fields as JSON.
 
-Logs of Kafka's own controllers can be read too, including records that Moldau does not write (metadata_records.py).
-Pure.
+Logs of Kafka's own controllers can be read too, including records that Moldau does not write
+(`wire/log_records/kafka_metadata`). Pure.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ from moldau.base.errors import MalformedData
 from moldau.cli.kafka.java.exceptions import PACKAGE
 from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.log_dump.message_json import json_text, message_fields
-from moldau.cli.kafka.log_dump.metadata_records import KAFKA_ONLY_RECORDS
 from moldau.client.secret_properties import is_secret
-from moldau.metadata.records import (
-    FRAME_VERSION,
-    RECORD_TYPES,
-    ClientQuotaRecord,
-    ConfigRecord,
-    MetadataRecord,
-    UserScramCredentialRecord,
-)
+from moldau.metadata.records import FRAME_VERSION
 from moldau.wire.codec import decode_from, read_uvarint
+from moldau.wire.log_records import kafka_metadata, metadata
+from moldau.wire.log_records.metadata import ClientQuotaRecord, ConfigRecord, UserScramCredentialRecord
 from moldau.wire.records import Record
+from moldau.wire.schema import MetadataRecord
 
 INT16_MAX: Final = 2**15 - 1
 HIDDEN: Final = "[hidden]"
-_ALL_TYPES: Final = RECORD_TYPES | {record.TYPE: record for record in KAFKA_ONLY_RECORDS}
+_ALL_TYPES: Final = {record.TYPE: record for record in (*metadata.RECORDS, *kafka_metadata.RECORDS)}
 _NEXT_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _DOUBLE: Final = re.compile(r'(?<=[^\\]":)-?\d[^,}]*(?=,"remove":)')
 

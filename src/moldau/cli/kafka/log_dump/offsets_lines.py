@@ -11,9 +11,10 @@ from typing import Any
 from moldau.base.errors import MalformedData
 from moldau.cli.kafka.log_dump.coordinator_lines import CoordinatorFormatter, coordinator_texts
 from moldau.cli.kafka.log_dump.message_json import message_fields
-from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.coordinator.group.serde import decode_record
-from moldau.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription, read
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE, read
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription
+from moldau.wire.log_records.offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from moldau.wire.records import Record
 from moldau.wire.schema import Message
 

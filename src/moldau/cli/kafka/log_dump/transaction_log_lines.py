@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moldau.cli.kafka.log_dump.coordinator_lines import CoordinatorFormatter, coordinator_texts
-from moldau.coordinator.transaction.records import TransactionLogKey
 from moldau.coordinator.transaction.serde import decode_record
+from moldau.wire.log_records.transactions import TransactionLogKey
 from moldau.wire.records import Record
 
 

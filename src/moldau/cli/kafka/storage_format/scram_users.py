@@ -13,10 +13,10 @@ from typing import Final
 
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.metadata.records import UserScramCredentialRecord
 from moldau.secure_setup.first_users import SALT_BYTES
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
+from moldau.wire.log_records.metadata import UserScramCredentialRecord
 
 NAMES: Final = frozenset(("name", "password", "saltedpassword", "salt", "iterations"))
 _MECHANISM_NAME: Final = re.compile("SCRAM-SHA-?[0-9]{1,4}", re.IGNORECASE)

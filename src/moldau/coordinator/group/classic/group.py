@@ -17,9 +17,9 @@ from typing import NamedTuple
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.promise import Promise
 from moldau.coordinator.group.group import PartitionCheck
-from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from moldau.wire.log_records.offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.wire.messages.join_group import JoinGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupResponse
 

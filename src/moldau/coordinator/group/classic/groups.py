@@ -13,10 +13,10 @@ from moldau.coordinator.group.classic.group import ClassicGroup, State
 from moldau.coordinator.group.classic.joining import Joining
 from moldau.coordinator.group.classic.rebalance import Effects, Rebalance, answer_sync
 from moldau.coordinator.group.group import Group
-from moldau.coordinator.group.records import GroupMetadataKey, GroupMetadataValue
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, Outcome
+from moldau.wire.log_records.offsets import GroupMetadataKey, GroupMetadataValue
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse

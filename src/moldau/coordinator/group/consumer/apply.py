@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from moldau.coordinator.group import consumer_records as logged
 from moldau.coordinator.group.consumer.group import NO_EPOCH, ConsumerGroup
 from moldau.coordinator.group.consumer.member import (
     LEAVE_EPOCH,
@@ -19,6 +18,7 @@ from moldau.coordinator.group.consumer.member import (
 )
 from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern, SubscribedGroups
 from moldau.coordinator.group.state import GroupState
+from moldau.wire.log_records import offsets as logged
 from moldau.wire.schema import Message
 
 

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from moldau.base.ids import Uuid
-from moldau.coordinator.group.consumer_records import ClassicMemberMetadata
+from moldau.wire.log_records.offsets import ClassicMemberMetadata
 
 Partitions = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the epoch in which the member got it (KIP-1251). A topic without any is left out."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions, TargetAssignment
 from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern
-from moldau.coordinator.group.consumer_records import (
+from moldau.coordinator.machine import CoordinatorRecord
+from moldau.wire.log_records.offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -20,7 +21,6 @@ from moldau.coordinator.group.consumer_records import (
     TopicPartition,
     TopicPartitions,
 )
-from moldau.coordinator.machine import CoordinatorRecord
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:

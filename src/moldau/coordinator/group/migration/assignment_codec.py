@@ -9,7 +9,8 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.ids import Uuid
 from moldau.metadata.image import MetadataImage
-from moldau.wire.consumer_protocol import Assignment, Subscription, TopicPartitions, read, write
+from moldau.wire.consumer_protocol import read, write
+from moldau.wire.log_records.consumer_protocol import Assignment, Subscription, TopicPartitions
 
 STICKY_PROTOCOLS: Final = ("sticky", "cooperative-sticky")
 """Protocols whose assignments may have user data that can be dropped: librdkafka's leaders send the member's previous

@@ -19,13 +19,14 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups, mark_topics_resolved
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.validate import check_group_size, check_instance
-from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.migration.assignment_codec import by_topic_id, write_assignment
 from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome
 from moldau.metadata.controller.topics import new_uuid
-from moldau.wire.consumer_protocol import PROTOCOL_TYPE, Subscription, read
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE, read
+from moldau.wire.log_records.consumer_protocol import Subscription
+from moldau.wire.log_records.offsets import ClassicMemberMetadata, ClassicProtocol
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse

@@ -8,11 +8,12 @@ from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions
 from moldau.coordinator.group.consumer.target import metadata_hash
-from moldau.coordinator.group.consumer_records import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinator.group.migration.assignment_codec import by_topic_id, read_assignment
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.metadata.image import MetadataImage
-from moldau.wire.consumer_protocol import Subscription, read
+from moldau.wire.consumer_protocol import read
+from moldau.wire.log_records.consumer_protocol import Subscription
+from moldau.wire.log_records.offsets import ClassicMemberMetadata, ClassicProtocol
 
 NO_TIMESTAMP = 0
 """The time when the leader of the classic group assigned the partitions is unknown."""
