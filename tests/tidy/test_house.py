@@ -90,7 +90,7 @@ MAY_IMPORT = {
     },
     "console": {"platforms", "base", "wire", "security", "client", "metrics", "cli", "pipelines"},
     "testing": {"base", "wire", "security", "client", "log", "node", "settings", "local_cluster", "secure_setup"},
-    "local_cluster": set(),
+    "local_cluster": {"base"},
     "secure_setup": {"platforms", "base", "security", "log", "raft", "metadata", "local_cluster"},
 }
 """A package may import itself and these."""

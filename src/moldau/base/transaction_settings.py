@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moldau.base.setting_sources import Values
+from moldau.base.settings import transactions
+from moldau.base.settings.fields import setting
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionLogSettings:
-    num_partitions: int
-    replication_factor: int
-    segment_bytes: int
-    min_insync_replicas: int
-    removal_check_interval_ms: int
-    add_partitions_retry_ms: int
-    add_partitions_retry_max_ms: int
-
-
-def read_transaction_log(values: Values) -> TransactionLogSettings:
-    return TransactionLogSettings(
-        num_partitions=values.integer("transaction.state.log.num.partitions"),
-        replication_factor=values.integer("transaction.state.log.replication.factor"),
-        segment_bytes=values.integer("transaction.state.log.segment.bytes"),
-        min_insync_replicas=values.integer("transaction.state.log.min.isr"),
-        removal_check_interval_ms=values.integer("transaction.remove.expired.transaction.cleanup.interval.ms"),
-        add_partitions_retry_ms=values.integer("add.partitions.to.txn.retry.backoff.ms"),
-        add_partitions_retry_max_ms=values.integer("add.partitions.to.txn.retry.backoff.max.ms"),
-    )
+    num_partitions: int = setting(transactions.TRANSACTION_STATE_LOG_NUM_PARTITIONS)
+    replication_factor: int = setting(transactions.TRANSACTION_STATE_LOG_REPLICATION_FACTOR)
+    segment_bytes: int = setting(transactions.TRANSACTION_STATE_LOG_SEGMENT_BYTES)
+    min_insync_replicas: int = setting(transactions.TRANSACTION_STATE_LOG_MIN_ISR)
+    removal_check_interval_ms: int = setting(transactions.TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS)
+    add_partitions_retry_ms: int = setting(transactions.ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MS)
+    add_partitions_retry_max_ms: int = setting(transactions.ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS)

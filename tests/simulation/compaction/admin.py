@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cluster.admin import PATIENCE_MS, AdminClient, deleted, deletion
 
 from compaction.ledger import CompactedLedger, Deleted
+from moldau.base.config_def import LONG_MAX
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.log.config import LONG_MAX
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -1,17 +1,15 @@
-"""Settings of the transaction coordinator, with Kafka's names without `transaction`."""
+"""Settings of the transaction coordinator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moldau.base.limits import TRANSACTIONAL_IDS_MAX
+from moldau.base.settings import own, transactions
+from moldau.base.settings.fields import setting
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    timeout_max_ms: int = 900_000
-    """transaction.max.timeout.ms"""
-    id_expiration_ms: int = 7 * 24 * 3_600_000
-    """transactional.id.expiration.ms"""
-    ids_max: int = TRANSACTIONAL_IDS_MAX
-    """moldau.max.transactional.ids.per.partition"""
+    timeout_max_ms: int = setting(transactions.TRANSACTION_MAX_TIMEOUT_MS)
+    id_expiration_ms: int = setting(transactions.TRANSACTIONAL_ID_EXPIRATION_MS)
+    ids_max: int = setting(own.MOLDAU_MAX_TRANSACTIONAL_IDS_PER_PARTITION)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
+from moldau.base.config_def import LONG_MAX
 from moldau.base.steps import Steps, finish
-from moldau.log.config import LONG_MAX
 from moldau.log.log import Log
 from moldau.log.segment import Segment
 from moldau.replica.partition import Partition

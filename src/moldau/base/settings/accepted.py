@@ -2,26 +2,48 @@
 
 They are accepted so that a `server.properties` written for Kafka starts a node, and tools find every key that they
 expect. Their values are checked, DescribeConfigs shows them, and a warning at the start names each one whose value is
-not the default. When a key gets an effect, move it to `implemented_configs`. This module contains only the table.
+not the default. When a key gets an effect, move its row to another table. The rows with a name
+are those that are refused, or that a topic key falls back to.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from moldau.base.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigType, NonEmpty, OneOf, Range, UpdateMode
+from moldau.base.config_def import (
+    BOOLEAN,
+    CLASS,
+    CLUSTER_WIDE,
+    DOUBLE,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LONG_MAX,
+    PASSWORD,
+    PER_BROKER,
+    SHORT,
+    STRING,
+    ConfigDef,
+    ListenerForms,
+    NonEmpty,
+    OneOf,
+    Range,
+)
 
-BOOLEAN: Final = ConfigType.BOOLEAN
-STRING: Final = ConfigType.STRING
-INT: Final = ConfigType.INT
-SHORT: Final = ConfigType.SHORT
-LONG: Final = ConfigType.LONG
-DOUBLE: Final = ConfigType.DOUBLE
-LIST: Final = ConfigType.LIST
-CLASS: Final = ConfigType.CLASS
-PASSWORD: Final = ConfigType.PASSWORD
-PER_BROKER: Final = UpdateMode.PER_BROKER
-CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
+SSL_PROVIDER: Final = ConfigDef("ssl.provider", STRING, None, update_mode=PER_BROKER)
+SSL_ENGINE_FACTORY_CLASS: Final = ConfigDef("ssl.engine.factory.class", CLASS, None, update_mode=PER_BROKER)
+SASL_SERVER_CALLBACK_HANDLER_CLASS: Final = ConfigDef(
+    "sasl.server.callback.handler.class", CLASS, None, listener_forms=ListenerForms.OAUTHBEARER
+)
+SASL_LOGIN_CALLBACK_HANDLER_CLASS: Final = ConfigDef(
+    "sasl.login.callback.handler.class", CLASS, None, listener_forms=ListenerForms.OAUTHBEARER
+)
+SASL_OAUTHBEARER_ASSERTION_FILE: Final = ConfigDef("sasl.oauthbearer.assertion.file", STRING, None)
+SASL_OAUTHBEARER_ASSERTION_CLAIM_ISS: Final = ConfigDef("sasl.oauthbearer.assertion.claim.iss", STRING, None)
+LOG_PREALLOCATE: Final = ConfigDef("log.preallocate", BOOLEAN, False, update_mode=CLUSTER_WIDE)
+LOG_LOCAL_RETENTION_MS: Final = ConfigDef("log.local.retention.ms", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE)
+LOG_LOCAL_RETENTION_BYTES: Final = ConfigDef("log.local.retention.bytes", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE)
 
 ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     # Threads, queues and requests
@@ -153,7 +175,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, Range(0)),
     ConfigDef("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, update_mode=CLUSTER_WIDE),
     ConfigDef("cordoned.log.dirs", LIST, (), update_mode=PER_BROKER),
-    ConfigDef("log.preallocate", BOOLEAN, False, update_mode=CLUSTER_WIDE),
+    LOG_PREALLOCATE,
     ConfigDef("num.recovery.threads.per.data.dir", INT, 2, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("log.dir.failure.timeout.ms", LONG, 30_000, Range(1)),
     ConfigDef("log.initial.task.delay.ms", LONG, 30_000, Range(0), internal=True),
@@ -184,8 +206,8 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, Range(0, 0.5), internal=True),
     ConfigDef("remote.log.reader.threads", INT, 10, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("remote.log.reader.max.pending.tasks", INT, 100, Range(1)),
-    ConfigDef("log.local.retention.ms", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.local.retention.bytes", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE),
+    LOG_LOCAL_RETENTION_MS,
+    LOG_LOCAL_RETENTION_BYTES,
     ConfigDef("remote.log.manager.copy.max.bytes.per.second", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("remote.log.manager.copy.quota.window.num", INT, 11, Range(1)),
     ConfigDef("remote.log.manager.copy.quota.window.size.seconds", INT, 1, Range(1)),
@@ -215,16 +237,16 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         update_mode=PER_BROKER,
     ),
-    ConfigDef("ssl.provider", STRING, None, update_mode=PER_BROKER),
+    SSL_PROVIDER,
     ConfigDef("ssl.keymanager.algorithm", STRING, "SunX509", update_mode=PER_BROKER),
     ConfigDef("ssl.trustmanager.algorithm", STRING, "PKIX", update_mode=PER_BROKER),
     ConfigDef("ssl.secure.random.implementation", STRING, None, update_mode=PER_BROKER),
-    ConfigDef("ssl.engine.factory.class", CLASS, None, update_mode=PER_BROKER),
-    ConfigDef("sasl.server.callback.handler.class", CLASS, None),
+    SSL_ENGINE_FACTORY_CLASS,
+    SASL_SERVER_CALLBACK_HANDLER_CLASS,
     ConfigDef("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), update_mode=PER_BROKER),
     ConfigDef("sasl.client.callback.handler.class", CLASS, None),
     ConfigDef("sasl.login.class", CLASS, None),
-    ConfigDef("sasl.login.callback.handler.class", CLASS, None),
+    SASL_LOGIN_CALLBACK_HANDLER_CLASS,
     ConfigDef("sasl.kerberos.service.name", STRING, None, update_mode=PER_BROKER),
     ConfigDef("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", update_mode=PER_BROKER),
     ConfigDef("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, update_mode=PER_BROKER),
@@ -237,11 +259,11 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOf(("ES256", "RS256"), ignore_case=True)),
     ConfigDef("sasl.oauthbearer.assertion.claim.aud", STRING, None),
     ConfigDef("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, Range(0, 86_400)),
-    ConfigDef("sasl.oauthbearer.assertion.claim.iss", STRING, None),
+    SASL_OAUTHBEARER_ASSERTION_CLAIM_ISS,
     ConfigDef("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False),
     ConfigDef("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, Range(0, 3600)),
     ConfigDef("sasl.oauthbearer.assertion.claim.sub", STRING, None),
-    ConfigDef("sasl.oauthbearer.assertion.file", STRING, None),
+    SASL_OAUTHBEARER_ASSERTION_FILE,
     ConfigDef("sasl.oauthbearer.assertion.private.key.file", STRING, None),
     ConfigDef("sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None),
     ConfigDef("sasl.oauthbearer.assertion.template.file", STRING, None),
