@@ -7,6 +7,7 @@ from typing import Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.settings.security import ALLOW_EVERYONE_IF_NO_ACL_FOUND, SUPER_USERS
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, AclFilter, PatternType, Permission, ResourceType
@@ -60,7 +61,7 @@ class Acls:
         """Return what decides besides ACLs, from a broker's configs. None if it does not tell: the client may not read
         them, or they are hidden (Apache Kafka hides what is a config of its authorizer)."""
         broker_id = min(self._admin.cluster.nodes())
-        keys = ["super.users", "allow.everyone.if.no.acl.found"]
+        keys = [SUPER_USERS.name, ALLOW_EVERYONE_IF_NO_ACL_FOUND.name]
         request = DescribeConfigsRequest([DescribeConfigsResource(BROKER_RESOURCE, str(broker_id), keys)])
         response = self._admin.ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse, broker_id)
         configs = [config for result in response.results for config in result.configs]

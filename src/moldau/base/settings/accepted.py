@@ -2,8 +2,8 @@
 
 They are accepted so that a `server.properties` written for Kafka starts a node, and tools find every key that they
 expect. Their values are checked, DescribeConfigs shows them, and a warning at the start names each one whose value is
-not the default. When a key gets an effect, move its row to another table. The rows with a name
-are those that are refused, or that a topic key falls back to.
+not the default. When a key gets an effect, move its row to another table. The rows
+with a constant are those that other modules name: to refuse them, for example.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ from moldau.base.config_def import (
     Range,
 )
 
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: Final = ConfigDef(
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    LONG,
+    LONG_MAX,
+    Range(0),
+    update_mode=CLUSTER_WIDE,
+    internal=True,
+)
+METADATA_LOG_DIR: Final = ConfigDef("metadata.log.dir", STRING, None)
 SSL_PROVIDER: Final = ConfigDef("ssl.provider", STRING, None, update_mode=PER_BROKER)
 SSL_ENGINE_FACTORY_CLASS: Final = ConfigDef("ssl.engine.factory.class", CLASS, None, update_mode=PER_BROKER)
 SASL_SERVER_CALLBACK_HANDLER_CLASS: Final = ConfigDef(
@@ -70,19 +79,12 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("num.replica.fetchers", INT, 1, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), internal=True),
     ConfigDef("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, update_mode=CLUSTER_WIDE),
-    ConfigDef(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        LONG,
-        LONG_MAX,
-        Range(0),
-        update_mode=CLUSTER_WIDE,
-        internal=True,
-    ),
+    REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND,
     # The controllers and their quorum
     ConfigDef("controller.performance.sample.period.ms", LONG, 60_000, Range(100), internal=True),
     ConfigDef("controller.performance.always.log.threshold.ms", LONG, 2000, Range(0), internal=True),
     ConfigDef("metadata.log.max.snapshot.interval.ms", LONG, 3_600_000, Range(0)),
-    ConfigDef("metadata.log.dir", STRING, None),
+    METADATA_LOG_DIR,
     ConfigDef("metadata.log.segment.bytes", INT, 1_073_741_824, Range(8_388_608)),
     ConfigDef("metadata.log.segment.ms", LONG, 604_800_000),
     ConfigDef("metadata.max.retention.bytes", LONG, 104_857_600),

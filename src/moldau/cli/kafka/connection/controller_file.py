@@ -10,6 +10,7 @@ from typing import Final
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import Uuid
+from moldau.base.settings.accepted import METADATA_LOG_DIR
 from moldau.base.settings.log import LOG_DIRS
 from moldau.base.settings.node import ADVERTISED_LISTENERS, CONTROLLER_LISTENER_NAMES, LISTENERS, NODE_ID, PROCESS_ROLES
 from moldau.cli.kafka.java.numbers import parse_integer
@@ -40,8 +41,8 @@ def controller_id(settings: Mapping[str, str]) -> int:
 
 
 def metadata_directory(settings: Mapping[str, str]) -> str:
-    if "metadata.log.dir" in settings:
-        return settings["metadata.log.dir"]
+    if METADATA_LOG_DIR.name in settings:
+        return settings[METADATA_LOG_DIR.name]
     if LOG_DIRS.name in settings:
         return settings[LOG_DIRS.name].strip().split(",")[0]
     raise ToolFailed(f"Neither metadata.log.dir nor log.dirs were found. {IS_IT_A_CONTROLLER_FILE}")
