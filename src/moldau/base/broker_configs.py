@@ -90,6 +90,11 @@ def is_dynamic_of_listener(name: str) -> bool:
     return match["mechanism"] == "plain" if row is security.SASL_JAAS_CONFIG else has_effect(name)
 
 
+def is_fixed(row: ConfigDef) -> bool:
+    """Return whether Moldau cannot change a key of a running broker although Kafka can, except for single listeners."""
+    return row.name.startswith(_FIXED_PREFIXES) or row.name in _FIXED_NAMES
+
+
 def _is_dynamic(row: ConfigDef) -> bool:
     return ListenerForms.DYNAMIC in row.listener_forms
 
@@ -182,7 +187,7 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
     )
     _raise_if_any(
         "Moldau cannot change these configs of a running broker",
-        [name for name, each in others.items() if each.name.startswith(_FIXED_PREFIXES) or each.name in _FIXED_NAMES],
+        [name for name, each in others.items() if is_fixed(each)],
         "; set them in its properties file and restart it",
     )
     for name, definition in definitions.items():

@@ -1,4 +1,5 @@
-"""Limits of the server that are not settings of Kafka. Those that are defaults of settings are in `own_configs` too."""
+"""Limits of the server that are not settings of Kafka. Those that are defaults of settings of our own are in
+`settings.own` too."""
 
 from __future__ import annotations
 
