@@ -1,5 +1,6 @@
 """The tables of all broker and topic keys: one row for each, with key, type, default, valid values, documentation, and
-how it can be changed. A row's constant is its key in capitals.
+how it can be changed. A row's constant is its key in capitals. ruff does not format the tables: it would give a row
+eight lines.
 
 `fields` fills dataclasses of settings from rows: a field names its row. Nothing else repeats a key, its default or its
 documentation; the listing of DescribeConfigs, docs/configuration.md and config/server.properties come from the rows.
