@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import SettingsError, Values
 from moldau.base.settings import cluster, node
@@ -12,7 +13,6 @@ from moldau.base.settings.fields import read_settings, setting, setting_values, 
 
 REPLICA_SELECTORS: Final = ("LeaderSelector", "RackAwareReplicaSelector")
 """Kafka's class names, which may be set with or without a package."""
-PORT_MAX: Final = 65_535
 
 
 class VoterAddress(NamedTuple):

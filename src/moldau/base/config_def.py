@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Final, Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import INT32_MAX, INT64_MAX
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 """A parsed value: LIST is a tuple of strings, CLASS and PASSWORD are strings; None means no value."""
@@ -146,12 +147,10 @@ class NonEmpty:
 SHOWN_LENGTH_MAX: Final = 200
 """How much of an invalid value an error message shows: one on the wire has at most 32,767 bytes, one in a file
 may have megabytes."""
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 _INTEGER_RANGES: Final = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.INT: (-(2**31), INT_MAX),
-    ConfigType.LONG: (-(2**63), LONG_MAX),
+    ConfigType.INT: (-(2**31), INT32_MAX),
+    ConfigType.LONG: (-(2**63), INT64_MAX),
 }
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 # Java's decimal formats with the optional type letter; the words NaN and Infinity are refused. Each text matches in one

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.setting_sources import SettingsError, SettingText, parse_override
 from moldau.base.settings.log import LOG_DIRS
 from moldau.base.settings.node import ADVERTISED_LISTENERS, LISTENERS
@@ -26,7 +27,6 @@ from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.support import refusal_text
 from moldau.settings import from_texts, log_dirs, read_texts
 
-PORT_MAX: Final = 65_535
 DEFAULT_PORT: Final = 9092
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import SALT_BYTES
 from moldau.client.cluster_admin import ClusterAdmin
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ScramKeys
@@ -21,8 +21,6 @@ from moldau.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-
-SALT_BYTES: Final = 16
 
 Credentials = dict[str, int]
 """The mechanisms of a user, and the iterations of each."""

@@ -13,6 +13,7 @@ from moldau.base.broker_configs import broker_integer
 from moldau.base.clock import Clock
 from moldau.base.config_def import ConfigDef
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import INT64_MAX
 from moldau.base.settings import cluster, topics
 from moldau.base.settings.topics import THROTTLED_REPLICA
 from moldau.metadata.apply import Changes
@@ -20,7 +21,7 @@ from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 
-UNLIMITED: Final = 2**63 - 1
+UNLIMITED: Final = INT64_MAX
 ALL: Final = range(2**31)
 """Every partition of a topic."""
 

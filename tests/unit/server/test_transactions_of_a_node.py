@@ -12,6 +12,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
+from moldau.base.limits import COMMIT_WAIT_MS
 from moldau.base.promise import Promise
 from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -20,7 +21,6 @@ from moldau.log.opening import RECORDS_AT_ONCE
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.conversation import LongReply
-from moldau.server.handlers.transactions.write_markers import COMMIT_WAIT_MS
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from moldau.base.config_def import BOOLEAN, CLUSTER_WIDE, INT, LONG, LONG_MAX, STRING, ConfigDef, Range
+from moldau.base.config_def import BOOLEAN, CLUSTER_WIDE, INT, LONG, STRING, ConfigDef, Range
+from moldau.base.limits import INT64_MAX
 
 # fmt: off
 # Replication
@@ -51,10 +52,10 @@ REPLICA_SELECTOR_CLASS: Final = ConfigDef(
     "replica.selector.class", STRING, None, None,
     "Which replica consumers read from: RackAwareReplicaSelector for the nearest.")
 LEADER_REPLICATION_THROTTLED_RATE: Final = ConfigDef(
-    "leader.replication.throttled.rate", LONG, LONG_MAX, Range(0),
+    "leader.replication.throttled.rate", LONG, INT64_MAX, Range(0),
     "Bytes per second that a leader sends to throttled replicas.", update_mode=CLUSTER_WIDE, internal=True)
 FOLLOWER_REPLICATION_THROTTLED_RATE: Final = ConfigDef(
-    "follower.replication.throttled.rate", LONG, LONG_MAX, Range(0),
+    "follower.replication.throttled.rate", LONG, INT64_MAX, Range(0),
     "Bytes per second that a follower fetches for throttled replicas.", update_mode=CLUSTER_WIDE, internal=True)
 
 # The controllers' quorum

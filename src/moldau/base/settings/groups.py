@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from moldau.base.config_def import INT, INT_MAX, LIST, LONG, SHORT, STRING, ConfigDef, OneOf, Range
+from moldau.base.config_def import INT, LIST, LONG, SHORT, STRING, ConfigDef, OneOf, Range
+from moldau.base.limits import INT32_MAX
 
 # fmt: off
 # Groups and their offsets
@@ -36,7 +37,7 @@ GROUP_INITIAL_REBALANCE_DELAY_MS: Final = ConfigDef(
     "group.initial.rebalance.delay.ms", INT, 0, None,
     "How long an empty group waits for more members before its first rebalance.")
 GROUP_MAX_SIZE: Final = ConfigDef(
-    "group.max.size", INT, INT_MAX, Range(1),
+    "group.max.size", INT, INT32_MAX, Range(1),
     "Maximum number of members of a classic group.")
 GROUP_COORDINATOR_REBALANCE_PROTOCOLS: Final = ConfigDef(
     "group.coordinator.rebalance.protocols", LIST,
@@ -49,7 +50,7 @@ GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: Final = ConfigDef(
     "group.consumer.heartbeat.interval.ms", INT, 5000, Range(1),
     "Heartbeat interval of members of consumer groups.")
 GROUP_CONSUMER_MAX_SIZE: Final = ConfigDef(
-    "group.consumer.max.size", INT, INT_MAX, Range(1),
+    "group.consumer.max.size", INT, INT32_MAX, Range(1),
     "Maximum number of members of a consumer group.")
 GROUP_CONSUMER_ASSIGNORS: Final = ConfigDef(
     "group.consumer.assignors", LIST, ("uniform", "range"), None,

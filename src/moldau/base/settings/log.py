@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from moldau.base.config_def import (
-    BOOLEAN,
-    CLUSTER_WIDE,
-    DOUBLE,
-    INT,
-    LIST,
-    LONG,
-    LONG_MAX,
-    STRING,
-    ConfigDef,
-    OneOf,
-    Range,
-)
+from moldau.base.config_def import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, STRING, ConfigDef, OneOf, Range
+from moldau.base.limits import INT64_MAX
 
 # fmt: off
 # Topics
@@ -91,7 +80,7 @@ LOG_CLEANER_MIN_COMPACTION_LAG_MS: Final = ConfigDef(
     "log.cleaner.min.compaction.lag.ms", LONG, 0, Range(0),
     "Age a record must reach before it may be compacted away.", update_mode=CLUSTER_WIDE)
 LOG_CLEANER_MAX_COMPACTION_LAG_MS: Final = ConfigDef(
-    "log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, Range(1),
+    "log.cleaner.max.compaction.lag.ms", LONG, INT64_MAX, Range(1),
     "Age at which a record must be compacted, however small the dirty share is.", update_mode=CLUSTER_WIDE)
 LOG_CLEANER_THREADS: Final = ConfigDef(
     "log.cleaner.threads", INT, 1, Range(0),
@@ -112,13 +101,13 @@ LOG_INDEX_INTERVAL_BYTES: Final = ConfigDef(
     "log.index.interval.bytes", INT, 4096, Range(0),
     "Bytes of records between two index entries.", update_mode=CLUSTER_WIDE)
 LOG_FLUSH_INTERVAL_MESSAGES: Final = ConfigDef(
-    "log.flush.interval.messages", LONG, LONG_MAX, Range(1),
+    "log.flush.interval.messages", LONG, INT64_MAX, Range(1),
     "Records after which a partition is forced to disk.", update_mode=CLUSTER_WIDE)
 LOG_FLUSH_INTERVAL_MS: Final = ConfigDef(
     "log.flush.interval.ms", LONG, None, None,
     "Longest time records wait before they are forced to disk.", update_mode=CLUSTER_WIDE)
 LOG_FLUSH_SCHEDULER_INTERVAL_MS: Final = ConfigDef(
-    "log.flush.scheduler.interval.ms", LONG, LONG_MAX, None,
+    "log.flush.scheduler.interval.ms", LONG, INT64_MAX, None,
     "How often the broker looks for partitions to flush.")
 LOG_SEGMENT_DELETE_DELAY_MS: Final = ConfigDef(
     "log.segment.delete.delay.ms", LONG, 60_000, Range(0),
@@ -127,7 +116,7 @@ LOG_MESSAGE_TIMESTAMP_TYPE: Final = ConfigDef(
     "log.message.timestamp.type", STRING, "CreateTime", OneOf(("CreateTime", "LogAppendTime")),
     "Whether the timestamp of a record is the producer's or the broker's.", update_mode=CLUSTER_WIDE)
 LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = ConfigDef(
-    "log.message.timestamp.before.max.ms", LONG, LONG_MAX, Range(0),
+    "log.message.timestamp.before.max.ms", LONG, INT64_MAX, Range(0),
     "How far a record's timestamp may be behind the broker's clock.", update_mode=CLUSTER_WIDE)
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = ConfigDef(
     "log.message.timestamp.after.max.ms", LONG, 3_600_000, Range(0),

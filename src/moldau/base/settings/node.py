@@ -8,7 +8,6 @@ from moldau.base.address_counts import ValidAddressCounts
 from moldau.base.config_def import (
     CLUSTER_WIDE,
     INT,
-    INT_MAX,
     LIST,
     LONG,
     PER_BROKER,
@@ -18,6 +17,7 @@ from moldau.base.config_def import (
     OneOf,
     Range,
 )
+from moldau.base.limits import INT32_MAX
 
 # fmt: off
 # This node and where it listens
@@ -71,17 +71,17 @@ SOCKET_REQUEST_MAX_BYTES: Final = ConfigDef(
     "socket.request.max.bytes", INT, 104_857_600, Range(1),
     "Largest request; a larger one closes its connection.")
 MAX_CONNECTIONS: Final = ConfigDef(
-    "max.connections", INT, INT_MAX, Range(0),
+    "max.connections", INT, INT32_MAX, Range(0),
     "Maximum number of connections, of the broker and of each listener; further ones wait.",
     update_mode=CLUSTER_WIDE, listener_forms=PER_LISTENER)
 MAX_CONNECTIONS_PER_IP: Final = ConfigDef(
-    "max.connections.per.ip", INT, INT_MAX, Range(0),
+    "max.connections.per.ip", INT, INT32_MAX, Range(0),
     "Maximum number of connections from one address; further ones are closed.", update_mode=CLUSTER_WIDE)
 MAX_CONNECTIONS_PER_IP_OVERRIDES: Final = ConfigDef(
     "max.connections.per.ip.overrides", STRING, "", ValidAddressCounts(),
     "That number for certain addresses: address:count, comma-separated.", update_mode=CLUSTER_WIDE)
 MAX_CONNECTION_CREATION_RATE: Final = ConfigDef(
-    "max.connection.creation.rate", INT, INT_MAX, Range(0),
+    "max.connection.creation.rate", INT, INT32_MAX, Range(0),
     "New connections per second, of the broker and of each listener; the rest waits.",
     update_mode=CLUSTER_WIDE, listener_forms=PER_LISTENER)
 QUEUED_MAX_REQUEST_BYTES: Final = ConfigDef(

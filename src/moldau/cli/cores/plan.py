@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.setting_sources import SettingsError, SettingText
 from moldau.base.settings.cluster import BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS
 from moldau.base.settings.groups import OFFSETS_TOPIC_REPLICATION_FACTOR
@@ -44,7 +45,6 @@ from moldau.secure_setup.settings import (
 IDS_PER_MACHINE: Final = 100
 CONTROLLER_PORT_ABOVE: Final = 1000
 INTERNAL_PORTS_ABOVE: Final = 2000
-PORT_MAX: Final = 65_535
 DEFAULT_PORT: Final = 9092
 PLAINTEXT: Final = "PLAINTEXT"
 ONE_MACHINE: Final = "machine-1"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import OFFSET_MAX
 from moldau.columns.varints import Mask, Numbers
 from moldau.wire.batch import (
     BATCH_HEADER_BYTES,
@@ -31,7 +32,6 @@ from moldau.wire.batch import (
 )
 from moldau.wire.records import ControlType, control_type, decode_records
 
-OFFSET_MAX: Final = (1 << 63) - 1
 _LENGTH: Final = struct.Struct(">8xi")
 _HEADER: Final = np.dtype(
     [

@@ -10,6 +10,7 @@ from typing import Final
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import Uuid
+from moldau.base.limits import PORT_MAX
 from moldau.base.settings.accepted import METADATA_LOG_DIR
 from moldau.base.settings.log import LOG_DIRS
 from moldau.base.settings.node import ADVERTISED_LISTENERS, CONTROLLER_LISTENER_NAMES, LISTENERS, NODE_ID, PROCESS_ROLES
@@ -21,7 +22,6 @@ from moldau.log.meta_properties import read
 
 IS_IT_A_CONTROLLER_FILE: Final = "Is this a valid controller configuration file?"
 """Kafka's question at the end of its errors."""
-PORT_MAX: Final = 65535
 _LISTENER: Final = re.compile(r"(?P<name>\w[\w.-]*)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:]*)):(?P<port>[0-9]{1,9})")
 
 
