@@ -26,9 +26,8 @@ from moldau.base.cluster_settings import (
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigValue
 from moldau.base.connection_settings import ConnectionLimits, read_connection_limits
 from moldau.base.ids import NodeId
-from moldau.base.listener_settings import ListenerSettings, read_listeners
+from moldau.base.listener_settings import ListenerSettings, read_listeners, read_metrics_listener
 from moldau.base.listeners import SHARED_LISTENER_VARIABLE, WILDCARD_HOSTS, Listener
-from moldau.base.metrics_settings import read_metrics_listener
 from moldau.base.setting_sources import (
     SettingsError,
     SettingText,
@@ -40,9 +39,8 @@ from moldau.base.setting_sources import (
 from moldau.base.settings import groups, log, node, own, security
 from moldau.base.settings.fields import read_settings, setting, setting_values
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
-from moldau.base.transaction_settings import TransactionLogSettings
 from moldau.coordinator.group.settings import GroupSettings, read_groups
-from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.coordinator.transaction.settings import TransactionLogSettings, TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
 from moldau.security.authorizer_settings import AuthorizerSettings
 from moldau.security.quotas.rates import Window

@@ -1,9 +1,11 @@
-"""The listeners of a node, from properties with Kafka's names: which it opens, and which addresses it advertises."""
+"""The listeners of a node, from properties with Kafka's names: which it opens, which addresses it advertises, and where
+it serves metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from moldau.base.config_def import ConfigDef
 from moldau.base.host_names import is_host_name
@@ -15,7 +17,9 @@ from moldau.base.listeners import (
     parse_protocol_map,
 )
 from moldau.base.setting_sources import Values
-from moldau.base.settings import node
+from moldau.base.settings import node, own
+
+_METRICS: Final = "METRICS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +145,14 @@ def _inter_broker_listener_name(values: Values, advertised: tuple[Listener, ...]
     if name not in protocols_by_name:
         raise values.error(key, "expected the name of an advertised listener that is not the controllers'")
     return name
+
+
+def read_metrics_listener(values: Values) -> Listener | None:
+    """Return the address of `metrics.listener`; None if it is not set. Raise SettingsError if it is no address."""
+    text = values.text(own.METRICS_LISTENER)
+    if text is None:
+        return None
+    try:
+        return parse_listener(f"{_METRICS}://{text}", {_METRICS: "PLAINTEXT"})
+    except ValueError:
+        raise values.error(own.METRICS_LISTENER, "expected HOST:PORT, such as localhost:9404") from None
