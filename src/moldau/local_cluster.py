@@ -9,19 +9,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from moldau.base.settings.cluster import (
+    BROKER_HEARTBEAT_INTERVAL_MS,
+    BROKER_SESSION_TIMEOUT_MS,
+    CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS,
+    CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS,
+    CONTROLLER_QUORUM_FETCH_TIMEOUT_MS,
+    REPLICA_FETCH_WAIT_MAX_MS,
+    REPLICA_LAG_TIME_MAX_MS,
+)
+from moldau.base.settings.groups import OFFSETS_TOPIC_REPLICATION_FACTOR
+from moldau.base.settings.log import DEFAULT_REPLICATION_FACTOR, LOG_DIRS, MIN_INSYNC_REPLICAS
+from moldau.base.settings.node import (
+    ADVERTISED_LISTENERS,
+    CONTROLLER_LISTENER_NAMES,
+    CONTROLLER_QUORUM_VOTERS,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENERS,
+    NODE_ID,
+    PROCESS_ROLES,
+)
+from moldau.base.settings.own import METRICS_LISTENER
+from moldau.base.settings.transactions import TRANSACTION_STATE_LOG_MIN_ISR, TRANSACTION_STATE_LOG_REPLICATION_FACTOR
+
 HOST: Final = "127.0.0.1"
 REPLICAS: Final = 3
 BOOTSTRAP_LISTENER: Final = "BOOTSTRAP"
 """The listener of `moldau start --cores` whose port all nodes share."""
 
 FAST_FAILOVER: Final = {
-    "broker.heartbeat.interval.ms": "200",
-    "broker.session.timeout.ms": "1500",
-    "controller.quorum.election.timeout.ms": "500",
-    "controller.quorum.fetch.timeout.ms": "1000",
-    "controller.quorum.election.backoff.max.ms": "200",
-    "replica.lag.time.max.ms": "5000",
-    "replica.fetch.wait.max.ms": "500",
+    BROKER_HEARTBEAT_INTERVAL_MS.name: "200",
+    BROKER_SESSION_TIMEOUT_MS.name: "1500",
+    CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS.name: "500",
+    CONTROLLER_QUORUM_FETCH_TIMEOUT_MS.name: "1000",
+    CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS.name: "200",
+    REPLICA_LAG_TIME_MAX_MS.name: "5000",
+    REPLICA_FETCH_WAIT_MAX_MS.name: "500",
 }
 """On one machine there is no network delay: a node that is silent for 1.5 seconds is dead. Kafka waits nine."""
 
@@ -55,19 +78,19 @@ def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: s
     assert all(each.controller_port for each in nodes), "a controller needs a port"
     replicas = str(min(len(nodes), REPLICAS))
     return {
-        "process.roles": "broker,controller",
-        "node.id": str(node.id),
-        "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes),
-        "log.dirs": data_dir,
-        "default.replication.factor": replicas,
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": "2" if len(nodes) >= REPLICAS else "1",
-        "min.insync.replicas": "2" if len(nodes) >= REPLICAS else "1",
+        PROCESS_ROLES.name: "broker,controller",
+        NODE_ID.name: str(node.id),
+        LISTENERS.name: f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        ADVERTISED_LISTENERS.name: f"PLAINTEXT://{HOST}:{node.port}",
+        INTER_BROKER_LISTENER_NAME.name: "PLAINTEXT",
+        CONTROLLER_LISTENER_NAMES.name: "CONTROLLER",
+        CONTROLLER_QUORUM_VOTERS.name: ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes),
+        LOG_DIRS.name: data_dir,
+        DEFAULT_REPLICATION_FACTOR.name: replicas,
+        OFFSETS_TOPIC_REPLICATION_FACTOR.name: replicas,
+        TRANSACTION_STATE_LOG_REPLICATION_FACTOR.name: replicas,
+        TRANSACTION_STATE_LOG_MIN_ISR.name: "2" if len(nodes) >= REPLICAS else "1",
+        MIN_INSYNC_REPLICAS.name: "2" if len(nodes) >= REPLICAS else "1",
         **FAST_FAILOVER,
-        **({"metrics.listener": f"{HOST}:{node.metrics_port}"} if node.metrics_port else {}),
+        **({METRICS_LISTENER.name: f"{HOST}:{node.metrics_port}"} if node.metrics_port else {}),
     }

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from moldau.base import own_configs
-from moldau.base.broker_configs import BROKER_CONFIGS, broker_config
+from moldau.base.broker_configs import broker_config
 from moldau.base.cluster_settings import (
     BalanceSettings,
     BrokerSessionSettings,
@@ -21,17 +20,14 @@ from moldau.base.cluster_settings import (
     ReplicationSettings,
     check_cluster_id,
     check_roles,
-    read_balance,
     read_quorum,
     read_replication,
-    read_sessions,
 )
-from moldau.base.config_def import BrokerLayers, ConfigValue
+from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigValue
 from moldau.base.connection_settings import ConnectionLimits, read_connection_limits
 from moldau.base.ids import NodeId
-from moldau.base.listener_settings import ListenerSettings, read_listeners
+from moldau.base.listener_settings import ListenerSettings, read_listeners, read_metrics_listener
 from moldau.base.listeners import SHARED_LISTENER_VARIABLE, WILDCARD_HOSTS, Listener
-from moldau.base.metrics_settings import METRICS_PER_PARTITION, read_metrics_listener
 from moldau.base.setting_sources import (
     SettingsError,
     SettingText,
@@ -40,10 +36,11 @@ from moldau.base.setting_sources import (
     read_file,
     warn_of_unknown_keys,
 )
+from moldau.base.settings import groups, log, node, own, security
+from moldau.base.settings.fields import read_settings, setting, setting_values
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
-from moldau.base.transaction_settings import TransactionLogSettings, read_transaction_log
 from moldau.coordinator.group.settings import GroupSettings, read_groups
-from moldau.coordinator.transaction.settings import TransactionSettings
+from moldau.coordinator.transaction.settings import TransactionLogSettings, TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
 from moldau.security.authorizer_settings import AuthorizerSettings
 from moldau.security.quotas.rates import Window
@@ -56,7 +53,7 @@ from moldau.security.security_settings import (
     warn_of_security,
 )
 from moldau.security.tls.settings import TlsSettings
-from moldau.security.token_settings import TokenSettings, read_delegation_tokens
+from moldau.security.token_settings import TokenSettings
 
 if TYPE_CHECKING:
     from moldau.security.sasl.oauthbearer.settings import TokenRequest
@@ -72,13 +69,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     node_id: NodeId
     cluster_id: str | None
     """From CLUSTER_ID; None means the id of meta.properties, or a new one for an empty directory."""
-    process_roles: tuple[str, ...]
-    broker_rack: str | None
+    process_roles: tuple[str, ...] = setting(node.PROCESS_ROLES)
+    broker_rack: str | None = setting(node.BROKER_RACK)
     is_alone: bool
     """Whether this node is broker and controller, and the settings name no other node."""
     shared_listener: str | None
@@ -95,29 +92,29 @@ class Settings:
     inter_broker_listener_name: str
     """Empty for a node that is only a controller."""
     log_dirs: tuple[str, ...]
-    num_partitions: int
-    default_replication_factor: int
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
+    num_partitions: int = setting(log.NUM_PARTITIONS)
+    default_replication_factor: int = setting(log.DEFAULT_REPLICATION_FACTOR)
+    auto_create_topics_enable: bool = setting(log.AUTO_CREATE_TOPICS_ENABLE)
+    delete_topic_enable: bool = setting(log.DELETE_TOPIC_ENABLE)
     connection_limits: ConnectionLimits
-    decompressed_bytes_max: int
-    reserve_bytes: int
-    connections_max_idle_ms: int
-    socket_request_max_bytes: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
-    fetch_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    message_max_bytes: int
-    min_insync_replicas: int
-    log_retention_check_interval_ms: int
-    log_flush_scheduler_interval_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    producer_id_expiration_check_interval_ms: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    offsets_retention_check_interval_ms: int
+    decompressed_bytes_max: int = setting(own.MOLDAU_MAX_DECOMPRESSED_BYTES)
+    reserve_bytes: int = setting(own.MOLDAU_RESERVE_BYTES)
+    connections_max_idle_ms: int = setting(node.CONNECTIONS_MAX_IDLE_MS)
+    socket_request_max_bytes: int = setting(node.SOCKET_REQUEST_MAX_BYTES)
+    socket_send_buffer_bytes: int = setting(node.SOCKET_SEND_BUFFER_BYTES)
+    socket_receive_buffer_bytes: int = setting(node.SOCKET_RECEIVE_BUFFER_BYTES)
+    fetch_max_bytes: int = setting(node.FETCH_MAX_BYTES)
+    max_incremental_fetch_session_cache_slots: int = setting(node.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS)
+    message_max_bytes: int = setting(log.MESSAGE_MAX_BYTES)
+    min_insync_replicas: int = setting(log.MIN_INSYNC_REPLICAS)
+    log_retention_check_interval_ms: int = setting(log.LOG_RETENTION_CHECK_INTERVAL_MS)
+    log_flush_scheduler_interval_ms: int = setting(log.LOG_FLUSH_SCHEDULER_INTERVAL_MS)
+    replica_high_watermark_checkpoint_interval_ms: int = setting(log.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS)
+    producer_id_expiration_check_interval_ms: int = setting(log.PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS)
+    offsets_topic_num_partitions: int = setting(groups.OFFSETS_TOPIC_NUM_PARTITIONS)
+    offsets_topic_replication_factor: int = setting(groups.OFFSETS_TOPIC_REPLICATION_FACTOR)
+    offsets_topic_segment_bytes: int = setting(groups.OFFSETS_TOPIC_SEGMENT_BYTES)
+    offsets_retention_check_interval_ms: int = setting(groups.OFFSETS_RETENTION_CHECK_INTERVAL_MS)
     groups: GroupSettings
     transactions: TransactionSettings
     transaction_log: TransactionLogSettings
@@ -134,7 +131,7 @@ class Settings:
     """By listener, for those that use TLS: those of this node, and the controllers' that it connects to."""
     metrics_listener: Listener | None
     """Where metrics are served; None if they are not."""
-    metrics_per_partition: bool
+    metrics_per_partition: bool = setting(own.METRICS_PER_PARTITION)
     properties: Mapping[str, str] = field(repr=False)
     """Every property that was set, as text, passwords too."""
     warnings: tuple[str, ...] = ()
@@ -147,14 +144,13 @@ class Settings:
     def is_controller(self) -> bool:
         return "controller" in self.process_roles
 
-    def value(self, name: str) -> ConfigValue:
+    def value(self, row: ConfigDef) -> ConfigValue:
         """Return the value of any broker key, or its default."""
-        definition = BROKER_CONFIGS[name]
-        return definition.parse(self.properties[name]) if name in self.properties else definition.default
+        return row.parse(self.properties[row.name]) if row.name in self.properties else row.default
 
     def broker_layers(self) -> BrokerLayers:
         """Return this node's static configs, which dynamic ones override."""
-        return BrokerLayers(static={**self.properties, "broker.id": str(self.node_id)})
+        return BrokerLayers(static={**self.properties, node.BROKER_ID.name: str(self.node_id)})
 
 
 def load(
@@ -207,14 +203,14 @@ def from_properties(properties: Mapping[str, str], cluster_id: str | None = None
 
 def _warn_of_directories(values: Values) -> Iterator[str]:
     if len(_read_log_dirs(values)) > 1:
-        key = "log.dirs" if values.strings("log.dirs") else "log.dir"
-        yield f"{values.texts[key].origin}: {key}: Moldau uses only the first of several directories"
+        key = log.LOG_DIRS if values.strings(log.LOG_DIRS) else log.LOG_DIR
+        yield f"{values.origin(key)}: {key}: Moldau uses only the first of several directories"
 
 
 def _warn_of_cleaner_threads(values: Values) -> Iterator[str]:
-    if values.integer("log.cleaner.threads") > 1:
-        origin = values.texts["log.cleaner.threads"].origin
-        yield f"{origin}: log.cleaner.threads: Moldau compacts one log at a time"
+    key = log.LOG_CLEANER_THREADS
+    if values.integer(key) > 1:
+        yield f"{values.origin(key)}: {key}: Moldau compacts one log at a time"
 
 
 def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Iterator[str]:
@@ -222,7 +218,7 @@ def _warn_of_fallback_host(values: Values, listeners: ListenerSettings) -> Itera
     is_wildcard = any(each.host in WILDCARD_HOSTS for each in listeners.broker_listeners)
     if (
         is_wildcard
-        and not values.strings("advertised.listeners")
+        and not values.strings(node.ADVERTISED_LISTENERS)
         and any(a.host == FALLBACK_HOST for a in listeners.advertised)
     ):
         yield (
@@ -250,13 +246,12 @@ def _build_settings(
     _check(values, cluster_id)
     listeners, quorum = read_listeners(values, own_host), read_quorum(values)
     check_roles(values, node_id, listeners.broker_listeners, listeners.controllers, quorum)
-    is_alone = shared_listener is None and _is_alone(node_id, values.strings("process.roles"), quorum, listeners)
-    security = read_security(values, listeners, is_alone)
+    is_alone = shared_listener is None and _is_alone(node_id, values.strings(node.PROCESS_ROLES), quorum, listeners)
+    secured = read_security(values, listeners, is_alone)
     return Settings(
+        **setting_values(Settings, values.value),
         node_id=node_id,
         cluster_id=cluster_id,
-        process_roles=values.strings("process.roles"),
-        broker_rack=values.text("broker.rack"),
         is_alone=is_alone,
         shared_listener=shared_listener,
         listeners=listeners.broker_listeners,
@@ -266,56 +261,30 @@ def _build_settings(
         advertised_listeners=listeners.advertised,
         inter_broker_listener_name=listeners.inter_broker_name,
         log_dirs=_read_log_dirs(values),
-        num_partitions=values.integer("num.partitions"),
-        default_replication_factor=values.integer("default.replication.factor"),
-        auto_create_topics_enable=values.boolean("auto.create.topics.enable"),
-        delete_topic_enable=values.boolean("delete.topic.enable"),
         connection_limits=read_connection_limits(values),
-        decompressed_bytes_max=values.integer(own_configs.DECOMPRESSED_BYTES_MAX),
-        reserve_bytes=values.integer(own_configs.RESERVE_BYTES),
-        connections_max_idle_ms=values.integer("connections.max.idle.ms"),
-        socket_request_max_bytes=values.integer("socket.request.max.bytes"),
-        socket_send_buffer_bytes=values.integer("socket.send.buffer.bytes"),
-        socket_receive_buffer_bytes=values.integer("socket.receive.buffer.bytes"),
-        fetch_max_bytes=values.integer("fetch.max.bytes"),
-        max_incremental_fetch_session_cache_slots=values.integer("max.incremental.fetch.session.cache.slots"),
-        message_max_bytes=values.integer("message.max.bytes"),
-        min_insync_replicas=values.integer("min.insync.replicas"),
-        log_retention_check_interval_ms=values.integer("log.retention.check.interval.ms"),
-        log_flush_scheduler_interval_ms=values.integer("log.flush.scheduler.interval.ms"),
-        replica_high_watermark_checkpoint_interval_ms=values.integer("replica.high.watermark.checkpoint.interval.ms"),
-        producer_id_expiration_check_interval_ms=values.integer("producer.id.expiration.check.interval.ms"),
-        offsets_topic_num_partitions=values.integer("offsets.topic.num.partitions"),
-        offsets_topic_replication_factor=values.integer("offsets.topic.replication.factor"),
-        offsets_topic_segment_bytes=values.integer("offsets.topic.segment.bytes"),
-        offsets_retention_check_interval_ms=values.integer("offsets.retention.check.interval.ms"),
         groups=read_groups(values),
-        transactions=_read_transactions(values),
-        transaction_log=read_transaction_log(values),
+        transactions=read_settings(TransactionSettings, values.value),
+        transaction_log=read_settings(TransactionLogSettings, values.value),
         quorum=quorum,
-        sessions=read_sessions(values),
+        sessions=read_settings(BrokerSessionSettings, values.value),
         replication=read_replication(values),
-        balance=read_balance(values),
-        authorizer=security.authorizer,
-        quota_window=_read_quota_window(values),
-        controller_quota_window=_read_controller_quota_window(values),
-        sasl=security.sasl,
-        delegation_tokens=read_delegation_tokens(values),
-        tls=security.tls,
+        balance=read_settings(BalanceSettings, values.value),
+        authorizer=secured.authorizer,
+        quota_window=_read_window(values, security.QUOTA_WINDOW_NUM, security.QUOTA_WINDOW_SIZE_SECONDS),
+        controller_quota_window=_read_window(
+            values, security.CONTROLLER_QUOTA_WINDOW_NUM, security.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS
+        ),
+        sasl=secured.sasl,
+        delegation_tokens=read_settings(TokenSettings, values.value),
+        tls=secured.tls,
         metrics_listener=read_metrics_listener(values),
-        metrics_per_partition=values.boolean(METRICS_PER_PARTITION),
         properties={key: each.text for key, each in texts.items() if broker_config(key)},
-        warnings=tuple(_warnings(values, listeners, security)),
+        warnings=tuple(_warnings(values, listeners, secured)),
     )
 
 
-def _read_quota_window(values: Values) -> Window:
-    return Window(values.integer("quota.window.num"), values.integer("quota.window.size.seconds") * 1000)
-
-
-def _read_controller_quota_window(values: Values) -> Window:
-    seconds = values.integer("controller.quota.window.size.seconds")
-    return Window(values.integer("controller.quota.window.num"), seconds * 1000)
+def _read_window(values: Values, samples: ConfigDef, seconds: ConfigDef) -> Window:
+    return Window(values.integer(samples), values.integer(seconds) * 1000)
 
 
 def _check(values: Values, cluster_id: str | None) -> None:
@@ -333,33 +302,27 @@ def _token_source(request: TokenRequest) -> Callable[[], str]:
 
 def log_dirs(texts: Mapping[str, SettingText]) -> tuple[str, ...]:
     """Return the log directories, before anything else of the settings is checked."""
-    keys = ("log.dirs", "log.dir")
+    keys = (log.LOG_DIRS.name, log.LOG_DIR.name)
     return _read_log_dirs(Values({key: texts[key] for key in keys if key in texts}))
 
 
 def _read_log_dirs(values: Values) -> tuple[str, ...]:
-    return values.strings("log.dirs") or values.strings("log.dir")
-
-
-def _read_transactions(values: Values) -> TransactionSettings:
-    return TransactionSettings(
-        timeout_max_ms=values.integer("transaction.max.timeout.ms"),
-        id_expiration_ms=values.integer("transactional.id.expiration.ms"),
-        ids_max=values.integer(own_configs.TRANSACTIONAL_IDS_MAX),
-    )
+    return values.strings(log.LOG_DIRS) or values.strings(log.LOG_DIR)
 
 
 def _read_node_id(values: Values) -> NodeId:
-    broker_id = values.integer("broker.id")
-    if "node.id" in values and broker_id not in (-1, values.integer("node.id")):
-        raise values.error("broker.id", f"differs from node.id={values.integer('node.id')}; set one of them")
-    return NodeId(values.integer("node.id") if "node.id" in values or broker_id == -1 else broker_id)
+    broker_id = values.integer(node.BROKER_ID)
+    if node.NODE_ID in values and broker_id not in (-1, values.integer(node.NODE_ID)):
+        raise values.error(
+            node.BROKER_ID, f"differs from {node.NODE_ID}={values.integer(node.NODE_ID)}; set one of them"
+        )
+    return NodeId(values.integer(node.NODE_ID) if node.NODE_ID in values or broker_id == -1 else broker_id)
 
 
 def _check_cleaner(values: Values) -> None:
-    key = "log.cleaner.dedupe.buffer.size"
-    if values.integer(key) // max(values.integer("log.cleaner.threads"), 1) <= 1 << 20:
-        raise values.error(key, "expected more than 1048576 for each of log.cleaner.threads")
+    key = log.LOG_CLEANER_DEDUPE_BUFFER_SIZE
+    if values.integer(key) // max(values.integer(log.LOG_CLEANER_THREADS), 1) <= 1 << 20:
+        raise values.error(key, f"expected more than 1048576 for each of {log.LOG_CLEANER_THREADS}")
 
 
 def _check_topic_defaults(values: Values) -> None:

@@ -13,7 +13,8 @@ import pytest
 from kafka_tools import Outcome, Tools
 
 from moldau.base.properties import parse
-from moldau.security.authorizer_settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
+from moldau.base.settings.security import AUTHORIZER_CLASS_NAME, SUPER_USERS
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing import TestBroker
 
 pytestmark = [
@@ -91,7 +92,7 @@ def test_the_recipe_for_a_node_certificate(shell: Shell, tmp_path: Path) -> None
 
 def test_the_recipe_for_a_client_certificate(shell: Shell, certificates: Path, tmp_path: Path) -> None:
     run(CLIENT, certificates)
-    only_ann = f"{AUTHORIZER_CLASS}={STANDARD_AUTHORIZER}\n{SUPER_USERS}=User:ann\n"
+    only_ann = f"{AUTHORIZER_CLASS_NAME}={STANDARD_AUTHORIZER}\n{SUPER_USERS}=User:ann\n"
     with broker(tmp_path, SERVER + SERVER_MUTUAL + only_ann) as kafka:
         assert shell.create_topic(kafka, CLIENT_TRUST + CLIENT_KEY).out == "orders\n"
         refused = shell.create_topic(kafka, CLIENT_TRUST)

@@ -104,7 +104,7 @@ MAY_IMPORT = {
     },
     "testing": {"base", "wire", "security", "client", "log", "node", "settings", "local_cluster", "secure_setup"},
     "settings": {"platforms", "base", "security", "coordinator", "client"},
-    "local_cluster": set(),
+    "local_cluster": {"base"},
     "assembly": {
         "platforms",
         "base",

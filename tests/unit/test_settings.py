@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import parse_override
+from moldau.base.settings import groups
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.settings import Settings, SettingsError, from_properties, load
 
@@ -383,8 +384,8 @@ def test_an_invalid_cluster_id_is_refused() -> None:
 
 def test_value_returns_any_broker_key() -> None:
     settings = from_properties({"group.max.size": "9"})
-    assert settings.value("group.max.size") == 9
-    assert settings.value("group.min.session.timeout.ms") == 6000
+    assert settings.value(groups.GROUP_MAX_SIZE) == 9
+    assert settings.value(groups.GROUP_MIN_SESSION_TIMEOUT_MS) == 6000
 
 
 def test_broker_layers_contain_the_static_configs() -> None:

@@ -14,12 +14,15 @@ from moldau.assembly.coordinators import group_coordinator, transaction_coordina
 from moldau.assembly.registration import broker_registration
 from moldau.assembly.views import views_of
 from moldau.assembly.world import World
-from moldau.base import own_configs
-from moldau.base.broker_configs import broker_value
+from moldau.base.broker_configs import broker_integer
+from moldau.base.config_def import ConfigDef
 from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
+from moldau.base.settings.log import PRODUCER_ID_EXPIRATION_MS
+from moldau.base.settings.own import MOLDAU_MAX_DECOMPRESSED_BYTES
+from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
@@ -54,7 +57,6 @@ from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.image_log import LeadershipLog
-from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.security.quotas.limits import ClientLimits
@@ -68,8 +70,6 @@ from moldau.wire.messages.fetch import FetchResponse
 
 log = logging.getLogger("moldau.node")
 OPEN_RETRY_MS = 5_000
-VERIFICATION = "transaction.partition.verification.enable"
-PRODUCER_EXPIRATION_MS = "producer.id.expiration.ms"
 FETCH_SESSION_EVICTION_MS = 120_000
 QUOTA_CLEANUP_MS = 600_000
 
@@ -173,7 +173,7 @@ class BrokerSide:
         )
 
     def _leader_lease(self) -> LeaderLease:
-        wait_ms = self._settings.replication.fetch_wait_max_ms
+        wait_ms = self._settings.replication.fetch.wait_max_ms
         return LeaderLease(self.partitions, self.replication, wait_ms, self._own_timers, self._on_lease_changed)
 
     def _disk_faults(self) -> DiskRoom:
@@ -197,7 +197,7 @@ class BrokerSide:
             world.peers,
             settings.inter_broker_listener_name,
             lambda: self.lifecycle.epoch,
-            ReplicaFetchSettings.of(settings.replication),
+            settings.replication.fetch,
             world.clock,
             world.timers,
             self._throttles.follower,
@@ -210,7 +210,7 @@ class BrokerSide:
             self._world.flusher,
             self._world.clock,
             self._own_timers,
-            lambda: self._number(PRODUCER_EXPIRATION_MS),
+            lambda: self._number(PRODUCER_ID_EXPIRATION_MS),
             lambda partition: self.cleaner.is_cleaning(partition),
         )
 
@@ -244,14 +244,17 @@ class BrokerSide:
         verifier = TransactionVerifier(self.transactions.find, self._brokers, world.timers)
         patience = Patience(topic_settings.add_partitions_retry_ms, topic_settings.add_partitions_retry_max_ms)
         return TransactionGate(
-            self.verifications, verifier, world.clock, world.timers, patience, lambda: bool(self._number(VERIFICATION))
+            self.verifications,
+            verifier,
+            world.clock,
+            world.timers,
+            patience,
+            lambda: bool(self._number(TRANSACTION_PARTITION_VERIFICATION_ENABLE)),
         )
 
-    def _number(self, name: str) -> int:
+    def _number(self, row: ConfigDef) -> int:
         """Return a config of this broker as it is set now: a number, or a boolean."""
-        value = broker_value(name, broker_layers(self._current.image, self._settings.node_id, self._static))
-        assert isinstance(value, int)
-        return value
+        return broker_integer(row, broker_layers(self._current.image, self._settings.node_id, self._static))
 
     def _handler_dependencies(self, channel: ControllerChannel) -> HandlerDependencies:
         settings, world = self._settings, self._world
@@ -359,7 +362,7 @@ class BrokerSide:
         every(min(settings.log_flush_scheduler_interval_ms, 1000), logs.flush_by_time)
         check_ms, guards = settings.producer_id_expiration_check_interval_ms, self.verifications
         every(check_ms, logs.expire_producers)
-        every(check_ms, lambda: guards.expire(world.clock.monotonic_ms(), self._number(PRODUCER_EXPIRATION_MS)))
+        every(check_ms, lambda: guards.expire(world.clock.monotonic_ms(), self._number(PRODUCER_ID_EXPIRATION_MS)))
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
@@ -394,4 +397,4 @@ class BrokerSide:
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""
         texts = topic_config_texts(overrides, broker_layers(image, self._settings.node_id, self._static))
-        return {**texts, own_configs.DECOMPRESSED_BYTES_MAX: str(self._settings.decompressed_bytes_max)}
+        return {**texts, MOLDAU_MAX_DECOMPRESSED_BYTES.name: str(self._settings.decompressed_bytes_max)}

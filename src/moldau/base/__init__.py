@@ -2,5 +2,6 @@
 all topic and broker configs.
 
 It imports nothing else of Moldau. Time and random numbers are arguments; only `clock` asks the system for the time.
-Begin with `errors` and `promise`, then `clock`; for configs with `config_def`, `topic_configs` and `broker_configs`.
+Begin with `errors` and `promise`, then `clock`; for configs with `config_def` and the package `settings`, then
+`topic_configs` and `broker_configs`.
 """

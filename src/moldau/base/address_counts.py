@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
-from moldau.base.config_def import INT_MAX, ConfigValue
+from moldau.base.config_def import ConfigValue
+from moldau.base.limits import INT32_MAX
 
 
 @lru_cache(1024)
@@ -29,7 +30,7 @@ def parse_address_counts(text: str) -> Mapping[str, int]:
     counts: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = item.rpartition(":")
-        if not count.strip().isdecimal() or int(count) > INT_MAX:
+        if not count.strip().isdecimal() or int(count) > INT32_MAX:
             raise ValueError(f"{item!r} is not address:count")
         ip_address(host.strip().strip("[]"))
         counts[canonical_address(host.strip())] = int(count)

@@ -1,8 +1,7 @@
 """All broker keys, and the effective value when a key is set in several places.
 
-`implemented_configs` has the keys that Moldau implements, `own_configs` those that only Moldau has. `accepted_configs`
-has Kafka's other keys: they are known and their values are checked, but they have no effect. `topic_configs` defines
-how a topic falls back to a broker key. `settings` reads files and the environment.
+The package `settings` has the tables of the keys. `topic_configs` defines how a topic falls back to a broker key.
+`setting_sources` reads files and the environment.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Final
 
-from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.config_def import (
     BrokerLayers,
     ConfigDef,
@@ -22,74 +20,39 @@ from moldau.base.config_def import (
     ConfigSynonym,
     ConfigType,
     ConfigValue,
+    ListenerForms,
     UpdateMode,
+    rows_of,
 )
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.implemented_configs import IMPLEMENTED
-from moldau.base.oauth_configs import OAUTH_NAMES
-from moldau.base.own_configs import OWN
+from moldau.base.settings import accepted, cluster, groups, log, node, oauth, own, security, topics, transactions
 
-IMPLEMENTED_NAMES: Final = frozenset(definition.name for definition in (*IMPLEMENTED, *OWN))
-BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {
-    definition.name: definition for definition in (*IMPLEMENTED, *OWN, *ACCEPTED)
-}
+IMPLEMENTED: Final = rows_of(node, security, log, cluster, transactions, groups, oauth, own)
+IMPLEMENTED_NAMES: Final = frozenset(row.name for row in IMPLEMENTED)
+BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {row.name: row for row in (*IMPLEMENTED, *accepted.ACCEPTED)}
 
-_UNIT_SYNONYMS: Final = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
-"""Keys that set the same thing in different units; within one layer, an earlier key overrides the later ones."""
-_SYNONYMS_BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
-    **{name: synonyms for synonyms in _UNIT_SYNONYMS for name in synonyms},
-    # In one direction only: the scheduler's interval is the default of the flush interval, not the reverse.
-    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-}
+
+def _synonyms_by_name() -> dict[str, tuple[str, ...]]:
+    """Return the keys that set the same thing, for keys that have such synonyms; within one layer, an earlier key
+    overrides the later ones. In different units each is a synonym of the others. Otherwise only in one direction: the
+    flush scheduler's interval is the default of the flush interval, not the reverse."""
+    found = {}
+    for row in rows_of(topics):
+        names = tuple(synonym.name for synonym in row.synonyms)
+        if len(names) > 1:
+            have_units = any(synonym.factor != 1 for synonym in row.synonyms)
+            found.update(dict.fromkeys(names if have_units else names[:1], names))
+    return found
+
+
+_SYNONYMS_BY_NAME: Final = _synonyms_by_name()
 _LISTENER_PREFIX: Final = re.compile(
     r"listener\.name\.(?P<listener>[^.]+)\."
     r"(?:(?P<mechanism>plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?(?P<base>.+)"
 )
-_PER_MECHANISM: Final = frozenset(("sasl.jaas.config", "connections.max.reauth.ms"))
-"""Keys that Moldau implements for single mechanisms of a listener too, besides those of OAUTHBEARER."""
-_PER_LISTENER: Final = _PER_MECHANISM | {
-    "sasl.enabled.mechanisms",
-    "sasl.server.max.receive.size",
-    "max.connections",
-    "max.connection.creation.rate",
-}
-"""Keys that Moldau implements for single listeners too, besides those of TLS and OAUTHBEARER."""
-_OF_OAUTHBEARER_ONLY: Final = frozenset(("sasl.server.callback.handler.class", "sasl.login.callback.handler.class"))
-"""Keys that have an effect only for this mechanism of a listener."""
-
-LISTENER_STORE_KEYS: Final = frozenset(
-    (
-        "ssl.keystore.type",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.key.password",
-        "ssl.keystore.key",
-        "ssl.keystore.certificate.chain",
-        "ssl.truststore.type",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.certificates",
-    )
-)
-"""Keys that Kafka changes in a running broker, for single listeners: SslConfigs.RECONFIGURABLE_CONFIGS."""
-_DYNAMIC_OF_LISTENERS: Final = LISTENER_STORE_KEYS | {
-    "ssl.client.auth",
-    "ssl.protocol",
-    "ssl.enabled.protocols",
-    "ssl.cipher.suites",
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
-    "connections.max.reauth.ms",
-}
-"""Keys that Moldau changes in a running broker, for single listeners. Kafka accepts all of them, but there only those
-of stores have an effect."""
 _FIXED_PREFIXES: Final = ("ssl.", "sasl.")
 """Other keys that Kafka accepts for a running broker, and Moldau does not."""
-_FIXED_NAMES: Final = frozenset(("listeners", "listener.security.protocol.map"))
+_FIXED_NAMES: Final = frozenset((node.LISTENERS.name, node.LISTENER_SECURITY_PROTOCOL_MAP.name))
 """More such keys."""
 
 
@@ -105,21 +68,35 @@ def has_effect(name: str) -> bool:
     match = _LISTENER_PREFIX.fullmatch(name)
     if match is None:
         return name in IMPLEMENTED_NAMES
-    mechanism, base = match["mechanism"], match["base"]
-    if mechanism == "oauthbearer" and (base in _OF_OAUTHBEARER_ONLY or base in OAUTH_NAMES):
-        return True
-    if mechanism is not None:
-        return base in _PER_MECHANISM
-    return base in _PER_LISTENER or base in OAUTH_NAMES or (base.startswith("ssl.") and base in IMPLEMENTED_NAMES)
+    row = BROKER_CONFIGS.get(match["base"])
+    if row is None:
+        return False
+    match match["mechanism"]:
+        case None:
+            return ListenerForms.LISTENER in row.listener_forms
+        case "oauthbearer":
+            return bool(row.listener_forms & (ListenerForms.MECHANISM | ListenerForms.OAUTHBEARER))
+        case _:
+            return ListenerForms.MECHANISM in row.listener_forms
 
 
 def is_dynamic_of_listener(name: str) -> bool:
     """Return whether this is a key of TLS or SASL for one listener, or one mechanism of it, that a running broker uses
     when it is changed. The JAAS line is such a key only for PLAIN, whose users it names."""
     match = _LISTENER_PREFIX.fullmatch(name)
-    if match is None or match["base"] not in _DYNAMIC_OF_LISTENERS or match["listener"] != match["listener"].lower():
+    row = BROKER_CONFIGS.get(match["base"]) if match else None
+    if match is None or row is None or not _is_dynamic(row) or match["listener"] != match["listener"].lower():
         return False
-    return match["mechanism"] == "plain" if match["base"] == "sasl.jaas.config" else has_effect(name)
+    return match["mechanism"] == "plain" if row is security.SASL_JAAS_CONFIG else has_effect(name)
+
+
+def is_fixed(row: ConfigDef) -> bool:
+    """Return whether Moldau cannot change a key of a running broker although Kafka can, except for single listeners."""
+    return row.name.startswith(_FIXED_PREFIXES) or row.name in _FIXED_NAMES
+
+
+def _is_dynamic(row: ConfigDef) -> bool:
+    return ListenerForms.DYNAMIC in row.listener_forms
 
 
 def listener_of(name: str) -> str | None:
@@ -128,10 +105,19 @@ def listener_of(name: str) -> str | None:
     return match["listener"].upper() if match else None
 
 
-def broker_value(name: str, layers: BrokerLayers) -> ConfigValue:
+def broker_value(row: ConfigDef, layers: BrokerLayers) -> ConfigValue:
     """Return the effective value of exactly this key. Synonyms are ignored, because they may have another unit: a
     caller that wants `log.retention.hours` after `log.retention.ms` asks for each key and converts the value."""
-    return _value(BROKER_CONFIGS[name], layers)
+    for _, layer in layers.in_order():
+        if row.name in layer:
+            return row.parse(layer[row.name])
+    return row.default
+
+
+def broker_integer(row: ConfigDef, layers: BrokerLayers) -> int:
+    value = broker_value(row, layers)
+    assert isinstance(value, int), f"{row} is no number"
+    return value
 
 
 def broker_synonyms(name: str, layers: BrokerLayers) -> tuple[ConfigSynonym, ...]:
@@ -197,11 +183,11 @@ def check_dynamic_broker_configs(changes: Mapping[str, str], *, per_broker: bool
     _raise_if_any("Cannot update these configs dynamically", [name for name in others if others[name].read_only])
     _raise_if_any(
         "These security configs can be dynamically updated only per-listener using the listener prefix",
-        [name for name in others if name in _DYNAMIC_OF_LISTENERS],
+        [name for name, each in others.items() if name == each.name and _is_dynamic(each)],
     )
     _raise_if_any(
         "Moldau cannot change these configs of a running broker",
-        [name for name, each in others.items() if each.name.startswith(_FIXED_PREFIXES) or each.name in _FIXED_NAMES],
+        [name for name, each in others.items() if is_fixed(each)],
         "; set them in its properties file and restart it",
     )
     for name, definition in definitions.items():
@@ -221,13 +207,6 @@ def _raise_if_any(reason: str, names: list[str], advice: str = "") -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(names)}]{advice}")
 
 
-def _value(definition: ConfigDef, layers: BrokerLayers) -> ConfigValue:
-    for _, layer in layers.in_order():
-        if definition.name in layer:
-            return definition.parse(layer[definition.name])
-    return definition.default
-
-
 def _entry(name: str, layers: BrokerLayers) -> ConfigEntry:
     definition = broker_config(name) or ConfigDef(name, ConfigType.UNKNOWN, None)
     if definition.name != name:
@@ -235,7 +214,7 @@ def _entry(name: str, layers: BrokerLayers) -> ConfigEntry:
     synonyms = broker_synonyms(name, layers)
     return ConfigEntry(
         definition=definition,
-        value=None if definition.sensitive else definition.text(_value(definition, layers)),
+        value=None if definition.sensitive else definition.text(broker_value(definition, layers)),
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import SettingsError, Values
+from moldau.base.settings import cluster, node
+from moldau.base.settings.fields import read_settings, setting, setting_values, times
 
 REPLICA_SELECTORS: Final = ("LeaderSelector", "RackAwareReplicaSelector")
 """Kafka's class names, which may be set with or without a package."""
-PORT_MAX: Final = 65_535
 
 
 class VoterAddress(NamedTuple):
@@ -26,73 +28,63 @@ class QuorumSettings:
     voters: tuple[VoterAddress, ...]
     """The static voters. Empty if the voters are dynamic: then the metadata log contains them."""
     bootstrap_servers: tuple[tuple[str, int], ...]
-    election_timeout_ms: int
-    election_backoff_max_ms: int
-    fetch_timeout_ms: int
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    fetch_max_bytes: int
-    fetch_snapshot_max_bytes: int
-    bytes_between_snapshots: int
+    election_timeout_ms: int = setting(cluster.CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS)
+    election_backoff_max_ms: int = setting(cluster.CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS)
+    fetch_timeout_ms: int = setting(cluster.CONTROLLER_QUORUM_FETCH_TIMEOUT_MS)
+    request_timeout_ms: int = setting(cluster.CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS)
+    retry_backoff_ms: int = setting(cluster.CONTROLLER_QUORUM_RETRY_BACKOFF_MS)
+    fetch_max_bytes: int = setting(cluster.CONTROLLER_QUORUM_FETCH_MAX_BYTES)
+    fetch_snapshot_max_bytes: int = setting(cluster.CONTROLLER_QUORUM_FETCH_SNAPSHOT_MAX_BYTES)
+    bytes_between_snapshots: int = setting(cluster.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSessionSettings:
-    heartbeat_interval_ms: int
-    session_timeout_ms: int
-    controlled_shutdown_enabled: bool
+    heartbeat_interval_ms: int = setting(cluster.BROKER_HEARTBEAT_INTERVAL_MS)
+    session_timeout_ms: int = setting(cluster.BROKER_SESSION_TIMEOUT_MS)
+    controlled_shutdown_enabled: bool = setting(cluster.CONTROLLED_SHUTDOWN_ENABLE)
     """Whether a broker moves its leaderships to other brokers before it stops."""
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaFetchSettings:
+    """With which a follower fetches."""
+
+    wait_max_ms: int = setting(cluster.REPLICA_FETCH_WAIT_MAX_MS)
+    min_bytes: int = setting(cluster.REPLICA_FETCH_MIN_BYTES)
+    max_bytes: int = setting(cluster.REPLICA_FETCH_MAX_BYTES)
+    response_max_bytes: int = setting(cluster.REPLICA_FETCH_RESPONSE_MAX_BYTES)
+    backoff_ms: int = setting(cluster.REPLICA_FETCH_BACKOFF_MS)
+    timeout_ms: int = setting(cluster.REPLICA_SOCKET_TIMEOUT_MS)
+    """How long a response may take."""
+
+
+def _is_rack_aware(selector: str | None) -> bool:
+    return selector is not None and selector.endswith("RackAwareReplicaSelector")
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    lag_time_max_ms: int
-    fetch_max_bytes: int
-    fetch_response_max_bytes: int
-    fetch_wait_max_ms: int
-    fetch_min_bytes: int
-    fetch_backoff_ms: int
-    socket_timeout_ms: int
-    rack_aware_reads: bool
+    fetch: ReplicaFetchSettings
+    lag_time_max_ms: int = setting(cluster.REPLICA_LAG_TIME_MAX_MS)
+    rack_aware_reads: bool = setting(cluster.REPLICA_SELECTOR_CLASS, _is_rack_aware)
     """Whether consumers are directed to a replica in their own rack (KIP-392)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    auto_rebalance_enabled: bool
+    auto_rebalance_enabled: bool = setting(cluster.AUTO_LEADER_REBALANCE_ENABLE)
     """Whether the controller moves leaderships back to the preferred replicas at every check."""
-    check_interval_ms: int
-
-
-def read_sessions(values: Values) -> BrokerSessionSettings:
-    return BrokerSessionSettings(
-        heartbeat_interval_ms=values.integer("broker.heartbeat.interval.ms"),
-        session_timeout_ms=values.integer("broker.session.timeout.ms"),
-        controlled_shutdown_enabled=values.boolean("controlled.shutdown.enable"),
-    )
-
-
-def read_balance(values: Values) -> BalanceSettings:
-    return BalanceSettings(
-        auto_rebalance_enabled=values.boolean("auto.leader.rebalance.enable"),
-        check_interval_ms=values.integer("leader.imbalance.check.interval.seconds") * 1000,
-    )
+    check_interval_ms: int = setting(cluster.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS, times(1000))
 
 
 def read_quorum(values: Values) -> QuorumSettings:
     return QuorumSettings(
-        voters=tuple(_parse_voter(values, voter) for voter in values.strings("controller.quorum.voters")),
+        **setting_values(QuorumSettings, values.value),
+        voters=tuple(_parse_voter(values, voter) for voter in values.strings(node.CONTROLLER_QUORUM_VOTERS)),
         bootstrap_servers=tuple(
-            _parse_server(values, server) for server in values.strings("controller.quorum.bootstrap.servers")
+            _parse_server(values, server) for server in values.strings(node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS)
         ),
-        election_timeout_ms=values.integer("controller.quorum.election.timeout.ms"),
-        election_backoff_max_ms=values.integer("controller.quorum.election.backoff.max.ms"),
-        fetch_timeout_ms=values.integer("controller.quorum.fetch.timeout.ms"),
-        request_timeout_ms=values.integer("controller.quorum.request.timeout.ms"),
-        retry_backoff_ms=values.integer("controller.quorum.retry.backoff.ms"),
-        fetch_max_bytes=values.integer("controller.quorum.fetch.max.bytes"),
-        fetch_snapshot_max_bytes=values.integer("controller.quorum.fetch.snapshot.max.bytes"),
-        bytes_between_snapshots=values.integer("metadata.log.max.record.bytes.between.snapshots"),
     )
 
 
@@ -100,14 +92,16 @@ def _parse_voter(values: Values, voter: str) -> VoterAddress:
     voter_id, separator, address = voter.partition("@")
     host, _, port = address.rpartition(":")
     if not separator or not voter_id.isdecimal() or not host or not _is_port(port):
-        raise values.error("controller.quorum.voters", f"{voter!r} is not a voter; expected id@host:port")
+        raise values.error(node.CONTROLLER_QUORUM_VOTERS, f"{voter!r} is not a voter; expected id@host:port")
     return VoterAddress(int(voter_id), host.strip("[]"), int(port))
 
 
 def _parse_server(values: Values, server: str) -> tuple[str, int]:
     host, _, port = server.rpartition(":")
     if not host or not _is_port(port):
-        raise values.error("controller.quorum.bootstrap.servers", f"{server!r} is not an address; expected host:port")
+        raise values.error(
+            node.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS, f"{server!r} is not an address; expected host:port"
+        )
     return host.strip("[]"), int(port)
 
 
@@ -123,41 +117,45 @@ def check_roles(
     quorum: QuorumSettings,
 ) -> None:
     """Raise SettingsError if the listeners or the voters do not fit the roles of this node."""
-    roles = set(values.strings("process.roles"))
+    roles = set(values.strings(node.PROCESS_ROLES))
     if not roles:
-        raise values.error("process.roles", "is empty; expected broker, controller or both")
+        raise values.error(node.PROCESS_ROLES, "is empty; expected broker, controller or both")
     voters = [voter.id for voter in quorum.voters]
     if len(set(voters)) < len(voters):
-        raise values.error("controller.quorum.voters", "two voters have the same id; expected a different id for each")
+        raise values.error(
+            node.CONTROLLER_QUORUM_VOTERS, "two voters have the same id; expected a different id for each"
+        )
     if "broker" in roles and not client_listeners:
         raise values.error(
-            "listeners", "a broker needs a listener for clients: one that is not named in controller.listener.names"
+            node.LISTENERS, "a broker needs a listener for clients: one that is not named in controller.listener.names"
         )
     if "controller" in roles:
         if voters and node_id not in voters:
             raise values.error(
-                "controller.quorum.voters",
+                node.CONTROLLER_QUORUM_VOTERS,
                 f"node {node_id} is a controller but not a voter; add {node_id}@host:port or change node.id",
             )
         if not controller_listeners and (len(voters) > 1 or "broker" not in roles):
-            raise values.error("listeners", "a controller needs a listener that is named in controller.listener.names")
+            raise values.error(
+                node.LISTENERS, "a controller needs a listener that is named in controller.listener.names"
+            )
     else:
         if node_id in voters:
             raise values.error(
-                "controller.quorum.voters",
+                node.CONTROLLER_QUORUM_VOTERS,
                 f"node {node_id} is a voter but not a controller; remove it or add controller to process.roles",
             )
         if not voters and not quorum.bootstrap_servers:
-            raise values.error("process.roles", "a broker-only node needs controller.quorum.bootstrap.servers")
+            raise values.error(node.PROCESS_ROLES, "a broker-only node needs controller.quorum.bootstrap.servers")
         if controller_listeners:
             raise values.error(
-                "listeners",
+                node.LISTENERS,
                 "a broker-only node must not have a listener named in controller.listener.names: "
                 f"remove {_names(controller_listeners)}",
             )
     if roles == {"controller"} and client_listeners:
         raise values.error(
-            "listeners",
+            node.LISTENERS,
             "a controller-only node must not have a listener for clients: "
             f"remove {_names(client_listeners)} or add it to controller.listener.names",
         )
@@ -168,21 +166,14 @@ def _names(listeners: tuple[Listener, ...]) -> str:
 
 
 def read_replication(values: Values) -> ReplicationSettings:
-    selector = values.text("replica.selector.class")
+    selector = values.text(cluster.REPLICA_SELECTOR_CLASS)
     if selector is not None and selector.rpartition(".")[2] not in REPLICA_SELECTORS:
         raise values.error(
-            "replica.selector.class", f"unknown class {selector!r}; expected one of {', '.join(REPLICA_SELECTORS)}"
+            cluster.REPLICA_SELECTOR_CLASS,
+            f"unknown class {selector!r}; expected one of {', '.join(REPLICA_SELECTORS)}",
         )
-    return ReplicationSettings(
-        lag_time_max_ms=values.integer("replica.lag.time.max.ms"),
-        fetch_max_bytes=values.integer("replica.fetch.max.bytes"),
-        fetch_response_max_bytes=values.integer("replica.fetch.response.max.bytes"),
-        fetch_wait_max_ms=values.integer("replica.fetch.wait.max.ms"),
-        fetch_min_bytes=values.integer("replica.fetch.min.bytes"),
-        fetch_backoff_ms=values.integer("replica.fetch.backoff.ms"),
-        socket_timeout_ms=values.integer("replica.socket.timeout.ms"),
-        rack_aware_reads=selector is not None and selector.endswith("RackAwareReplicaSelector"),
-    )
+    fetch = read_settings(ReplicaFetchSettings, values.value)
+    return ReplicationSettings(**setting_values(ReplicationSettings, values.value), fetch=fetch)
 
 
 def check_cluster_id(cluster_id: str, origin: str) -> None:

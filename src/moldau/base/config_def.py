@@ -1,6 +1,6 @@
 """The definition of a configuration key: its name, type, default and valid values, and how a text is parsed.
 
-The keys themselves are in `topic_configs` and `broker_configs`. An invalid value gets Kafka's own error message, which
+The keys themselves are in the package `settings`, a row each. An invalid value gets Kafka's own error message, which
 clients and scripts know. This module reads no files and no environment.
 """
 
@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import Enum, Flag, IntEnum, auto
 from math import isfinite, isnan
+from types import ModuleType
 from typing import Final, Protocol
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import INT32_MAX, INT64_MAX
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 """A parsed value: LIST is a tuple of strings, CLASS and PASSWORD are strings; None means no value."""
@@ -33,6 +35,17 @@ class ConfigType(IntEnum):
     LIST = 7
     CLASS = 8
     PASSWORD = 9
+
+
+BOOLEAN: Final = ConfigType.BOOLEAN
+STRING: Final = ConfigType.STRING
+INT: Final = ConfigType.INT
+SHORT: Final = ConfigType.SHORT
+LONG: Final = ConfigType.LONG
+DOUBLE: Final = ConfigType.DOUBLE
+LIST: Final = ConfigType.LIST
+CLASS: Final = ConfigType.CLASS
+PASSWORD: Final = ConfigType.PASSWORD
 
 
 class ConfigSource(IntEnum):
@@ -55,6 +68,30 @@ class UpdateMode(Enum):
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
+
+
+PER_BROKER: Final = UpdateMode.PER_BROKER
+CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
+
+
+class ListenerForms(Flag):
+    """In which forms for a single listener a broker key has an effect, besides its plain form."""
+
+    NONE = 0
+    LISTENER = auto()
+    """listener.name.NAME.KEY"""
+    MECHANISM = auto()
+    """listener.name.NAME.MECHANISM.KEY"""
+    OAUTHBEARER = auto()
+    """listener.name.NAME.oauthbearer.KEY"""
+    DYNAMIC = auto()
+    """A running broker uses a change of it. Kafka accepts all these, but there only those of stores have an effect."""
+
+
+PER_LISTENER: Final = ListenerForms.LISTENER
+DYNAMIC_PER_LISTENER: Final = ListenerForms.LISTENER | ListenerForms.DYNAMIC
+DYNAMIC_PER_MECHANISM: Final = DYNAMIC_PER_LISTENER | ListenerForms.MECHANISM
+OF_OAUTHBEARER: Final = ListenerForms.LISTENER | ListenerForms.OAUTHBEARER
 
 
 class Validator(Protocol):
@@ -110,12 +147,10 @@ class NonEmpty:
 SHOWN_LENGTH_MAX: Final = 200
 """How much of an invalid value an error message shows: one on the wire has at most 32,767 bytes, one in a file
 may have megabytes."""
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 _INTEGER_RANGES: Final = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.INT: (-(2**31), INT_MAX),
-    ConfigType.LONG: (-(2**63), LONG_MAX),
+    ConfigType.INT: (-(2**31), INT32_MAX),
+    ConfigType.LONG: (-(2**63), INT64_MAX),
 }
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 # Java's decimal formats with the optional type letter; the words NaN and Infinity are refused. Each text matches in one
@@ -136,6 +171,10 @@ class ConfigDef:
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False
     """Kafka has such keys for its own tests: they may be set, and are shown only if they are."""
+    listener_forms: ListenerForms = ListenerForms.NONE
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def read_only(self) -> bool:
@@ -148,7 +187,7 @@ class ConfigDef:
 
     def parse(self, text: str) -> ConfigValue:
         """Return the value of a text. Raise KafkaError INVALID_CONFIG if the key does not accept it."""
-        value = self._convert(text.strip(), text)
+        value = self.converted(text)
         complaint = self.validator.complaint(value) if self.validator else None
         if complaint:
             raise self._invalid(self._shown(value), complaint)
@@ -168,7 +207,9 @@ class ConfigDef:
     def default_text(self) -> str | None:
         return self.text(self.default)
 
-    def _convert(self, trimmed: str, text: str) -> ConfigValue:
+    def converted(self, text: str) -> ConfigValue:
+        """Return the value of a text of this type, valid or not."""
+        trimmed = text.strip()
         match self.type:
             case ConfigType.BOOLEAN:
                 if trimmed.lower() not in ("true", "false"):
@@ -272,6 +313,11 @@ class ConfigEntry:
     @property
     def name(self) -> str:
         return self.definition.name
+
+
+def rows_of(*tables: ModuleType) -> tuple[ConfigDef, ...]:
+    """Return the rows of these modules, in the order in which they are written there."""
+    return tuple(each for table in tables for each in vars(table).values() if isinstance(each, ConfigDef))
 
 
 def java_double_text(number: float) -> str:

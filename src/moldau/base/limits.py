@@ -1,8 +1,24 @@
-"""Limits of the server that are not settings of Kafka. Those that are defaults of settings are in `own_configs` too."""
+"""Limits of the server that are not settings of Kafka. Those that are defaults of settings of our own are in
+`settings.own` too."""
 
 from __future__ import annotations
 
 from typing import Final
+
+INT32_MAX: Final = 2**31 - 1
+"""Largest number in a field of 32 bits."""
+
+INT64_MAX: Final = 2**63 - 1
+"""Largest number in a field of 64 bits."""
+
+PARTITION_MAX: Final = INT32_MAX
+"""Largest number of a partition: requests have 32 bits for it."""
+
+OFFSET_MAX: Final = INT64_MAX
+"""Largest offset: requests have 64 bits for it."""
+
+PORT_MAX: Final = 65_535
+"""Largest TCP port."""
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with a dash and a partition number the directory name still fits into 255 bytes."""
@@ -191,6 +207,26 @@ taken."""
 DEFAULT_REQUEST_BYTES_MAX: Final = 8 << 20
 """Largest request of an API without a limit of its own, except Produce. Decoded objects need up to 56 times its size
 (measured). The records of a Produce request stay bytes, so it may be as large as `socket.request.max.bytes`."""
+
+RATES_MAX: Final = 100_000
+"""Rates of clients, users or addresses that are remembered for one quota. A client that uses ever new client ids, or an
+attacker with ever new addresses, must not use up the memory: then the oldest rate is forgotten."""
+
+REMEMBERED_CONNECTIONS_MAX: Final = 20_000
+"""Connections whose software, or whose last push of metrics, is remembered; then the oldest one is forgotten."""
+
+CHANGES_OF_REQUEST_MAX: Final = 10_000
+"""Records of one request that changes ACLs or quotas, as in Kafka."""
+
+COMMIT_WAIT_MS: Final = 5_000
+"""How long a request about several transactions waits until the log has one of them. A partition or shard that lost its
+in-sync replicas may never commit it: the other transactions of the request must not wait for it."""
+
+RETRY_DELAY_MS: Final = 50
+"""Pause before a node repeats a request to another node."""
+
+SALT_BYTES: Final = 16
+"""Random bytes of the salt of a SCRAM credential."""
 
 
 def reserved_descriptors(wanted: int, open_files_limit: int) -> int:

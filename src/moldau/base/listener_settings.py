@@ -1,10 +1,13 @@
-"""The listeners of a node, from properties with Kafka's names: which it opens, and which addresses it advertises."""
+"""The listeners of a node, from properties with Kafka's names: which it opens, which addresses it advertises, and where
+it serves metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from moldau.base.config_def import ConfigDef
 from moldau.base.host_names import is_host_name
 from moldau.base.listeners import (
     SECURED_PROTOCOLS,
@@ -14,6 +17,9 @@ from moldau.base.listeners import (
     parse_protocol_map,
 )
 from moldau.base.setting_sources import Values
+from moldau.base.settings import node, own
+
+_METRICS: Final = "METRICS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class ListenerSettings:
 
 def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSettings:
     """`own_host` returns the name under which this machine is advertised if it listens on all interfaces."""
-    controller_names = [name.upper() for name in values.strings("controller.listener.names")]
+    controller_names = [name.upper() for name in values.strings(node.CONTROLLER_LISTENER_NAMES)]
     protocols = _read_protocols(values, set(controller_names))
     listeners = _parse_own_listeners(values, protocols)
     broker_listeners = tuple(each for each in listeners if each.name not in controller_names)
@@ -53,7 +59,7 @@ def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSetti
         named = (advertised_by_name.get(each.name) for each in broker_listeners)
         advertised = tuple(each for each in named if each is not None)
         if broker_listeners and not advertised:
-            raise values.error("advertised.listeners", "names only controllers' listeners; add one for clients")
+            raise values.error(node.ADVERTISED_LISTENERS, "names only controllers' listeners; add one for clients")
     return ListenerSettings(
         broker_listeners,
         controllers,
@@ -66,29 +72,29 @@ def read_listeners(values: Values, own_host: Callable[[], str]) -> ListenerSetti
 
 
 def _parse_own_listeners(values: Values, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    listeners = _parse_listeners(values, "listeners", protocols)
+    listeners = _parse_listeners(values, node.LISTENERS, protocols)
     names = [each.name for each in listeners]
     addresses = [each.address for each in listeners if each.port]
     if len(set(names)) < len(names) or len(set(addresses)) < len(addresses):
-        raise values.error("listeners", "expected a different name and a different address for each listener")
+        raise values.error(node.LISTENERS, "expected a different name and a different address for each listener")
     return listeners
 
 
 def _read_protocols(values: Values, controller_names: set[str]) -> dict[str, str]:
-    key = "listener.security.protocol.map"
+    key = node.LISTENER_SECURITY_PROTOCOL_MAP
     try:
         protocols = parse_protocol_map(values.text(key) or "")
     except ValueError as wrong:
         raise values.error(key, str(wrong)) from None
     # As in Kafka, controllers' listeners without an entry are PLAINTEXT if the map is not set and no listener is named
     # SSL or SASL_*; otherwise they need an entry.
-    names = {item.partition("://")[0].strip().upper() for item in values.strings("listeners")} | controller_names
+    names = {item.partition("://")[0].strip().upper() for item in values.strings(node.LISTENERS)} | controller_names
     if key in values or not names.isdisjoint(SECURED_PROTOCOLS):
         return protocols
     return {**dict.fromkeys(controller_names, "PLAINTEXT"), **protocols}
 
 
-def _parse_listeners(values: Values, key: str, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+def _parse_listeners(values: Values, key: ConfigDef, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
     try:
         return tuple(parse_listener(text, protocols) for text in values.strings(key))
     except ValueError as wrong:
@@ -99,7 +105,7 @@ def _advertised_listeners(
     values: Values, protocols: Mapping[str, str], listeners: tuple[Listener, ...]
 ) -> dict[str, Listener]:
     """Return the listeners of `advertised.listeners` by name."""
-    key = "advertised.listeners"
+    key = node.ADVERTISED_LISTENERS
     advertised = _parse_listeners(values, key, protocols)
     for each in advertised:
         if each.name not in {listener.name for listener in listeners}:
@@ -119,7 +125,7 @@ def _with_own_host(listener: Listener, own_host: Callable[[], str]) -> Listener:
 
 
 def _inter_broker_listener_name(values: Values, advertised: tuple[Listener, ...]) -> str:
-    key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
+    key, protocol_key = node.INTER_BROKER_LISTENER_NAME, node.SECURITY_INTER_BROKER_PROTOCOL
     if key in values and protocol_key in values:
         raise values.error(key, f"only one of {key} and {protocol_key} should be set")
     if not advertised:
@@ -139,3 +145,14 @@ def _inter_broker_listener_name(values: Values, advertised: tuple[Listener, ...]
     if name not in protocols_by_name:
         raise values.error(key, "expected the name of an advertised listener that is not the controllers'")
     return name
+
+
+def read_metrics_listener(values: Values) -> Listener | None:
+    """Return the address of `metrics.listener`; None if it is not set. Raise SettingsError if it is no address."""
+    text = values.text(own.METRICS_LISTENER)
+    if text is None:
+        return None
+    try:
+        return parse_listener(f"{_METRICS}://{text}", {_METRICS: "PLAINTEXT"})
+    except ValueError:
+        raise values.error(own.METRICS_LISTENER, "expected HOST:PORT, such as localhost:9404") from None

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from moldau.base.limits import PORT_MAX
+
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """In the order of their numbers in requests and records."""
 SECURED_PROTOCOLS: Final = frozenset(SECURITY_PROTOCOLS) - {"PLAINTEXT"}
@@ -60,7 +62,7 @@ def parse_listener(text: str, protocols: Mapping[str, str]) -> Listener:
     """Parse one listener. Raise ValueError with a one-line message if the text is not a listener or its name has no
     protocol."""
     match = _LISTENER.fullmatch(text.strip())
-    if match is None or int(match["port"]) > 65535:
+    if match is None or int(match["port"]) > PORT_MAX:
         raise ValueError(f"{text!r} is not a listener; expected NAME://host:port, e.g. PLAINTEXT://localhost:9092")
     name = match["name"].upper()
     if name not in protocols:

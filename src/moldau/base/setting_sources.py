@@ -107,6 +107,10 @@ def parse_override(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+Key = ConfigDef | str
+"""The row of a key, or its name: that of a single listener has no row of its own."""
+
+
 class Values:
     """The parsed values of the settings that are set; `value` returns the default of any other key."""
 
@@ -115,36 +119,40 @@ class Values:
         definitions = {key: definition for key in texts if (definition := broker_config(key))}
         self.parsed = {key: _parse_setting(definition, texts[key]) for key, definition in definitions.items()}
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.parsed
+    def __contains__(self, key: Key) -> bool:
+        return str(key) in self.parsed
 
-    def value(self, key: str) -> ConfigValue:
-        return self.parsed[key] if key in self.parsed else BROKER_CONFIGS[key].default
+    def value(self, key: Key) -> ConfigValue:
+        return self.parsed[str(key)] if key in self else BROKER_CONFIGS[str(key)].default
 
-    def integer(self, key: str) -> int:
+    def integer(self, key: Key) -> int:
         value = self.value(key)
         assert isinstance(value, int), f"{key} is no number"
         return value
 
-    def boolean(self, key: str) -> bool:
+    def boolean(self, key: Key) -> bool:
         value = self.value(key)
         assert isinstance(value, bool), f"{key} is no boolean"
         return value
 
-    def text(self, key: str) -> str | None:
+    def text(self, key: Key) -> str | None:
         value = self.value(key)
         assert value is None or isinstance(value, str), f"{key} is no string"
         return value or None
 
-    def strings(self, key: str) -> tuple[str, ...]:
+    def strings(self, key: Key) -> tuple[str, ...]:
         value = self.value(key)
         assert value is None or isinstance(value, tuple), f"{key} is no list"
         return value or ()
 
-    def error(self, key: str, reason: str) -> SettingsError:
+    def origin(self, key: Key) -> str:
+        """Return the file and line, variable or option that sets a key."""
+        return self.texts[str(key)].origin
+
+    def error(self, key: Key, reason: str) -> SettingsError:
         """Return the error for the caller to raise. It names the place that sets `key`, and quotes its value unless
         that may contain a password."""
-        setting, definition = self.texts.get(key), broker_config(key)
+        setting, definition = self.texts.get(str(key)), broker_config(str(key))
         if setting is None:
             return SettingsError(f"{key}: {reason}")
         is_hidden = definition is not None and definition.sensitive

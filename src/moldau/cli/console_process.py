@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.listeners import Listener
 from moldau.cli.connect import COMMAND_CONFIG_VARIABLE
 from moldau.cli.kafka.tool import ToolFailed
@@ -35,7 +36,6 @@ NO_BROKER: Final = (
     " broker"
 )
 STOP_TIMEOUT_S: Final = 5.0
-PORT_MAX: Final = 65_535
 
 console_option = click.option(
     "--console",

@@ -19,6 +19,8 @@ from typing import Final
 
 from moldau.base.listeners import WILDCARD_HOSTS, Listener
 from moldau.base.setting_sources import SettingsError, SettingText
+from moldau.base.settings.node import ADVERTISED_LISTENERS, LISTENERS
+from moldau.base.settings.security import DELEGATION_TOKEN_SECRET_KEY, SASL_ENABLED_MECHANISMS, SASL_JAAS_CONFIG
 from moldau.cli.admin_password import renew_admin_password
 from moldau.cli.secure_options import connect_lines
 from moldau.secure_setup.directory import SecureDirectory
@@ -33,8 +35,7 @@ from moldau.secure_setup.settings import (
 )
 from moldau.security.sasl.jaas import PLAIN_MODULE
 from moldau.security.sasl.mechanism import PLAIN
-from moldau.security.sasl.settings import ENABLED_MECHANISMS, jaas_key
-from moldau.security.token_settings import SECRET_KEY
+from moldau.security.sasl.settings import jaas_key
 from moldau.settings import Settings, from_texts, log_dirs
 
 log = logging.getLogger("moldau.start")
@@ -42,11 +43,11 @@ log = logging.getLogger("moldau.start")
 DEFAULT_LISTENERS: Final = f"{CLIENTS_LISTENER}://0.0.0.0:9092"
 ORIGIN: Final = "--secure"
 ADVERTISE_ORIGIN: Final = "--advertise"
-ADVERTISED: Final = "advertised.listeners"
+ADVERTISED: Final = ADVERTISED_LISTENERS.name
 KEPT_ADVERTISE: Final = "advertise"
 """The advertised name in secure.properties."""
 PLAIN_JAAS: Final = jaas_key(CLIENTS_LISTENER, PLAIN)
-CLIENTS_MECHANISMS: Final = f"listener.name.{CLIENTS_LISTENER.lower()}.{ENABLED_MECHANISMS}"
+CLIENTS_MECHANISMS: Final = f"listener.name.{CLIENTS_LISTENER.lower()}.{SASL_ENABLED_MECHANISMS.name}"
 RENEWAL_CHECK_S: Final = 3600.0
 
 
@@ -144,8 +145,11 @@ class SecureStart:
 def secured_defaults(directory: SecureDirectory, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:
     """Return the defaults of --secure, with the name that an earlier start advertised. `texts` are the settings from
     other sources, which precede."""
-    secured = {"listeners": DEFAULT_LISTENERS, **directory.node_properties(directory.token_key() or new_password())}
-    listeners = texts["listeners"].text if "listeners" in texts else DEFAULT_LISTENERS
+    secured = {
+        LISTENERS.name: DEFAULT_LISTENERS,
+        **directory.node_properties(directory.token_key() or new_password()),
+    }
+    listeners = texts[LISTENERS.name].text if LISTENERS.name in texts else DEFAULT_LISTENERS
     name = directory.kept().get(KEPT_ADVERTISE)
     if name is not None and (advertised := advertised_again(listeners, name)) is not None:
         secured[ADVERTISED] = advertised
@@ -154,7 +158,11 @@ def secured_defaults(directory: SecureDirectory, texts: Mapping[str, SettingText
 
 def values_to_keep(texts: Mapping[str, SettingText], port: int) -> dict[str, str]:
     """Return what later starts need: the key of delegation tokens if it is ours, and the name of --advertise."""
-    kept = {SECRET_KEY: texts[SECRET_KEY].text} if texts[SECRET_KEY].origin == ORIGIN else {}
+    kept = (
+        {DELEGATION_TOKEN_SECRET_KEY.name: texts[DELEGATION_TOKEN_SECRET_KEY.name].text}
+        if texts[DELEGATION_TOKEN_SECRET_KEY.name].origin == ORIGIN
+        else {}
+    )
     if ADVERTISED in texts and texts[ADVERTISED].origin == ADVERTISE_ORIGIN:
         kept[KEPT_ADVERTISE] = name_to_keep(texts[ADVERTISED].text, port)
     return kept
@@ -171,12 +179,12 @@ class Recovery:
     def is_possible(texts: Mapping[str, SettingText]) -> bool:
         """Return whether the settings leave room for this login: our listener for clients, without a JAAS config of
         PLAIN."""
-        names = [each.partition("://")[0].strip().upper() for each in texts["listeners"].text.split(",")]
+        names = [each.partition("://")[0].strip().upper() for each in texts[LISTENERS.name].text.split(",")]
         return PLAIN_JAAS not in texts and CLIENTS_LISTENER in names
 
     def texts(self, texts: Mapping[str, SettingText]) -> dict[str, SettingText]:
         """Return the settings that allow this login beside those there are."""
-        enabled = texts.get(CLIENTS_MECHANISMS, texts[ENABLED_MECHANISMS]).text
+        enabled = texts.get(CLIENTS_MECHANISMS, texts[SASL_ENABLED_MECHANISMS.name]).text
         settings = {
             CLIENTS_MECHANISMS: f"{enabled},{PLAIN}",
             PLAIN_JAAS: f'{PLAIN_MODULE} required user_{ADMIN}="{self.password}";',
@@ -190,7 +198,11 @@ class Recovery:
 
     def client_properties(self, authority: str) -> dict[str, str]:
         jaas = f'{PLAIN_MODULE} required username="{ADMIN}" password="{self.password}";'
-        return {**client_properties(ADMIN, "", authority), "sasl.mechanism": PLAIN, "sasl.jaas.config": jaas}
+        return {
+            **client_properties(ADMIN, "", authority),
+            "sasl.mechanism": PLAIN,
+            SASL_JAAS_CONFIG.name: jaas,
+        }
 
 
 def _check_and_add_warnings(settings: Settings) -> None:

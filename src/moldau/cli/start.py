@@ -13,7 +13,10 @@ from typing import Final
 
 import click
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.setting_sources import SettingsError, SettingText, parse_override
+from moldau.base.settings.log import LOG_DIRS
+from moldau.base.settings.node import ADVERTISED_LISTENERS, LISTENERS
 from moldau.cli.console_process import ConsoleProcess, console_option
 from moldau.cli.cores.options import cores_option, machines_option
 from moldau.cli.kafka.server_start import announce_plainly, choose_log_output, print_warning, serve
@@ -24,7 +27,6 @@ from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.support import refusal_text
 from moldau.settings import from_texts, log_dirs, read_texts
 
-PORT_MAX: Final = 65_535
 DEFAULT_PORT: Final = 9092
 
 
@@ -184,19 +186,19 @@ def listener_flags(
     the listener, which may be in `others`, the settings from other sources."""
     flags: dict[str, SettingText] = {}
     if data_dir is not None:
-        flags["log.dirs"] = SettingText(data_dir, "--data-dir")
+        flags[LOG_DIRS.name] = SettingText(data_dir, "--data-dir")
     if listen is not None:
-        flags["listeners"] = SettingText(f"{protocol}://{_address(listen)}", "--listen")
+        flags[LISTENERS.name] = SettingText(f"{protocol}://{_address(listen)}", "--listen")
     if advertise is not None:
         from moldau.secure_setup.settings import with_port
 
         port = listen.rpartition(":")[2] if listen is not None else _port_of_listener(protocol, others or {})
-        flags["advertised.listeners"] = SettingText(f"{protocol}://{with_port(advertise, port)}", "--advertise")
+        flags[ADVERTISED_LISTENERS.name] = SettingText(f"{protocol}://{with_port(advertise, port)}", "--advertise")
     return flags
 
 
 def _port_of_listener(name: str, texts: Mapping[str, SettingText]) -> str:
-    listeners = texts["listeners"].text if "listeners" in texts else ""
+    listeners = texts[LISTENERS.name].text if LISTENERS.name in texts else ""
     found = re.search(rf"(?:^|,)\s*{name}://[^,]*:([0-9]+)\s*(?:,|$)", listeners, re.IGNORECASE)
     return found[1] if found else str(DEFAULT_PORT)
 

@@ -6,16 +6,15 @@ Nothing is validated here: properties were validated before they arrive.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import DECOMPRESSED_BYTES_MAX
+from moldau.base.settings import own, topics
+from moldau.base.settings.fields import read_settings, setting
 from moldau.wire.compression import Compression
 from moldau.wire.crc import crc32c
 
-LONG_MAX: Final = 2**63 - 1
-DAY_MS: Final = 24 * 3600 * 1000
 NO_LIMIT: Final = -1
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
@@ -24,32 +23,32 @@ CREATE_TIME: Final = "CreateTime"
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * DAY_MS
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    retention_ms: int = 7 * DAY_MS
-    retention_bytes: int = NO_LIMIT
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
-    max_message_bytes: int = 1048588
-    message_timestamp_type: str = CREATE_TIME
-    message_timestamp_before_max_ms: int = LONG_MAX
-    message_timestamp_after_max_ms: int = 3600 * 1000
-    cleanup_policy: frozenset[str] = frozenset({"delete"})
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONG_MAX
-    delete_retention_ms: int = DAY_MS
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    file_delete_delay_ms: int = 60 * 1000
-    preallocate: bool = False
+    segment_bytes: int = setting(topics.SEGMENT_BYTES)
+    segment_ms: int = setting(topics.SEGMENT_MS)
+    segment_jitter_ms: int = setting(topics.SEGMENT_JITTER_MS)
+    segment_index_bytes: int = setting(topics.SEGMENT_INDEX_BYTES)
+    index_interval_bytes: int = setting(topics.INDEX_INTERVAL_BYTES)
+    retention_ms: int = setting(topics.RETENTION_MS)
+    retention_bytes: int = setting(topics.RETENTION_BYTES)
+    flush_messages: int = setting(topics.FLUSH_MESSAGES)
+    flush_ms: int = setting(topics.FLUSH_MS)
+    max_message_bytes: int = setting(topics.MAX_MESSAGE_BYTES)
+    message_timestamp_type: str = setting(topics.MESSAGE_TIMESTAMP_TYPE)
+    message_timestamp_before_max_ms: int = setting(topics.MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
+    message_timestamp_after_max_ms: int = setting(topics.MESSAGE_TIMESTAMP_AFTER_MAX_MS)
+    cleanup_policy: frozenset[str] = setting(topics.CLEANUP_POLICY, frozenset)
+    min_cleanable_dirty_ratio: float = setting(topics.MIN_CLEANABLE_DIRTY_RATIO)
+    min_compaction_lag_ms: int = setting(topics.MIN_COMPACTION_LAG_MS)
+    max_compaction_lag_ms: int = setting(topics.MAX_COMPACTION_LAG_MS)
+    delete_retention_ms: int = setting(topics.DELETE_RETENTION_MS)
+    compression_type: str = setting(topics.COMPRESSION_TYPE)
+    compression_gzip_level: int = setting(topics.COMPRESSION_GZIP_LEVEL)
+    compression_lz4_level: int = setting(topics.COMPRESSION_LZ4_LEVEL)
+    compression_zstd_level: int = setting(topics.COMPRESSION_ZSTD_LEVEL)
+    file_delete_delay_ms: int = setting(topics.FILE_DELETE_DELAY_MS)
+    preallocate: bool = setting(topics.PREALLOCATE)
     """Accepted without effect: files grow as they are written."""
-    moldau_max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX
+    moldau_max_decompressed_bytes: int = setting(own.MOLDAU_MAX_DECOMPRESSED_BYTES)
     """A setting of the broker, not of the topic."""
 
     @property
@@ -86,29 +85,6 @@ class LogConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
         """Read Kafka's dotted names. A missing one has its default; names that a log does not use are ignored."""
-        values: dict[str, int | float | bool | str | frozenset[str]] = {}
-        for field in fields(cls):
-            text = properties.get(_PROPERTY_NAMES[field.name])
-            if text is not None:
-                values[field.name] = _typed(text, field.default)
-        return cls(**values)  # type: ignore[arg-type]  # each value has its field's own type, see _typed
-
-
-def _property_name(field_name: str) -> str:
-    """`message_timestamp_before_max_ms` -> `message.timestamp.before.max.ms`: all of Kafka's names are like this."""
-    return field_name.replace("_", ".")
-
-
-_PROPERTY_NAMES: Final = {field.name: _property_name(field.name) for field in fields(LogConfig)}
-
-
-def _typed(text: str, default: object) -> int | float | bool | str | frozenset[str]:
-    if isinstance(default, bool):
-        return text.strip().lower() == "true"
-    if isinstance(default, int):
-        return int(text)
-    if isinstance(default, float):
-        return float(text)
-    if isinstance(default, frozenset):
-        return frozenset(part.strip() for part in text.split(",") if part.strip())
-    return text
+        return read_settings(
+            cls, lambda row: row.converted(properties[row.name]) if row.name in properties else row.default
+        )

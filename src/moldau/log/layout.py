@@ -24,6 +24,7 @@ import re
 from typing import Final
 
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import OFFSET_MAX, PARTITION_MAX
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -54,8 +55,6 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 _DELETED_DIRECTORY: Final = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
-_PARTITION_MAX: Final = 2**31 - 1
-_OFFSET_MAX: Final = 2**63 - 1
 
 
 def offset_name(offset: int) -> str:
@@ -68,13 +67,13 @@ def offset_of(name: str, suffix: str) -> int | None:
     if len(stem) != 20 or not name.endswith(suffix) or not stem.isascii() or not stem.isdigit():
         return None
     offset = int(stem)
-    return offset if offset <= _OFFSET_MAX else None
+    return offset if offset <= OFFSET_MAX else None
 
 
 def partition_of(directory_name: str) -> TopicPartition | None:
     """The partition whose directory has exactly this name; None if it is no partition's, or a deleted one's."""
     match = _PARTITION_DIRECTORY.fullmatch(directory_name)
-    if match is None or int(match["partition"]) > _PARTITION_MAX:
+    if match is None or int(match["partition"]) > PARTITION_MAX:
         return None
     return TopicPartition(match["topic"], int(match["partition"]))
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.limits import OPENED_RECORDS_MAX, RECORD_ERRORS_OF_BATCH_MAX
+from moldau.base.limits import INT64_MAX, OPENED_RECORDS_MAX, RECORD_ERRORS_OF_BATCH_MAX
 from moldau.log.config import LOG_APPEND_TIME, LogConfig
 from moldau.wire.batch import (
     ATTRIBUTES_LOW_BYTE_POSITION,
@@ -36,8 +36,6 @@ from moldau.wire.records import Record, build_batch, decode_records
 CODEC_MAX: Final = max(Compression)
 
 INT64_MIN: Final = -(1 << 63)
-INT64_MAX: Final = (1 << 63) - 1
-"""Timestamps and their deltas are in this range. The sum of a base timestamp and a delta may be beyond it."""
 
 LENGTH_PREFIX_BYTES: Final = LENGTH_PREFIX.size
 LEGACY_BATCH_BYTES_MIN: Final = LENGTH_PREFIX_BYTES + 14

@@ -7,7 +7,7 @@ config of all brokers of the type PASSWORD, so that no API and no tool shows it;
 
 from __future__ import annotations
 
-from moldau.base.own_configs import SCRAM_SECRET
+from moldau.base.settings.own import MOLDAU_SCRAM_SECRET
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
@@ -17,8 +17,8 @@ from moldau.wire.schema import MetadataRecord
 
 def scram_secret(image: MetadataImage) -> str | None:
     """Return the secret of the cluster; None before the first user has credentials."""
-    return image.configs_of(ConfigResource.BROKER, CLUSTER_DEFAULT).get(SCRAM_SECRET)
+    return image.configs_of(ConfigResource.BROKER, CLUSTER_DEFAULT).get(MOLDAU_SCRAM_SECRET.name)
 
 
 def scram_secret_record(secret: str) -> MetadataRecord:
-    return ConfigRecord(ConfigResource.BROKER, CLUSTER_DEFAULT, SCRAM_SECRET, secret)
+    return ConfigRecord(ConfigResource.BROKER, CLUSTER_DEFAULT, MOLDAU_SCRAM_SECRET.name, secret)

@@ -13,13 +13,13 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from moldau.assembly import Assembly, World
-from moldau.base import own_configs
 from moldau.base.clock import Clock, SystemClock
 from moldau.base.errors import ListenFault, StorageFault
 from moldau.base.limits import DESCRIPTORS_RESERVED_FOR_SHORT_LIVED_FILES, reserved_descriptors
 from moldau.base.listeners import Listener as Address
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
+from moldau.base.settings.own import MOLDAU_IGNORE_DYNAMIC_LISTENER_CONFIGS
 from moldau.client.peer_connections import PeerConnections, TlsContext
 from moldau.log.files import DiskFiles, Files, staying_descriptor_max
 from moldau.node.listener_security import SaslServers, static_listeners
@@ -135,7 +135,7 @@ class Node:
         settings = self.settings
         if not settings.is_broker:
             return None
-        is_ignored = settings.value(own_configs.IGNORE_DYNAMIC_OF_LISTENERS) is True
+        is_ignored = settings.value(MOLDAU_IGNORE_DYNAMIC_LISTENER_CONFIGS) is True
         return ListenerConfigs(settings.node_id, static_listeners(settings), self._tls, self._sasl.change, is_ignored)
 
     async def _read_oauth(self, loop: asyncio.AbstractEventLoop) -> NodeOAuth | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from moldau.base.limits import OFFSET_MAX
 from moldau.operations import offsets
 from moldau.operations.offsets import BadOffset
 
@@ -49,7 +50,7 @@ def parse_target(text: str, now_ms: int) -> Target:
     sign = text[:1] if text[:1] in ("+", "-") else ""
     digits = text[len(sign) :]
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= offsets.DIGITS_MAX
-    if not is_number or int(digits) > offsets.OFFSET_MAX:
+    if not is_number or int(digits) > OFFSET_MAX:
         raise BadOffset(f"{text!r} is not a position; use earliest, latest, current, N, +N, -N, @TIME or @-1h")
     if not sign:
         return Target(Kind.OFFSET, int(digits))

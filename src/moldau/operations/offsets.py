@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+from moldau.base.limits import OFFSET_MAX
+
 
 class Anchor(Enum):
     """What a position is relative to."""
@@ -80,7 +82,6 @@ _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms
 _DURATION: Final = re.compile(r"(?:\d+(?:ms|[dhms]))+")
 _DURATION_PART: Final = re.compile(r"(\d+)(ms|[dhms])")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)?)?")
-OFFSET_MAX: Final = 2**63 - 1
 DIGITS_MAX: Final = len(str(OFFSET_MAX))
 """Checked before `int`, which raises ValueError above 4,300 digits."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
+from moldau.base.settings.topics import MIN_INSYNC_REPLICAS
 from moldau.base.steps import Steps, split
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
@@ -214,7 +215,7 @@ class Partitions:
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:
         properties = self._topic_configs(image, image.configs_of(ConfigResource.TOPIC, topic))
-        return LogConfig.from_properties(properties), int(properties["min.insync.replicas"])
+        return LogConfig.from_properties(properties), int(properties[MIN_INSYNC_REPLICAS.name])
 
     def _apply_topic(self, image: MetadataImage, topic: TopicImage, indexes: Iterable[int], now_ms: int) -> None:
         hosted = self._topics.setdefault(topic.name, {})

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Final
 
-from moldau.base.broker_configs import broker_value
+from moldau.base.broker_configs import broker_integer
 from moldau.base.clock import Clock
+from moldau.base.config_def import ConfigDef
 from moldau.base.ids import TopicPartition
-from moldau.base.topic_configs import THROTTLED_REPLICA
+from moldau.base.limits import INT64_MAX
+from moldau.base.settings import cluster, topics
+from moldau.base.settings.topics import THROTTLED_REPLICA
 from moldau.metadata.apply import Changes
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 
-UNLIMITED: Final = 2**63 - 1
+UNLIMITED: Final = INT64_MAX
 ALL: Final = range(2**31)
 """Every partition of a topic."""
 
@@ -55,10 +58,12 @@ class RateLimit:
 class ThrottledReplicas:
     """The limit of one side, and the partitions that it applies to."""
 
-    def __init__(self, side: str, node_id: int, static: Mapping[str, str], clock: Clock) -> None:
+    def __init__(
+        self, rate: ConfigDef, replicas: ConfigDef, node_id: int, static: Mapping[str, str], clock: Clock
+    ) -> None:
         self.limit = RateLimit(clock)
-        self._rate_key = f"{side}.replication.throttled.rate"
-        self._replicas_key = f"{side}.replication.throttled.replicas"
+        self._rate = rate
+        self._replicas = replicas
         self._node_id = node_id
         self._static = static
         self._throttled: dict[str, Container[int]] = {}
@@ -76,14 +81,12 @@ class ThrottledReplicas:
             self._throttled.pop(topic.name, None)
         for kind, name in changes.configs:
             if kind == ConfigResource.TOPIC:
-                self._throttle(name, image.configs_of(kind, name).get(self._replicas_key, ""))
+                self._throttle(name, image.configs_of(kind, name).get(self._replicas.name, ""))
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             self._set_rate(image)
 
     def _set_rate(self, image: MetadataImage) -> None:
-        rate = broker_value(self._rate_key, broker_layers(image, self._node_id, self._static))
-        assert isinstance(rate, int), "a rate is a number"
-        self.limit.set(rate)
+        self.limit.set(broker_integer(self._rate, broker_layers(image, self._node_id, self._static)))
 
     def _throttle(self, topic: str, throttled_replicas: str) -> None:
         """Leave out what is no replica: our controller refuses it, but another one may have accepted it."""
@@ -101,8 +104,20 @@ class Throttles:
     """The limits of both sides. `static` has the configs of the broker's properties file."""
 
     def __init__(self, node_id: int, static: Mapping[str, str], clock: Clock) -> None:
-        self.leader = ThrottledReplicas("leader", node_id, static, clock)
-        self.follower = ThrottledReplicas("follower", node_id, static, clock)
+        self.leader = ThrottledReplicas(
+            cluster.LEADER_REPLICATION_THROTTLED_RATE,
+            topics.LEADER_REPLICATION_THROTTLED_REPLICAS,
+            node_id,
+            static,
+            clock,
+        )
+        self.follower = ThrottledReplicas(
+            cluster.FOLLOWER_REPLICATION_THROTTLED_RATE,
+            topics.FOLLOWER_REPLICATION_THROTTLED_REPLICAS,
+            node_id,
+            static,
+            clock,
+        )
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
         self.leader.on_image(image, changes)

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from moldau.base import own_configs
 from moldau.base.broker_configs import is_dynamic_of_listener, listener_of
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.setting_sources import SettingsError
+from moldau.base.settings.own import MOLDAU_IGNORE_DYNAMIC_LISTENER_CONFIGS
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
@@ -86,9 +86,7 @@ class ListenerConfigs:
     async def start(self, image: MetadataImage) -> None:
         """Use the configs of the image, and follow changes from now on."""
         if self._is_ignored:
-            log.warning(
-                "the dynamic configs of listeners are ignored: %s=true", own_configs.IGNORE_DYNAMIC_OF_LISTENERS
-            )
+            log.warning("the dynamic configs of listeners are ignored: %s=true", MOLDAU_IGNORE_DYNAMIC_LISTENER_CONFIGS)
             return
         is_used = self._take(image)
         self._is_started = True

@@ -27,6 +27,7 @@ from typing import Final
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.properties import parse, render
 from moldau.base.secure_files import AUTHORITY, AUTHORITY_KEY, CLIENT, KEPT, NODE, TEMPORARY
+from moldau.base.settings.security import DELEGATION_TOKEN_SECRET_KEY
 from moldau.log.files import DiskFiles
 from moldau.log.meta_properties import META_PROPERTIES, ForeignDirectory, refuse_unformatted_data
 from moldau.platforms.durable_files import sync_directory
@@ -51,7 +52,6 @@ from moldau.secure_setup.settings import (
     internal_client_properties,
     secured_properties,
 )
-from moldau.security.token_settings import SECRET_KEY
 
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 KEPT_HEADER: Final = "# Made by --secure, for later starts. Without the key, no delegation token is valid any more.\n"
@@ -111,12 +111,12 @@ class SecureDirectory:
 
     def token_key(self) -> str | None:
         """Return the key of delegation tokens, if there is one already."""
-        return self.kept().get(SECRET_KEY)
+        return self.kept().get(DELEGATION_TOKEN_SECRET_KEY.name)
 
     def ensured_token_key(self) -> str:
         """Return the key of delegation tokens; make it if there is none."""
         key = self.token_key() or new_password()
-        self.keep({SECRET_KEY: key})
+        self.keep({DELEGATION_TOKEN_SECRET_KEY.name: key})
         return key
 
     @contextmanager

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Final
 
+from moldau.base.limits import SALT_BYTES
 from moldau.base.secure_files import FIRST_RECORDS_FILE
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
@@ -16,7 +17,6 @@ from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ScramKeys
 from moldau.wire.log_records.metadata import UserScramCredentialRecord
 
-SALT_BYTES: Final = 16
 PASSWORD_BYTES: Final = 18
 """Random bytes of a password: 24 letters, digits, dashes and underscores."""
 

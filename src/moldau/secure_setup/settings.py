@@ -8,11 +8,30 @@ from typing import Final
 
 from moldau.base.listeners import WILDCARD_HOSTS, parse_listener
 from moldau.base.properties import render
+from moldau.base.settings.node import (
+    ADVERTISED_LISTENERS,
+    CONTROLLER_LISTENER_NAMES,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENER_SECURITY_PROTOCOL_MAP,
+    LISTENERS,
+)
+from moldau.base.settings.security import (
+    ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+    AUTHORIZER_CLASS_NAME,
+    DELEGATION_TOKEN_SECRET_KEY,
+    SASL_ENABLED_MECHANISMS,
+    SASL_JAAS_CONFIG,
+    SSL_KEYSTORE_LOCATION,
+    SSL_KEYSTORE_TYPE,
+    SSL_TRUSTSTORE_CERTIFICATES,
+    SSL_TRUSTSTORE_LOCATION,
+    SSL_TRUSTSTORE_TYPE,
+    SUPER_USERS,
+)
 from moldau.local_cluster import HOST, NodeAddress, node_properties
 from moldau.secure_setup.authority import NODE_NAME
-from moldau.security.authorizer_settings import ALLOW_EVERYONE, AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.sasl.jaas import SCRAM_MODULE
-from moldau.security.token_settings import SECRET_KEY
 
 ADMIN: Final = "admin"
 CLIENTS_LISTENER: Final = "SASL_SSL"
@@ -20,7 +39,7 @@ CLIENTS_LISTENER: Final = "SASL_SSL"
 NODES_LISTENER: Final = "NODES"
 """The listener by which the brokers of a cluster reach each other, on this machine only."""
 CONTROLLER_LISTENER: Final = "CONTROLLER"
-CERTIFICATES: Final = "ssl.truststore.certificates"
+CERTIFICATES: Final = SSL_TRUSTSTORE_CERTIFICATES.name
 MECHANISM: Final = "SCRAM-SHA-512"
 MECHANISMS: Final = (MECHANISM, "SCRAM-SHA-256")
 
@@ -28,16 +47,16 @@ MECHANISMS: Final = (MECHANISM, "SCRAM-SHA-256")
 def secured_properties(key_store: str, trust_store: str, token_key: str = "") -> dict[str, str]:
     """Return what every secured node has: TLS, SCRAM for clients, ACLs, and the key of delegation tokens if there is
     one."""
-    tokens = {SECRET_KEY: token_key} if token_key else {}
+    tokens = {DELEGATION_TOKEN_SECRET_KEY.name: token_key} if token_key else {}
     return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": key_store,
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": trust_store,
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        AUTHORIZER_CLASS: STANDARD_AUTHORIZER,
-        SUPER_USERS: f"User:{ADMIN};User:CN={NODE_NAME}",
-        ALLOW_EVERYONE: "false",
+        SSL_KEYSTORE_TYPE.name: "PEM",
+        SSL_KEYSTORE_LOCATION.name: key_store,
+        SSL_TRUSTSTORE_TYPE.name: "PEM",
+        SSL_TRUSTSTORE_LOCATION.name: trust_store,
+        SASL_ENABLED_MECHANISMS.name: ",".join(MECHANISMS),
+        AUTHORIZER_CLASS_NAME.name: STANDARD_AUTHORIZER,
+        SUPER_USERS.name: f"User:{ADMIN};User:CN={NODE_NAME}",
+        ALLOW_EVERYONE_IF_NO_ACL_FOUND.name: "false",
         **tokens,
     }
 
@@ -62,12 +81,14 @@ def secured_node_properties(
         CONTROLLER_LISTENER: f"{HOST}:{node.controller_port}",
     }
     properties = node_properties(node, nodes, data_dir)
-    del properties["advertised.listeners"]
+    del properties[ADVERTISED_LISTENERS.name]
     properties |= {
-        "listeners": _listeners(listeners),
-        "listener.security.protocol.map": f"{CLIENTS_LISTENER}:SASL_SSL,{NODES_LISTENER}:SSL,{CONTROLLER_LISTENER}:SSL",
-        "inter.broker.listener.name": NODES_LISTENER,
-        "controller.listener.names": CONTROLLER_LISTENER,
+        LISTENERS.name: _listeners(listeners),
+        LISTENER_SECURITY_PROTOCOL_MAP.name: (
+            f"{CLIENTS_LISTENER}:SASL_SSL,{NODES_LISTENER}:SSL,{CONTROLLER_LISTENER}:SSL"
+        ),
+        INTER_BROKER_LISTENER_NAME.name: NODES_LISTENER,
+        CONTROLLER_LISTENER_NAMES.name: CONTROLLER_LISTENER,
         f"listener.name.{NODES_LISTENER.lower()}.ssl.client.auth": "required",
         f"listener.name.{CONTROLLER_LISTENER.lower()}.ssl.client.auth": "required",
         **secured_properties(*stores, token_key),
@@ -77,7 +98,7 @@ def secured_node_properties(
             CLIENTS_LISTENER: f"{bracketed(advertise)}:{node.port}",
             NODES_LISTENER: listeners[NODES_LISTENER],
         }
-        properties["advertised.listeners"] = _listeners(advertised)
+        properties[ADVERTISED_LISTENERS.name] = _listeners(advertised)
     return properties
 
 
@@ -85,10 +106,10 @@ def internal_client_properties(key_store: str, trust_store: str) -> dict[str, st
     """Return how a program on this machine connects to the nodes' own listener, as one of them."""
     return {
         "security.protocol": "SSL",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": key_store,
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": trust_store,
+        SSL_KEYSTORE_TYPE.name: "PEM",
+        SSL_KEYSTORE_LOCATION.name: key_store,
+        SSL_TRUSTSTORE_TYPE.name: "PEM",
+        SSL_TRUSTSTORE_LOCATION.name: trust_store,
     }
 
 
@@ -96,7 +117,7 @@ def client_properties(user: str, password: str, authority: str) -> dict[str, str
     """Return the properties of a client, with Java's names. They name no file, so that they can be copied elsewhere."""
     return {
         "security.protocol": "SASL_SSL",
-        "ssl.truststore.type": "PEM",
+        SSL_TRUSTSTORE_TYPE.name: "PEM",
         CERTIFICATES: authority,
         **login_properties(user, password),
     }
@@ -104,7 +125,7 @@ def client_properties(user: str, password: str, authority: str) -> dict[str, str
 
 def login_properties(user: str, password: str) -> dict[str, str]:
     jaas = f'{SCRAM_MODULE} required username="{_quoted(user)}" password="{_quoted(password)}";'
-    return {"sasl.mechanism": MECHANISM, "sasl.jaas.config": jaas}
+    return {"sasl.mechanism": MECHANISM, SASL_JAAS_CONFIG.name: jaas}
 
 
 def client_file(properties: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 from moldau.base.broker_configs import broker_config, is_dynamic_of_listener, listener_of
 from moldau.base.setting_sources import SettingsError, SettingText, Values
+from moldau.base.settings.security import CONNECTIONS_MAX_REAUTH_MS
 from moldau.security.sasl.use import SaslListenerSettings, SaslSettings
 from moldau.security.tls.listener_settings import read_listener_tls
 from moldau.security.tls.settings import TlsSettings
@@ -33,7 +34,7 @@ def refuse_short_sessions(changes: Mapping[str, str]) -> None:
     """Raise SettingsError if one of these dynamic configs lets sessions end almost at once."""
     for name, text in changes.items():
         definition = broker_config(name)
-        if definition is None or definition.name != "connections.max.reauth.ms":
+        if definition is not CONNECTIONS_MAX_REAUTH_MS:
             continue
         lifetime_ms = definition.parse(text)
         assert isinstance(lifetime_ms, int), "checked before"

@@ -1,37 +1,27 @@
-"""The settings of delegation tokens, from properties with Kafka's names."""
+"""The settings of delegation tokens."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
 
-from moldau.base.setting_sources import Values
+from moldau.base.settings import security
+from moldau.base.settings.fields import setting
 
-SECRET_KEY: Final = "delegation.token.secret.key"
-MAX_LIFETIME_MS: Final = "delegation.token.max.lifetime.ms"
-EXPIRY_TIME_MS: Final = "delegation.token.expiry.time.ms"
-CHECK_INTERVAL_MS: Final = "delegation.token.expiry.check.interval.ms"
+
+def _or_empty(text: str | None) -> str:
+    return text or ""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    secret_key: str = field(default="", repr=False)
+    secret_key: str = setting(security.DELEGATION_TOKEN_SECRET_KEY, _or_empty, shown=False)
     """The same on all nodes; empty if there are no delegation tokens."""
-    lifetime_ms_max: int = 0
-    expiry_time_ms: int = 0
+    lifetime_ms_max: int = setting(security.DELEGATION_TOKEN_MAX_LIFETIME_MS)
+    expiry_time_ms: int = setting(security.DELEGATION_TOKEN_EXPIRY_TIME_MS)
     """How long a new or renewed token is valid."""
-    check_interval_ms: int = 0
+    check_interval_ms: int = setting(security.DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS)
     """How often expired tokens are removed."""
 
     @property
     def is_enabled(self) -> bool:
         return bool(self.secret_key)
-
-
-def read_delegation_tokens(values: Values) -> TokenSettings:
-    return TokenSettings(
-        values.text(SECRET_KEY) or "",
-        values.integer(MAX_LIFETIME_MS),
-        values.integer(EXPIRY_TIME_MS),
-        values.integer(CHECK_INTERVAL_MS),
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from moldau.base.limits import REMEMBERED_CONNECTIONS_MAX
+
 LENGTH_MAX: Final = 100
 """Of a name and of a version. Anybody may send them, before authentication."""
-CONNECTIONS_MAX: Final = 20_000
-"""Connections that are remembered; the one that was opened first is forgotten first."""
 UNKNOWN: Final = ("unknown", "unknown")
 """As in Kafka, for clients that do not tell."""
 
@@ -21,7 +21,7 @@ class ClientSoftware:
         """Remember what the client at this address and port told."""
         self._by_address[address] = name[:LENGTH_MAX], version[:LENGTH_MAX]
         self._by_address.move_to_end(address)
-        if len(self._by_address) > CONNECTIONS_MAX:
+        if len(self._by_address) > REMEMBERED_CONNECTIONS_MAX:
             self._by_address.popitem(last=False)
 
     def of(self, address: str) -> tuple[str, str]:

@@ -15,9 +15,9 @@ from math import ceil
 from typing import Any, Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import OFFSET_MAX
 from moldau.client.cluster import EARLIEST, Offsets
 
-OFFSET_MAX: Final = 2**63 - 1
 EXAMPLE: Final = '{"orders": {"0": 23, "1": 7}}'
 
 

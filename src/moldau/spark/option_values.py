@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from moldau.base.limits import INT32_MAX, INT64_MAX
+
 SHOWN_MAX: Final = 60
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 COMPRESSION_LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 GZIP_DEFAULT: Final = ("gzip", -1)
 UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

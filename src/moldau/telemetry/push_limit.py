@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-CONNECTIONS_MAX: Final = 20_000
-"""Connections that are remembered; the one that pushed longest ago is forgotten first."""
+from moldau.base.limits import REMEMBERED_CONNECTIONS_MAX
+
 INTERVALS_AHEAD: Final = 2
 """So many pushes may come before their time: the first one after a client asked, and the last one of a client."""
 
@@ -28,7 +28,7 @@ class PushLimit:
             return False
         self._paid_until_ms[address] = until_ms + interval_ms
         self._paid_until_ms.move_to_end(address)
-        if len(self._paid_until_ms) > CONNECTIONS_MAX:
+        if len(self._paid_until_ms) > REMEMBERED_CONNECTIONS_MAX:
             self._paid_until_ms.popitem(last=False)
         return True
 

@@ -21,12 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from moldau.base.settings.log import LOG_DIRS
+from moldau.base.settings.node import LISTENERS
+from moldau.base.settings.own import MOLDAU_RESERVE_BYTES
 from moldau.node import Node, new_loop, require_support
 from moldau.settings import from_properties
 from moldau.testing.secured import SecuredClients
 
 START_TIMEOUT_S = 30.0
-NO_RESERVE: Final = {"moldau.reserve.bytes": "0"}
+NO_RESERVE: Final = {MOLDAU_RESERVE_BYTES.name: "0"}
 """A broker of a test need not survive a full disk, and many of them would take many megabytes."""
 Property = str | int | float | bool
 """A setting as a test writes it: text as in a properties file, or a Python value."""
@@ -45,7 +48,7 @@ class TestBroker(SecuredClients):
         self.data_dir = data_dir
         secured = self._secured_properties(self._secure([data_dir])) if secure else {}
         listeners = f"{'SASL_SSL' if secure else 'PLAINTEXT'}://127.0.0.1:0"
-        own = {"listeners": listeners, "log.dirs": str(data_dir), **NO_RESERVE}
+        own = {LISTENERS.name: listeners, LOG_DIRS.name: str(data_dir), **NO_RESERVE}
         properties_by_name = {**own, **secured, **(properties or {})}
         self._settings = from_properties({key: property_text(value) for key, value in properties_by_name.items()})
         for line in self._settings.warnings:

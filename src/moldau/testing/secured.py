@@ -8,6 +8,7 @@ from typing import Final
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.properties import parse
+from moldau.base.settings.security import SASL_JAAS_CONFIG
 from moldau.client.admin.acls import Acls
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.admin.users import Users
@@ -77,7 +78,7 @@ class SecuredClients:
         if user not in self._passwords:
             if user == ADMIN:
                 properties = {each.key: each.value for each in parse(secured.client_file.read_text())}
-                return parse_line(properties["sasl.jaas.config"]).options["password"]
+                return parse_line(properties[SASL_JAAS_CONFIG.name]).options["password"]
             raise ValueError(f"no user {user!r} was added here; `add_user({user!r})` adds it")
         return self._passwords[user]
 

@@ -9,7 +9,7 @@ from cluster.admin import PATIENCE_MS, AdminClient, deleted, deletion
 
 from compaction.ledger import CompactedLedger, Deleted
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.log.config import LONG_MAX
+from moldau.base.limits import INT64_MAX
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,7 +33,7 @@ CHOICES = {
     "cleanup.policy": ["compact", "delete", "compact,delete", "compact,delete"],
     "retention.ms": ["5000", "9000", "20000", "-1"],
     "retention.bytes": ["-1", "1500", "4000"],
-    "max.compaction.lag.ms": ["1500", str(LONG_MAX)],
+    "max.compaction.lag.ms": ["1500", str(INT64_MAX)],
     "min.cleanable.dirty.ratio": ["0.01", "0.9"],
 }
 IN_THE_END = {

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-import moldau
-from moldau.base import cluster_settings, connection_settings, own_configs, transaction_settings
-from moldau.base.accepted_configs import ACCEPTED
 from moldau.base.broker_configs import (
     BROKER_CONFIGS,
+    IMPLEMENTED,
     IMPLEMENTED_NAMES,
-    LISTENER_STORE_KEYS,
     broker_config,
     broker_value,
     check_dynamic_broker_configs,
@@ -24,19 +18,15 @@ from moldau.base.broker_configs import (
     has_effect,
     is_dynamic_of_listener,
 )
-from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode
+from moldau.base.config_def import BrokerLayers, ConfigSource, ConfigType, UpdateMode, rows_of
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.implemented_configs import IMPLEMENTED
-from moldau.base.own_configs import OWN
-from moldau.base.topic_configs import TOPIC_CONFIGS
-from moldau.coordinator.group.settings import read_groups
-from moldau.log.config import LogConfig
-from moldau.runtime.cleaning import settings as log_cleaner_settings
+from moldau.base.settings import log, security
+from moldau.base.settings.accepted import ACCEPTED
 
 
 def test_implemented_and_accepted_keys_are_disjoint_and_documented() -> None:
-    assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(OWN) + len(ACCEPTED)
-    assert all(definition.documentation for definition in (*IMPLEMENTED, *OWN))
+    assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(ACCEPTED)
+    assert all(definition.documentation for definition in IMPLEMENTED)
     assert {definition.name for definition in ACCEPTED}.isdisjoint(IMPLEMENTED_NAMES)
 
 
@@ -64,7 +54,7 @@ def test_the_source_of_a_value_is_the_first_layer_that_sets_it() -> None:
         ConfigSource.DYNAMIC_BROKER_CONFIG,
     )
     assert (entries["log.roll.ms"].value, entries["log.roll.ms"].source) == (None, ConfigSource.DEFAULT_CONFIG)
-    assert broker_value("num.partitions", broker) == 4
+    assert broker_value(log.NUM_PARTITIONS, broker) == 4
 
 
 def test_secrets_are_never_shown() -> None:
@@ -116,15 +106,17 @@ def test_dynamic_changes_are_refused_as_in_kafka(changes: dict[str, str], per_br
 PREFIX = "These security configs can be dynamically updated only per-listener using the listener prefix"
 DEFAULT_LEVEL = "Cannot update these configs at default cluster level, broker id must be specified"
 READ_ONLY = "Cannot update these configs dynamically"
+STORE_KEYS = [row.name for row in rows_of(security) if re.match(r"ssl\.(keystore|truststore|key)\.", row.name)]
+"""Those that Kafka changes in a running broker: SslConfigs.RECONFIGURABLE_CONFIGS."""
 FIXED = "Moldau cannot change these configs of a running broker"
 
 
 @pytest.mark.parametrize(
     ("name", "text", "per_broker", "expected"),
     [
-        *((f"listener.name.a.{key}", "PEM", True, None) for key in sorted(LISTENER_STORE_KEYS)),
-        *((f"listener.name.a.{key}", "PEM", False, DEFAULT_LEVEL) for key in sorted(LISTENER_STORE_KEYS)),
-        *((key, "PEM", True, PREFIX) for key in sorted(LISTENER_STORE_KEYS)),
+        *((f"listener.name.a.{key}", "PEM", True, None) for key in STORE_KEYS),
+        *((f"listener.name.a.{key}", "PEM", False, DEFAULT_LEVEL) for key in STORE_KEYS),
+        *((key, "PEM", True, PREFIX) for key in STORE_KEYS),
         ("listener.name.a.ssl.client.auth", "required", True, None),
         ("listener.name.a.ssl.client.auth", "perhaps", True, "Invalid value perhaps for configuration ssl.client.auth"),
         ("listener.name.a.ssl.enabled.protocols", "TLSv1.3", True, None),
@@ -232,57 +224,3 @@ def test_keys_of_listeners_and_unknown_keys_are_shown_where_they_are_set() -> No
 )
 def test_which_listener_keys_have_an_effect(key: str, expected: bool) -> None:
     assert has_effect(f"listener.name.{key}") == expected
-
-
-USED_INDIRECTLY = {
-    "telemetry.max.bytes",
-    "quota.window.num",
-    "quota.window.size.seconds",
-    "controller.quota.window.num",
-    "controller.quota.window.size.seconds",
-    "broker.id",
-    "process.roles",
-    "log.dir",
-    "listener.security.protocol.map",
-    "inter.broker.listener.name",
-    "security.inter.broker.protocol",
-    "controller.listener.names",
-    "controller.quorum.voters",
-    "controller.quorum.bootstrap.servers",
-    "unclean.leader.election.enable",
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "transaction.max.timeout.ms",
-    "transactional.id.expiration.ms",
-    "transaction.partition.verification.enable",
-    "producer.id.expiration.ms",
-}
-"""Keys that are refused, become part of other settings before a node is built, or are read while it runs."""
-
-
-def test_exactly_the_implemented_keys_are_read() -> None:
-    package = Path(moldau.__file__).parent
-    node = "".join(path.read_text() for path in (package / "node" / "node.py", *(package / "assembly").glob("*.py")))
-    wired = {name for name in BROKER_CONFIGS if re.search(rf"settings\.{name.replace('.', '_')}\b", node)}
-    of_topics = {field.name.replace("_", ".") for field in fields(LogConfig)} - {
-        "preallocate",
-        own_configs.DECOMPRESSED_BYTES_MAX,
-    } | {"min.insync.replicas"}
-    defaults = {synonym.name for name in of_topics for synonym in TOPIC_CONFIGS[name].synonyms}
-    of_groups = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(read_groups)))
-    of_cluster = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(cluster_settings))) & IMPLEMENTED_NAMES
-    of_cleaner = set(re.findall(r'"(log\.cleaner\.[a-z.]+)"', inspect.getsource(log_cleaner_settings)))
-    of_transactions = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(transaction_settings)))
-    sources = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "own_configs.py")
-    own_names = {value: name for name, value in vars(own_configs).items() if str(value).startswith("moldau.")}
-    of_own = {value for value, name in own_names.items() if f"own_configs.{name}" in sources}
-    of_connections = set(re.findall(r'"([a-z.]+\.[a-z.]+)"', inspect.getsource(connection_settings)))
-    of_security = {
-        key
-        for path in (package / "security").rglob("*settings.py")
-        for key in re.findall(r'"([a-z.]+\.[a-z.]+)"', path.read_text())
-        if key in IMPLEMENTED_NAMES
-    }
-    of_settings = wired | defaults | of_groups | of_cluster | of_cleaner | of_transactions | of_security | of_own
-    of_settings |= of_connections & IMPLEMENTED_NAMES
-    assert of_settings | USED_INDIRECTLY == IMPLEMENTED_NAMES

@@ -12,6 +12,16 @@ import pytest
 from moldau.base.ids import uuid_text
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import SettingText
+from moldau.base.settings.log import LOG_DIRS
+from moldau.base.settings.node import ADVERTISED_LISTENERS, LISTENERS
+from moldau.base.settings.security import (
+    AUTHORIZER_CLASS_NAME,
+    DELEGATION_TOKEN_SECRET_KEY,
+    SASL_ENABLED_MECHANISMS,
+    SASL_JAAS_CONFIG,
+    SSL_TRUSTSTORE_CERTIFICATES,
+    SSL_TRUSTSTORE_TYPE,
+)
 from moldau.cli import loopback_names
 from moldau.cli.cluster.directory import ClusterDirectory, Security
 from moldau.cli.cluster.foreground import Foreground, announcement
@@ -28,7 +38,6 @@ from moldau.client.admin.cluster_values import BrokerNode, DescribedCluster
 from moldau.client.properties import public_java_properties
 from moldau.secure_setup.directory import SecureDirectory
 from moldau.security.sasl.jaas import parse_line
-from moldau.security.token_settings import SECRET_KEY
 from moldau.settings import from_properties, from_texts, load
 
 CLIENT_FILE = Path("my data/client.properties")
@@ -63,7 +72,7 @@ def test_advertise_needs_no_port(listen: str | None, advertise: str, advertised:
 
 
 @pytest.mark.parametrize(
-    ("listeners", "advertised"),
+    (LISTENERS.name, "advertised"),
     [
         ("PLAINTEXT://0.0.0.0:19092", "kafka.example.com:19092"),
         ("SSL://:9093,plaintext://:19092", "kafka.example.com:19092"),
@@ -72,21 +81,21 @@ def test_advertise_needs_no_port(listen: str | None, advertise: str, advertised:
     ],
 )
 def test_the_advertised_port_is_that_of_the_listener_in_the_file(listeners: str | None, advertised: str) -> None:
-    texts = {"listeners": SettingText(listeners, "server.properties")} if listeners else {}
+    texts = {LISTENERS.name: SettingText(listeners, "server.properties")} if listeners else {}
     flags = listener_flags(None, None, "kafka.example.com", "PLAINTEXT", texts)
-    assert flags["advertised.listeners"].text == f"PLAINTEXT://{advertised}"
+    assert flags[ADVERTISED_LISTENERS.name].text == f"PLAINTEXT://{advertised}"
 
 
 @pytest.mark.parametrize(
     ("properties", "is_open"),
     [
-        ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, True),
-        ({"listeners": "PLAINTEXT://:9092"}, True),
-        ({"listeners": "PLAINTEXT://localhost:9092"}, False),
+        ({LISTENERS.name: "PLAINTEXT://0.0.0.0:9092"}, True),
+        ({LISTENERS.name: "PLAINTEXT://:9092"}, True),
+        ({LISTENERS.name: "PLAINTEXT://localhost:9092"}, False),
         (
             {
-                "listeners": "PLAINTEXT://:9092",
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                LISTENERS.name: "PLAINTEXT://:9092",
+                AUTHORIZER_CLASS_NAME.name: "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             },
             False,
         ),
@@ -99,7 +108,7 @@ def test_a_listener_that_is_open_to_everybody_causes_a_warning(properties: dict[
 
 
 def test_secured_data_is_not_served_without_security(tmp_path: Path) -> None:
-    settings = from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://localhost:9092"})
+    settings = from_properties({LOG_DIRS.name: str(tmp_path), LISTENERS.name: "PLAINTEXT://localhost:9092"})
     refuse_to_open(settings)
     (tmp_path / "authority.pem").touch()
     with pytest.raises(ToolFailed, match=r"was secured by `moldau start --secure`, but PLAINTEXT://localhost:9092"):
@@ -127,8 +136,8 @@ def test_a_command_config_is_translated_and_options_win(tmp_path: Path) -> None:
     # The file of another user contains no credentials of this one.
     assert public_java_properties(broker.client_config) == {
         "security.protocol": "SASL_SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": "PEM",
+        SSL_TRUSTSTORE_TYPE.name: "PEM",
+        SSL_TRUSTSTORE_CERTIFICATES.name: "PEM",
     }
 
 
@@ -137,7 +146,7 @@ def test_a_command_config_is_translated_and_options_win(tmp_path: Path) -> None:
     [
         (None, "no such file"),
         ("a=\\u12", "hexadecimal"),
-        (f'sasl.jaas.config=x required password="{PLANTED}', "sasl.jaas.config"),
+        (f'sasl.jaas.config=x required password="{PLANTED}', SASL_JAAS_CONFIG.name),
     ],
 )
 def test_the_error_for_a_bad_command_config_is_one_line_without_secrets(
@@ -158,8 +167,8 @@ def test_a_saved_file_has_the_certificates_themselves(tmp_path: Path) -> None:
     how = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem"), "ssl.key.pem": PLANTED}
     assert connection_properties(Broker("a:1", how)) == {
         "security.protocol": "SASL_SSL",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": "PEM",
+        SSL_TRUSTSTORE_TYPE.name: "PEM",
+        SSL_TRUSTSTORE_CERTIFICATES.name: "PEM",
     }
 
 
@@ -275,41 +284,46 @@ def test_a_warning_of_all_nodes_is_shown_once(tmp_path: Path) -> None:
 
 class TestRememberedNames:
     def test_the_advertised_name_and_a_generated_key_are_kept(self) -> None:
-        texts = {"advertised.listeners": SettingText("SASL_SSL://kafka.example.com:9092", "--advertise")}
-        ours = {**texts, SECRET_KEY: SettingText("key", "--secure")}
-        assert values_to_keep(ours, 9092) == {SECRET_KEY: "key", "advertise": "kafka.example.com"}
+        texts = {ADVERTISED_LISTENERS.name: SettingText("SASL_SSL://kafka.example.com:9092", "--advertise")}
+        ours = {**texts, DELEGATION_TOKEN_SECRET_KEY.name: SettingText("key", "--secure")}
+        assert values_to_keep(ours, 9092) == {
+            DELEGATION_TOKEN_SECRET_KEY.name: "key",
+            "advertise": "kafka.example.com",
+        }
         assert values_to_keep(ours, 1)["advertise"] == "kafka.example.com:9092"
-        theirs = {"advertised.listeners": texts["advertised.listeners"]._replace(origin="server.properties:1")}
-        assert values_to_keep({**theirs, SECRET_KEY: SettingText("key", "--override")}, 9092) == {}
+        theirs = {ADVERTISED_LISTENERS.name: texts[ADVERTISED_LISTENERS.name]._replace(origin="server.properties:1")}
+        assert (
+            values_to_keep({**theirs, DELEGATION_TOKEN_SECRET_KEY.name: SettingText("key", "--override")}, 9092) == {}
+        )
 
     def test_a_later_start_uses_the_kept_name_unless_another_is_given(self, tmp_path: Path) -> None:
         directory = SecureDirectory(tmp_path)
-        directory.keep({SECRET_KEY: "key", "advertise": "kafka.example.com"})
+        directory.keep({DELEGATION_TOKEN_SECRET_KEY.name: "key", "advertise": "kafka.example.com"})
         defaults = secured_defaults(directory, {})
-        assert defaults["advertised.listeners"].text == "SASL_SSL://kafka.example.com:9092"
-        assert defaults[SECRET_KEY].text == "key"
-        other_port = {"listeners": SettingText("SASL_SSL://0.0.0.0:19092", "--listen")}
-        assert secured_defaults(directory, other_port)["advertised.listeners"].text.endswith(":19092")
-        this_machine = {"listeners": SettingText("SASL_SSL://localhost:9092", "--listen")}
-        assert "advertised.listeners" not in secured_defaults(directory, this_machine)
+        assert defaults[ADVERTISED_LISTENERS.name].text == "SASL_SSL://kafka.example.com:9092"
+        assert defaults[DELEGATION_TOKEN_SECRET_KEY.name].text == "key"
+        other_port = {LISTENERS.name: SettingText("SASL_SSL://0.0.0.0:19092", "--listen")}
+        assert secured_defaults(directory, other_port)[ADVERTISED_LISTENERS.name].text.endswith(":19092")
+        this_machine = {LISTENERS.name: SettingText("SASL_SSL://localhost:9092", "--listen")}
+        assert ADVERTISED_LISTENERS.name not in secured_defaults(directory, this_machine)
 
 
 def test_a_lost_password_is_renewed_over_a_login_of_the_node_itself() -> None:
     """The node logs in as admin by PLAIN, with a password that only it knows."""
     recovery = Recovery(PLANTED)
     assert PLANTED not in repr(recovery)
-    texts = {"sasl.enabled.mechanisms": SettingText("SCRAM-SHA-512", "--secure")}
+    texts = {SASL_ENABLED_MECHANISMS.name: SettingText("SCRAM-SHA-512", "--secure")}
     settings = {key: each.text for key, each in recovery.texts(texts).items()}
     assert settings["listener.name.sasl_ssl.sasl.enabled.mechanisms"] == "SCRAM-SHA-512,PLAIN"
     jaas = settings["listener.name.sasl_ssl.plain.sasl.jaas.config"]
     assert parse_line(jaas).users() == {"admin": PLANTED}
     client = recovery.client_properties("PEM")
     assert (client["security.protocol"], client["sasl.mechanism"]) == ("SASL_SSL", "PLAIN")
-    assert parse_line(client["sasl.jaas.config"]).options == {"username": "admin", "password": PLANTED}
+    assert parse_line(client[SASL_JAAS_CONFIG.name]).options == {"username": "admin", "password": PLANTED}
 
 
 @pytest.mark.parametrize(
-    ("listeners", "more", "is_possible"),
+    (LISTENERS.name, "more", "is_possible"),
     [
         ("SASL_SSL://0.0.0.0:9092", {}, True),
         ("OTHER://:9093,SASL_SSL://:9092", {}, True),
@@ -320,7 +334,7 @@ def test_a_lost_password_is_renewed_over_a_login_of_the_node_itself() -> None:
 def test_other_listeners_and_settings_of_plain_are_left_alone(
     listeners: str, more: dict[str, str], is_possible: bool
 ) -> None:
-    texts = {key: SettingText(text, "x") for key, text in {"listeners": listeners, **more}.items()}
+    texts = {key: SettingText(text, "x") for key, text in {LISTENERS.name: listeners, **more}.items()}
     assert Recovery.is_possible(texts) is is_possible
 
 
@@ -360,7 +374,7 @@ def test_advertised_names_are_resolved_only_if_other_machines_can_connect(monkey
     asked: list[str] = []
     monkeypatch.setattr(loopback_names, "_resolve_soon", lambda host: asked.append(host) or ["127.0.0.1"])
     for listeners, lines in (("PLAINTEXT://localhost:1", 0), ("PLAINTEXT://0.0.0.0:1", 1)):
-        texts = {"listeners": listeners, "advertised.listeners": "PLAINTEXT://myhost:1"}
+        texts = {LISTENERS.name: listeners, ADVERTISED_LISTENERS.name: "PLAINTEXT://myhost:1"}
         assert len(list(warn_of_files_and_names(from_properties(texts)))) == lines
     assert asked == ["myhost"]
 

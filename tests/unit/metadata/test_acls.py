@@ -161,10 +161,10 @@ def test_values_that_only_the_command_line_checks_are_accepted(fields: dict[str,
 
 def test_at_most_ten_thousand_new_acls_are_created_at_once() -> None:
     image, _ = create(MetadataImage(), creation("old"))
-    most = [creation(str(number)) for number in range(acls.RECORDS_MAX)]
+    most = [creation(str(number)) for number in range(acls.CHANGES_OF_REQUEST_MAX)]
     full, results = create(image, creation("old"), *most)
     assert set(results) == {(0, "")}
-    assert len(full.acls) == acls.RECORDS_MAX + 1
+    assert len(full.acls) == acls.CHANGES_OF_REQUEST_MAX + 1
     unchanged, results = create(image, creation("old"), creation(""), *most, creation("one more"))
     assert results[1] == (E.INVALID_REQUEST, "Invalid empty resource name")
     del results[1]
@@ -248,15 +248,15 @@ def test_an_unknown_code_fails_only_its_filter(fields: dict[str, object], messag
 
 def many_acls(number: int) -> MetadataImage:
     image = MetadataImage()
-    for start in range(0, number, acls.RECORDS_MAX):
-        stop = min(number, start + acls.RECORDS_MAX)
+    for start in range(0, number, acls.CHANGES_OF_REQUEST_MAX):
+        stop = min(number, start + acls.CHANGES_OF_REQUEST_MAX)
         image, _ = create(image, *(creation(f"{index:06}") for index in range(start, stop)))
     assert len(image.acls) == number
     return image
 
 
 def test_at_most_ten_thousand_acls_are_deleted_at_once() -> None:
-    image = many_acls(acls.RECORDS_MAX + 1)
+    image = many_acls(acls.CHANGES_OF_REQUEST_MAX + 1)
     unchanged, results = delete(image, acl_filter("000000"), acl_filter())
     message = "Cannot remove more than 10000 acls in a single delete operation."
     assert [(each.error_code, each.error_message) for each in results] == [(E.INVALID_REQUEST, message)] * 2
@@ -264,7 +264,7 @@ def test_at_most_ten_thousand_acls_are_deleted_at_once() -> None:
     assert len(unchanged.acls) == len(image.acls)
     smaller, _ = delete(image, acl_filter("000000"))
     emptied, (result,) = delete(smaller, acl_filter())
-    assert (result.error_code, len(result.matching_acls), len(emptied.acls)) == (0, acls.RECORDS_MAX, 0)
+    assert (result.error_code, len(result.matching_acls), len(emptied.acls)) == (0, acls.CHANGES_OF_REQUEST_MAX, 0)
 
 
 def test_the_number_of_filters_times_acls_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_an_unchanged_quota_writes_no_record() -> None:
 
 
 def test_the_number_of_quotas_in_a_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "RECORDS_MAX", 1)
+    monkeypatch.setattr(client_quotas, "CHANGES_OF_REQUEST_MAX", 1)
     change = OpData("producer_byte_rate", 1.0)
     _, results = alter(MetadataImage(), entry([("user", "a")], change), entry([("user", "b")], change))
     assert {code for code, _ in results} == {ErrorCode.POLICY_VIOLATION}

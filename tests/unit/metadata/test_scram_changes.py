@@ -10,7 +10,7 @@ import pytest
 from moldau.base.broker_configs import cluster_default_configs, effective_broker_configs
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode
-from moldau.base.own_configs import SCRAM_SECRET
+from moldau.base.settings.own import MOLDAU_SCRAM_SECRET
 from moldau.base.steps import finish
 from moldau.metadata.apply import apply
 from moldau.metadata.controller.configs import decide_alter_configs, decide_incremental_alter_configs
@@ -137,7 +137,7 @@ def test_clients_can_neither_set_nor_remove_the_salt_secret() -> None:
     replacing = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(*all_brokers, [])])
     assert finish(decide_alter_configs(image, replacing, BrokerLayers())).records == ()
     for operation, value, error in ((0, "mine", ErrorCode.INVALID_REQUEST), (1, None, ErrorCode.NONE)):
-        changes = [incremental_alter_configs.AlterableConfig(SCRAM_SECRET, operation, value)]
+        changes = [incremental_alter_configs.AlterableConfig(MOLDAU_SCRAM_SECRET.name, operation, value)]
         resource = incremental_alter_configs.AlterConfigsResource(*all_brokers, changes)
         request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
         for before in (image, MetadataImage()):
@@ -150,6 +150,6 @@ def test_no_describe_shows_the_salt_secret() -> None:
     image, _ = change(MetadataImage(), upsert("ann"))
     layers = BrokerLayers(dynamic_default=image.configs_of(ConfigResource.BROKER, ""))
     (entry,) = cluster_default_configs(layers)
-    assert (entry.name, entry.value, entry.definition.sensitive) == (SCRAM_SECRET, None, True)
+    assert (entry.name, entry.value, entry.definition.sensitive) == (MOLDAU_SCRAM_SECRET.name, None, True)
     assert SECRET not in str(entry.synonyms)
     assert SECRET not in str([(each.value, each.synonyms) for each in effective_broker_configs(layers)])

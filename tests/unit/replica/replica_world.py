@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.persistent_map import PersistentMap
@@ -36,7 +37,6 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
-from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.security.acls.access import UNRESTRICTED

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
-from moldau.runtime.controller.channel import RETRY_DELAY_MS, ControllerChannel
+from moldau.runtime.controller.channel import ControllerChannel
 from moldau.security.principals import Client, Principal
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.router import Caller

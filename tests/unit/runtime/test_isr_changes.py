@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
-from moldau.runtime.replication.isr_changes import PARTITIONS_A_TURN, PROPOSALS_A_REQUEST, RETRY_DELAY_MS, IsrChanges
+from moldau.runtime.replication.isr_changes import PARTITIONS_A_TURN, PROPOSALS_A_REQUEST, IsrChanges
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (

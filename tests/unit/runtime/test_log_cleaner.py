@@ -662,7 +662,9 @@ def test_settings_of_the_broker_reach_its_cleaner() -> None:
     assert not cleaner_settings(BrokerLayers(static={"log.cleaner.enable": "false"})).is_enabled
     assert not cleaner_settings(BrokerLayers(static={"log.cleaner.threads": "0"})).is_enabled
     small = {"log.cleaner.dedupe.buffer.size": "1", "log.cleaner.io.buffer.size": "0"}
-    assert cleaner_settings(BrokerLayers(dynamic=small))[3:] == (1 << 20, 64 << 10)
+    assert cleaner_settings(BrokerLayers(dynamic=small)) == CleanerSettings(
+        map_bytes_max=1 << 20, io_buffer_bytes=64 << 10
+    )
 
 
 def test_settings_changed_at_run_time_reach_the_cleaner() -> None:

@@ -7,11 +7,11 @@ from fake_brokers import FakeBrokers, image_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import RETRY_DELAY_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators import marker_sender
-from moldau.runtime.coordinators.marker_sender import RETRY_DELAY_MS, MarkerSender
+from moldau.runtime.coordinators.marker_sender import MarkerSender
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame

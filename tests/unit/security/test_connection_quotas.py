@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from moldau.base.config_def import INT_MAX, BrokerLayers
+from moldau.base.config_def import BrokerLayers
 from moldau.base.connection_settings import ConnectionMaxima, ListenerMaxima, connection_maxima
+from moldau.base.limits import INT32_MAX
 from moldau.base.setting_sources import SettingsError
 from moldau.security.quotas import connections
 from moldau.security.quotas.connections import ConnectionQuotas
@@ -175,7 +176,7 @@ def test_the_maxima_are_those_of_the_settings_or_of_the_descriptors() -> None:
     assert maxima.per_ip_overrides == {"::1": 4, "10.0.0.1": 2}
     few = connection_maxima(layers, descriptors_by_listener={}, descriptors_max=6)
     assert few.connections_max == 6
-    unset = connection_maxima(BrokerLayers(), descriptors_by_listener={}, descriptors_max=INT_MAX)
+    unset = connection_maxima(BrokerLayers(), descriptors_by_listener={}, descriptors_max=INT32_MAX)
     assert unset == ConnectionMaxima()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from moldau.base import counters
-from moldau.base.own_configs import OWN
+from moldau.base.config_def import rows_of
+from moldau.base.settings import own
 from moldau.security.acls.requirements import REQUIREMENTS
 from moldau.server.admin_actions import ADMIN_ACTIONS
 from moldau.wire.apis import APIS
@@ -26,7 +27,7 @@ def test_the_documented_requirements_are_those_of_the_table() -> None:
 
 def test_every_counter_and_every_setting_of_our_own_is_documented() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    missing = [name for name in (*counters.NAMES, *(each.name for each in OWN)) if f"`{name}`" not in text]
+    missing = [name for name in (*counters.NAMES, *(each.name for each in rows_of(own))) if f"`{name}`" not in text]
     assert not missing
 
 

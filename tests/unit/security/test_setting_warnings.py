@@ -11,12 +11,13 @@ from certificates import Vault
 from click.testing import CliRunner
 
 from moldau.base.setting_sources import SettingText
+from moldau.base.settings.security import AUTHORIZER_CLASS_NAME
 from moldau.cli.kafka.server_start import warn_of_store_types
 from moldau.cli.main import main
-from moldau.security.authorizer_settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER
+from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.settings import SettingsError, from_properties, from_texts
 
-AUTHORIZER = {AUTHORIZER_CLASS: STANDARD_AUTHORIZER}
+AUTHORIZER = {AUTHORIZER_CLASS_NAME.name: STANDARD_AUTHORIZER}
 PLAIN_JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
 PLAIN = {"listeners": "SASL_PLAINTEXT://localhost:1", "sasl.enabled.mechanisms": "PLAIN"}
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

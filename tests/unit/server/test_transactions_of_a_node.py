@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from in_memory_node import InMemoryNode
 
-from moldau.assembly.broker_side import VERIFICATION
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
+from moldau.base.limits import COMMIT_WAIT_MS
 from moldau.base.promise import Promise
+from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.log.opening import RECORDS_AT_ONCE
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.conversation import LongReply
-from moldau.server.handlers.transactions.write_markers import COMMIT_WAIT_MS
 from moldau.server.router import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -490,7 +490,7 @@ def test_only_the_marker_that_is_not_committed_in_time_is_reported(node: Transac
 
 @pytest.mark.parametrize(("text", "is_enabled"), [("true", True), ("True ", True), ("false", False), (" FALSE", False)])
 def test_the_verification_setting_accepts_any_spelling_of_true_and_false(text: str, is_enabled: bool) -> None:
-    node = InMemoryNode(static={**SETTINGS, VERIFICATION: text}).start()
+    node = InMemoryNode(static={**SETTINGS, TRANSACTION_PARTITION_VERIFICATION_ENABLE.name: text}).start()
     broker = node.assembly.broker_side
     assert broker is not None
-    assert bool(broker._number(VERIFICATION)) == is_enabled
+    assert bool(broker._number(TRANSACTION_PARTITION_VERIFICATION_ENABLE)) == is_enabled

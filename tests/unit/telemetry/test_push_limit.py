@@ -25,7 +25,7 @@ def test_a_shortened_interval_applies_to_the_next_push() -> None:
 
 
 def test_many_connections_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CONNECTIONS_MAX", 10)
+    monkeypatch.setattr(module, "REMEMBERED_CONNECTIONS_MAX", 10)
     limit = PushLimit()
     for port in range(100):
         limit.try_push(f"10.0.0.1:{port}", 1_000, 0)

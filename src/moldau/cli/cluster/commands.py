@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from moldau.base.limits import PORT_MAX
 from moldau.cli.cluster.describe import describe
 from moldau.cli.cluster.directory import (
     DEFAULT_BASE_PORT,
@@ -91,7 +92,7 @@ def cluster() -> None:
 @click.option("--nodes", "-n", type=click.IntRange(1, NODES_MAX), help=f"How many brokers. Default: {DEFAULT_NODES}")
 @data_dir_option
 @click.option(
-    "--base-port", "-p", type=click.IntRange(1, 65_535), help=f"The port of node 1. Default: {DEFAULT_BASE_PORT}"
+    "--base-port", "-p", type=click.IntRange(1, PORT_MAX), help=f"The port of node 1. Default: {DEFAULT_BASE_PORT}"
 )
 @click.option("--override", "-o", "overrides", metavar="K=V", multiple=True, help="Any setting of Kafka's; repeatable.")
 @click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up automatically; listen on all interfaces.")

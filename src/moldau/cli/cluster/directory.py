@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base.ids import uuid_text
+from moldau.base.limits import PORT_MAX
 from moldau.base.listeners import WILDCARD_HOSTS
 from moldau.base.secure_files import CLIENT
 from moldau.cli.connect import CommandFailed
@@ -43,7 +44,6 @@ INTERNAL_PORTS_ABOVE: Final = 2000
 """Where the brokers of a secured cluster reach each other."""
 METRICS_PORTS_ABOVE: Final = 3000
 ALL_INTERFACES: Final = "0.0.0.0"
-PORT_MAX: Final = 65_535
 DESCRIPTION: Final = "cluster.json"
 FOREGROUND: Final = "foreground.json"
 

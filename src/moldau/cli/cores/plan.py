@@ -12,7 +12,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from moldau.base.limits import PORT_MAX
 from moldau.base.setting_sources import SettingsError, SettingText
+from moldau.base.settings.cluster import BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS
+from moldau.base.settings.groups import OFFSETS_TOPIC_REPLICATION_FACTOR
+from moldau.base.settings.log import DEFAULT_REPLICATION_FACTOR, LOG_DIR, LOG_DIRS, MIN_INSYNC_REPLICAS
+from moldau.base.settings.node import (
+    ADVERTISED_LISTENERS,
+    BROKER_ID,
+    BROKER_RACK,
+    CONTROLLER_LISTENER_NAMES,
+    CONTROLLER_QUORUM_BOOTSTRAP_SERVERS,
+    CONTROLLER_QUORUM_VOTERS,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENER_SECURITY_PROTOCOL_MAP,
+    LISTENERS,
+    NODE_ID,
+    PROCESS_ROLES,
+    SECURITY_INTER_BROKER_PROTOCOL,
+)
+from moldau.base.settings.security import AUTHORIZER_CLASS_NAME
+from moldau.base.settings.transactions import TRANSACTION_STATE_LOG_MIN_ISR, TRANSACTION_STATE_LOG_REPLICATION_FACTOR
 from moldau.local_cluster import BOOTSTRAP_LISTENER, FAST_FAILOVER, HOST, REPLICAS, NodeAddress
 from moldau.secure_setup.settings import (
     CLIENTS_LISTENER,
@@ -21,26 +41,30 @@ from moldau.secure_setup.settings import (
     bracketed,
     secured_properties,
 )
-from moldau.security.authorizer_settings import AUTHORIZER_CLASS
 
 IDS_PER_MACHINE: Final = 100
 CONTROLLER_PORT_ABOVE: Final = 1000
 INTERNAL_PORTS_ABOVE: Final = 2000
-PORT_MAX: Final = 65_535
 DEFAULT_PORT: Final = 9092
 PLAINTEXT: Final = "PLAINTEXT"
 ONE_MACHINE: Final = "machine-1"
 """The rack of a machine that is alone."""
 
 ONE_MACHINE_TIMEOUTS: Final = FAST_FAILOVER | {
-    "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "3000",
+    BROKER_HEARTBEAT_INTERVAL_MS.name: "500",
+    BROKER_SESSION_TIMEOUT_MS.name: "3000",
 }
 """A killed node can register again when its session has timed out. With one replica of each partition, a node that is
 fenced by mistake cannot be replaced: so the timeouts are longer than those of `moldau cluster start`."""
 
 OTHER_FIXED: Final = frozenset(
-    ("broker.id", "log.dir", "security.inter.broker.protocol", "controller.quorum.bootstrap.servers", AUTHORIZER_CLASS)
+    (
+        BROKER_ID.name,
+        LOG_DIR.name,
+        SECURITY_INTER_BROKER_PROTOCOL.name,
+        CONTROLLER_QUORUM_BOOTSTRAP_SERVERS.name,
+        AUTHORIZER_CLASS_NAME.name,
+    )
 )
 """Settings that contradict the plan even though it does not set them, or that take back what --secure promises."""
 
@@ -161,11 +185,11 @@ def _defaults(plan: CoresPlan) -> dict[str, str]:
     """One machine has one replica of everything, as a single node has: a second one would be lost with the first."""
     replicas, in_sync = str(min(max(len(plan.machines), 1), REPLICAS)), "2" if len(plan.machines) >= REPLICAS else "1"
     return {
-        "default.replication.factor": replicas,
-        "offsets.topic.replication.factor": replicas,
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": in_sync,
-        "min.insync.replicas": in_sync,
+        DEFAULT_REPLICATION_FACTOR.name: replicas,
+        OFFSETS_TOPIC_REPLICATION_FACTOR.name: replicas,
+        TRANSACTION_STATE_LOG_REPLICATION_FACTOR.name: replicas,
+        TRANSACTION_STATE_LOG_MIN_ISR.name: in_sync,
+        MIN_INSYNC_REPLICAS.name: in_sync,
         **({} if plan.machines else ONE_MACHINE_TIMEOUTS),
     }
 
@@ -184,16 +208,16 @@ def _fixed(plan: CoresPlan, node: NodeAddress, nodes: Sequence[NodeAddress], dat
         listeners[CONTROLLER_LISTENER] = f"{listen if plan.machines else HOST}:{node.controller_port}"
     protocols[CONTROLLER_LISTENER] = among_nodes
     fixed = {
-        "process.roles": node.roles,
-        "node.id": str(node.id),
-        "broker.rack": plan.rack,
-        "listeners": _joined(listeners, "://"),
-        "advertised.listeners": _joined(advertised, "://"),
-        "listener.security.protocol.map": _joined(protocols, ":"),
-        "inter.broker.listener.name": NODES_LISTENER if node.internal_port else clients,
-        "controller.listener.names": CONTROLLER_LISTENER,
-        "controller.quorum.voters": _voters(plan, nodes),
-        "log.dirs": data_dir,
+        PROCESS_ROLES.name: node.roles,
+        NODE_ID.name: str(node.id),
+        BROKER_RACK.name: plan.rack,
+        LISTENERS.name: _joined(listeners, "://"),
+        ADVERTISED_LISTENERS.name: _joined(advertised, "://"),
+        LISTENER_SECURITY_PROTOCOL_MAP.name: _joined(protocols, ":"),
+        INTER_BROKER_LISTENER_NAME.name: NODES_LISTENER if node.internal_port else clients,
+        CONTROLLER_LISTENER_NAMES.name: CONTROLLER_LISTENER,
+        CONTROLLER_QUORUM_VOTERS.name: _voters(plan, nodes),
+        LOG_DIRS.name: data_dir,
     }
     if plan.is_secure:
         for name in (NODES_LISTENER, CONTROLLER_LISTENER):

@@ -16,6 +16,9 @@ from typing import Final
 from moldau.base.ids import uuid_text
 from moldau.base.properties import render
 from moldau.base.setting_sources import SettingsError, SettingText
+from moldau.base.settings.log import LOG_DIR, LOG_DIRS
+from moldau.base.settings.node import ADVERTISED_LISTENERS, LISTENERS
+from moldau.base.settings.security import DELEGATION_TOKEN_SECRET_KEY
 from moldau.cli.cluster.directory import (
     ClusterDirectory,
     Description,
@@ -42,7 +45,6 @@ from moldau.log.meta_properties import read as read_meta_properties
 from moldau.platforms.machine import usable_cores
 from moldau.platforms.replaced_files import replace_file
 from moldau.secure_setup.settings import CLIENTS_LISTENER
-from moldau.security.token_settings import SECRET_KEY
 from moldau.settings import Settings, from_texts, log_dirs
 
 PRIVATE_FILE: Final = 0o600
@@ -189,7 +191,7 @@ class CoresStart:
             from moldau.secure_setup.directory import SecureDirectory
 
             secured = SecureDirectory(directory.path)
-            stores, token_key = secured.stores, self._secured_texts[SECRET_KEY].text
+            stores, token_key = secured.stores, self._secured_texts[DELEGATION_TOKEN_SECRET_KEY.name].text
         settings = {
             node.id: node_settings(
                 self._plan,
@@ -216,7 +218,7 @@ class CoresStart:
         return password
 
 
-_TAKEN_BY_PLAN: Final = frozenset(("listeners", "advertised.listeners", "log.dirs", "log.dir"))
+_TAKEN_BY_PLAN: Final = frozenset((LISTENERS.name, ADVERTISED_LISTENERS.name, LOG_DIRS.name, LOG_DIR.name))
 """Settings of the user that the plan has read already."""
 
 

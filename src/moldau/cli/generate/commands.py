@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from moldau.base.limits import PORT_MAX
 from moldau.cli.connect import CommandFailed
 from moldau.cli.generate import alerts as alert_rules
 from moldau.cli.generate import dashboard, scraping
@@ -18,7 +19,6 @@ _JOB_NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 _TARGET: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}")
 _INTERVAL: Final = re.compile(r"(?=.)(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,6}s)?(?:[0-9]{1,6}ms)?")
 """A duration of Prometheus: larger units come first, each at most once."""
-_PORT_MAX: Final = 65_535
 
 output_option = click.option(
     "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write to FILE, not to the terminal."
@@ -114,7 +114,7 @@ def prometheus(
     if not addresses:
         raise CommandFailed("no nodes to scrape: name the HOST:PORT of their metrics.listener, or use --cluster DIR")
     for address in (*addresses, *pipelines):
-        if not _TARGET.fullmatch(address) or not 0 < int(address.rpartition(":")[2]) <= _PORT_MAX:
+        if not _TARGET.fullmatch(address) or not 0 < int(address.rpartition(":")[2]) <= PORT_MAX:
             raise CommandFailed(f"{address!r} is not HOST:PORT, such as localhost:9404")
     if not _INTERVAL.fullmatch(interval) or not any(digit in interval for digit in "123456789"):
         raise CommandFailed(f"{interval!r} is not a time above 0; write it as 500ms, 15s or 1m")

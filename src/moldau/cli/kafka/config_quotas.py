@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode
+from moldau.base.limits import SALT_BYTES
 from moldau.cli.kafka.connection import clients
 from moldau.cli.kafka.java.numbers import double_text
 from moldau.cli.kafka.tool import ToolFailed
@@ -36,7 +37,6 @@ MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha51
 """The SCRAM mechanisms: their numbers in requests and the names of their hashes in hashlib."""
 SCRAM_ITERATIONS: Final = 4096
 """Kafka's default and minimum."""
-SALT_BYTES: Final = 16
 
 
 def describe(channel: Channel, entities: EntityNames) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
+from moldau.base.limits import OFFSET_MAX
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.console.record_lines import Formatter
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.2
 """How long one poll waits, which is the longest time until Ctrl-C is noticed."""
 MAX_RECORDS_PER_POLL: Final = 1000
-OFFSET_MAX: Final = 2**63 - 1
 RESET_POLICIES: Final = {"earliest": "earliest", "latest": "latest", "none": "error"}
 """librdkafka's names of Kafka's values of auto.offset.reset; it has no by_duration."""
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")

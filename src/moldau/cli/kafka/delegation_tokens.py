@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.settings.security import DELEGATION_TOKEN_SECRET_KEY
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.admin import connect_to_brokers
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr, run
 from moldau.security.principals import Principal, parse_principal
-from moldau.security.token_settings import SECRET_KEY
 
 if TYPE_CHECKING:
     from moldau.client.admin.delegation_tokens import DelegationTokens, TokenWithHmac
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 WIDTHS: Final = (15, 30, 15, 15, 25, 15, 15, 15)
 ACTIONS: Final = ("create", "renew", "expire", "describe")
 HINTS: Final = {
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: f" Set {SECRET_KEY} to the same text on all brokers and controllers.",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
+        f" Set {DELEGATION_TOKEN_SECRET_KEY} to the same text on all brokers and controllers."
+    ),
 }
 FLAGS = ToolFlags(
     "This tool helps to create, renew, expire, or describe delegation tokens.",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import INT32_MAX
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka import tool
 from moldau.cli.kafka.log_dump.control_records import control_text
@@ -26,7 +27,6 @@ from moldau.log.producer_snapshot import decode_snapshot
 from moldau.wire.batch import DELETE_HORIZON_BIT, BatchHeader, has_valid_crc
 from moldau.wire.records import Record, control_type, decode_records, read_end_txn_marker
 
-INT_MAX: Final = 2**31 - 1
 UNSUPPORTED_DECODERS: Final = ("remote-log-metadata", "share-group-state")
 """Decoders of logs that Moldau does not write yet."""
 
@@ -38,7 +38,7 @@ FLAGS: Final = ToolFlags(
         Flag("print-data-log", "Print the contents of records too. Any decoder option implies it."),
         Flag("deep-iteration", "Print the records of each batch. --print-data-log implies it."),
         Flag("skip-record-metadata", "Print only key and payload of records, and no control records."),
-        Flag("max-bytes", "Read no more than this of each .log file.", "size", "Integer", str(INT_MAX)),
+        Flag("max-bytes", "Read no more than this of each .log file.", "size", "Integer", str(INT32_MAX)),
         Flag("max-message-size", "Accepted for compatibility; has no effect.", "size", "Integer", str(5 << 20)),
         Flag("verify-index-only", "Check index files against their log without printing them."),
         Flag("index-sanity-check", "Make only the check that a broker makes at its start."),
@@ -132,7 +132,7 @@ def _dump_batches(path: str, records: RecordPrinter, findings: Findings, bytes_m
                 records.print(record, batch.header)
     trailing = file.size - file.valid_bytes
     # With --max-bytes the file may be cut inside a batch: then the bytes after it are not invalid.
-    if trailing and bytes_max == INT_MAX:
+    if trailing and bytes_max == INT32_MAX:
         print(f"Found {trailing} invalid bytes at the end of {os.path.basename(path)}")
 
 
@@ -214,7 +214,7 @@ def _record_metadata(record: Record, batch: BatchHeader) -> str:
     sequence = -1
     if batch.base_sequence >= 0:
         # Sequence numbers start again at 0 after the largest int32.
-        sequence = (batch.base_sequence + record.offset - batch.base_offset) & INT_MAX
+        sequence = (batch.base_sequence + record.offset - batch.base_offset) & INT32_MAX
     return (
         f"offset: {record.offset} {_timestamp_type(batch)}: {record.timestamp} keySize: {_size(record.key)}"
         f" valueSize: {_size(record.value)} sequence: {sequence}"

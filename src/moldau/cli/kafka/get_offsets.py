@@ -13,6 +13,7 @@ from typing import Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import INT64_MAX, PARTITION_MAX
 from moldau.cli.flags import Arguments, Flag, ToolFlags
 from moldau.cli.kafka.connection import properties
 from moldau.cli.kafka.connection.leaders import Leaders, ask_broker, ask_leaders, leaders_at
@@ -30,8 +31,6 @@ TIMES: Final = {
 }
 """The special timestamps of ListOffsets."""
 RULE: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
-PARTITION_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 
 PartitionFilter = Callable[[TopicPartition], bool]
 
@@ -97,7 +96,7 @@ def parse_time(text: str) -> int:
     if text in TIMES:
         return TIMES[text]
     # int() also accepts underscores and blanks, which Java refuses.
-    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and -LONG_MAX - 1 <= int(text) <= LONG_MAX:
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and -INT64_MAX - 1 <= int(text) <= INT64_MAX:
         return int(text)
     listed = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
     raise ToolFailed(f"Malformed time argument {text}. Please use {listed}, or a specified long format timestamp")

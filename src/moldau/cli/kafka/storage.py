@@ -19,6 +19,12 @@ from moldau.base.cluster_settings import check_cluster_id
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import Uuid, uuid_text
 from moldau.base.setting_sources import SettingsError
+from moldau.base.settings.node import (
+    CONTROLLER_LISTENER_NAMES,
+    CONTROLLER_QUORUM_BOOTSTRAP_SERVERS,
+    CONTROLLER_QUORUM_VOTERS,
+    NODE_ID,
+)
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.storage_format.feature_levels import (
     FEATURES,
@@ -122,7 +128,7 @@ def _format(arguments: argparse.Namespace) -> int:
     check_cluster_id(arguments.cluster_id, "--cluster-id")
     voters = _first_voters(arguments, settings)
     scram_records = [scram_record(text) for text in arguments.add_scram]
-    _check_features(arguments, is_dynamic=not settings.value("controller.quorum.voters"))
+    _check_features(arguments, is_dynamic=not settings.value(CONTROLLER_QUORUM_VOTERS))
     files = DiskFiles()
     meta_by_dir = {log_dir: read(files, log_dir) for log_dir in settings.log_dirs}
     for log_dir, meta in meta_by_dir.items():
@@ -151,7 +157,7 @@ def _format_directory(
     files = DiskFiles()
     # A single voter without a controller listener needs no snapshot that names it.
     if voters and (len(voters) > 1 or own_voter is None or settings.controller_listeners):
-        names = settings.value("controller.listener.names")
+        names = settings.value(CONTROLLER_LISTENER_NAMES)
         assert isinstance(names, tuple)
         write_first_snapshot(files, log_dir, voters, str(names[0]).upper(), time.time_ns() // 1_000_000)
     directory_id = own_voter.directory_id if own_voter else random_uuid()
@@ -167,7 +173,7 @@ def _check_formatted(
         raise ToolFailed(f"Log directory {log_dir} {_ALREADY}")
     for key, expected, stored in (
         ("cluster.id", cluster_id, meta.cluster_id),
-        ("node.id", settings.node_id, meta.node_id),
+        (NODE_ID.name, settings.node_id, meta.node_id),
     ):
         if expected != stored:
             raise ToolFailed(f"Invalid {key} in: {log_dir}/meta.properties. Expected {expected}, but read {stored}")
@@ -175,7 +181,7 @@ def _check_formatted(
 
 def _first_voters(arguments: argparse.Namespace, settings: Settings) -> Sequence[InitialController]:
     """Return the first voters, if the flags name them. A single node is its own quorum, with or without a flag."""
-    if (arguments.standalone or arguments.initial_controllers) and settings.value("controller.quorum.voters"):
+    if (arguments.standalone or arguments.initial_controllers) and settings.value(CONTROLLER_QUORUM_VOTERS):
         raise ToolFailed(
             "You cannot specify controller.quorum.voters and format the node with --initial-controllers or"
             " --standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and specify"
@@ -185,9 +191,7 @@ def _first_voters(arguments: argparse.Namespace, settings: Settings) -> Sequence
         return parse_voters(arguments.initial_controllers)
     if arguments.standalone:
         return [_only_voter(settings)]
-    needs_no_flag = settings.value("controller.quorum.voters") or not settings.value(
-        "controller.quorum.bootstrap.servers"
-    )
+    needs_no_flag = settings.value(CONTROLLER_QUORUM_VOTERS) or not settings.value(CONTROLLER_QUORUM_BOOTSTRAP_SERVERS)
     if settings.is_controller and not needs_no_flag and not arguments.no_initial_controllers:
         raise ToolFailed(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the following:"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, TopicPartition
+from moldau.base.settings.topics import MIN_INSYNC_REPLICAS
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.connection.nodes import all_metadata
@@ -224,7 +225,7 @@ def _print(arguments: Arguments, topic: TopicLines, config: ConfigEntries, live_
         )
     if arguments.has("topics-with-overrides"):
         return
-    min_isr = next((int(entry.value or 1) for entry in config if entry.name == "min.insync.replicas"), 1)
+    min_isr = next((int(entry.value or 1) for entry in config if entry.name == MIN_INSYNC_REPLICAS.name), 1)
     for partition in topic.partitions:
         if not filters or any(FILTERS[name](partition, min_isr, live_brokers) for name in filters):
             print(partition.draw(topic.name))

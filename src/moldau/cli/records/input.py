@@ -17,7 +17,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-PARTITION_MAX: Final = (1 << 31) - 1
+from moldau.base.limits import PARTITION_MAX
+
 TIMESTAMP_MAX: Final = (1 << 63) - 1
 Headers = list[tuple[str, bytes | None]]
 

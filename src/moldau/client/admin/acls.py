@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from moldau.base.acl_operations import AclOperation
+from moldau.base.settings.security import ALLOW_EVERYONE_IF_NO_ACL_FOUND, SUPER_USERS
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.requests.ask import raise_error
 from moldau.client.requests.configs import BROKER, describe_configs
@@ -53,7 +54,7 @@ class Acls:
         """Return what decides besides ACLs, from a broker's configs. None if it does not tell: the client may not read
         them, or they are hidden (Apache Kafka hides what is a config of its authorizer)."""
         broker_id = min(self._admin.cluster.nodes())
-        keys = ["super.users", "allow.everyone.if.no.acl.found"]
+        keys = [SUPER_USERS.name, ALLOW_EVERYONE_IF_NO_ACL_FOUND.name]
         results = describe_configs(partial(self._admin.ask, node_id=broker_id), BROKER, [str(broker_id)], keys)
         configs = [config for result in results for config in result.configs]
         is_hidden = any(config.is_sensitive and config.value is None for config in configs)

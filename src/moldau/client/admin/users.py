@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Final
 
+from moldau.base.limits import SALT_BYTES
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.requests.scram import alter_credentials, describe_credentials
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MIN, ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
 from moldau.wire.messages.alter_user_scram_credentials import ScramCredentialDeletion, ScramCredentialUpsertion
-
-SALT_BYTES: Final = 16
 
 Credentials = dict[str, int]
 """The mechanisms of a user, and the iterations of each."""

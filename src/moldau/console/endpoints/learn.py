@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.settings import topics
 from moldau.client.admin import topics as topic_admin
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.cluster import Cluster
@@ -30,12 +31,12 @@ KEY_LENGTH_MAX: Final = 100
 COMPACTION_KEYS: Final = ("anna", "ben", "clara")
 COMPACTION_SECONDS: Final = 60.0
 COMPACTED_CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.0",
-    "segment.ms": "100",
-    "segment.bytes": "1048576",
-    "delete.retention.ms": "100",
-    "max.compaction.lag.ms": "1000",
+    topics.CLEANUP_POLICY.name: "compact",
+    topics.MIN_CLEANABLE_DIRTY_RATIO.name: "0.0",
+    topics.SEGMENT_MS.name: "100",
+    topics.SEGMENT_BYTES.name: "1048576",
+    topics.DELETE_RETENTION_MS.name: "100",
+    topics.MAX_COMPACTION_LAG_MS.name: "1000",
 }
 
 _turn_lock = threading.Lock()
@@ -180,7 +181,9 @@ def compact(call: Call) -> dict[str, Any]:
     with call.access.admin() as admin:
         cluster = admin.cluster
         _practice_topic(cluster)
-        policy = {each.name: each.value for each in topic_admin.topic_configs(admin, PRACTICE)}.get("cleanup.policy")
+        policy = {each.name: each.value for each in topic_admin.topic_configs(admin, PRACTICE)}.get(
+            topics.CLEANUP_POLICY.name
+        )
         if policy is None or "compact" not in policy:
             raise bad_request('make the topic anew with "compacted": true first')
         for version in range(1, 4):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import OFFSET_MAX
 from moldau.client.cluster import Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import require_topic, resolved
@@ -29,7 +30,6 @@ from moldau.wire.records import NEXT_OFFSET, Header, Record
 
 LIMIT_DEFAULT: Final = 50
 LIMIT_MAX: Final = 500
-OFFSET_MAX: Final = 2**63 - 1
 HEADERS_EXPECTED: Final = "headers: expected an object, or a list of [name, value] or [name, value, encoding]"
 SEARCH: Final = ("from", "partition", "limit", "cursor", "committed", *choosing.PARAMETERS)
 REPLAY_RECORDS_MAX: Final = 10_000

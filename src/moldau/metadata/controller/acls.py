@@ -15,6 +15,7 @@ from typing import Final
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
+from moldau.base.limits import CHANGES_OF_REQUEST_MAX
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
@@ -41,8 +42,6 @@ from moldau.wire.schema import MetadataRecord
 
 ACLS_A_TURN: Final = 500
 """How many ACLs or filters are handled in one turn of the event loop."""
-RECORDS_MAX: Final = 10_000
-"""Of one request, as in Kafka."""
 COMPARISONS_MAX: Final = 100_000
 """Of filters with ACLs in one request: later requests to the controller wait for it. One filter is always allowed,
 and a filter that can match one ACL only is looked up instead."""
@@ -68,7 +67,7 @@ def decide_create_acls(
         return AclCreationResult()
 
     results = yield from map_in_steps(turn, bindings, add)
-    if len(added) > RECORDS_MAX:
+    if len(added) > CHANGES_OF_REQUEST_MAX:
         refusal = AclCreationResult(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return Decision(CreateAclsResponse(results=[each if each.error_code else refusal for each in results]))
     return Decision(CreateAclsResponse(results=results), tuple(added.values()))
@@ -179,10 +178,10 @@ def _match_all(
         results.append(matching)
         removed.update(matching)
         match_count += len(matching)
-        if len(removed) > RECORDS_MAX:
+        if len(removed) > CHANGES_OF_REQUEST_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Cannot remove more than {RECORDS_MAX} acls in a single delete operation.",
+                f"Cannot remove more than {CHANGES_OF_REQUEST_MAX} acls in a single delete operation.",
             )
         matching.sort()
         if match_count > MATCHES_MAX:

@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from operator import itemgetter
 from typing import Final
 
-from moldau.base.config_def import INT_MAX, LONG_MAX
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.limits import CHANGES_OF_REQUEST_MAX, INT32_MAX, INT64_MAX
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
@@ -35,8 +35,6 @@ from moldau.wire.messages.alter_client_quotas import (
 QUOTAS_A_TURN: Final = 500
 ENTITY_COST: Final = 3
 """An entity takes as long to decide as so many of its quotas."""
-RECORDS_MAX: Final = 10_000
-"""Of one request, as in Kafka."""
 FRACTION_MAX: Final = 1e-6
 """A whole number may differ by so much: the request carries floats."""
 
@@ -45,8 +43,8 @@ def decide_alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotasRequest
 ) -> Steps[Decision[AlterClientQuotasResponse]]:
     turn = TurnItems(QUOTAS_A_TURN)
-    if sum(len(entry.ops) for entry in request.entries) > RECORDS_MAX:
-        refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} quotas in one request.")
+    if sum(len(entry.ops) for entry in request.entries) > CHANGES_OF_REQUEST_MAX:
+        refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {CHANGES_OF_REQUEST_MAX} quotas in one request.")
         refused: list[ResponseEntryData] = []
         for entry in request.entries:
             if turn.ends_after(1):
@@ -121,7 +119,7 @@ def _check_value(change: OpData, keys: tuple[str, ...]) -> None:
     if not change.value > 0:
         raise _invalid(f"Quota {change.key} must be greater than 0")
     if change.key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, *IP_KEYS):
-        largest, kind = (INT_MAX, "an INT") if change.key in IP_KEYS else (LONG_MAX, "a LONG")
+        largest, kind = (INT32_MAX, "an INT") if change.key in IP_KEYS else (INT64_MAX, "a LONG")
         if change.value > largest:
             raise _invalid(f"Proposed value for {change.key} is too large for {kind}.")
         if abs(change.value - round(change.value)) > FRACTION_MAX:

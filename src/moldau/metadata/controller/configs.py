@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from moldau.base import own_configs
 from moldau.base.broker_configs import broker_config, broker_value, check_dynamic_broker_configs
 from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS, check_client_metrics_configs
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import STRING_BYTES_MAX
+from moldau.base.settings.own import MOLDAU_SCRAM_SECRET
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_configs import TOPIC_CONFIGS, check_topic_configs, topic_config_values
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
@@ -197,7 +197,7 @@ def _list_value(
     elif key[0] == ConfigResource.TOPIC:
         value = topic_config_values({}, broker_configs)[definition.name]
     else:
-        value = broker_value(definition.name, broker_configs)
+        value = broker_value(definition, broker_configs)
     assert value is None or isinstance(value, tuple)
     return value or ()
 
@@ -208,8 +208,9 @@ def _config_records(
     """Return the records that change a resource's configs to `new`; raise KafkaError if they are invalid."""
     kind, name = key
     old = image.configs_of(kind, name)
-    if own_configs.SCRAM_SECRET in old:
-        new = {own_configs.SCRAM_SECRET: old[own_configs.SCRAM_SECRET], **new}  # nobody removes it
+    secret = MOLDAU_SCRAM_SECRET.name
+    if secret in old:
+        new = {secret: old[secret], **new}  # nobody removes it
     if kind == ConfigResource.TOPIC:
         refuse_view_configs(image, name, new)
         check_topic_configs(new, broker_configs)

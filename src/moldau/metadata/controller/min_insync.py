@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from moldau.base.broker_configs import broker_value
+from moldau.base.broker_configs import broker_integer
 from moldau.base.config_def import BrokerLayers
-from moldau.base.topic_configs import TOPIC_CONFIGS
+from moldau.base.settings import log, topics
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
-
-KEY: Final = "min.insync.replicas"
 
 
 def min_insync_replicas(image: MetadataImage, broker_configs: BrokerLayers) -> Callable[[str], int]:
     """Return a function of the topic's name. The brokers' value is read once, since a change may concern thousands."""
-    default = broker_value(KEY, broker_configs)
-    assert isinstance(default, int), "its type"
+    default = broker_integer(log.MIN_INSYNC_REPLICAS, broker_configs)
+
+    row = topics.MIN_INSYNC_REPLICAS
 
     def of_topic(topic: str) -> int:
-        text = image.configs_of(ConfigResource.TOPIC, topic).get(KEY)
-        value = default if text is None else TOPIC_CONFIGS[KEY].parse(text)
+        text = image.configs_of(ConfigResource.TOPIC, topic).get(row.name)
+        value = default if text is None else row.parse(text)
         assert isinstance(value, int), "its type"
         return value
 

@@ -7,23 +7,21 @@ there the client chooses.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from moldau.base.broker_configs import broker_value
 from moldau.base.config_def import BrokerLayers
-from moldau.base.topic_configs import TOPIC_CONFIGS
+from moldau.base.settings import cluster, topics
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
-
-KEY: Final = "unclean.leader.election.enable"
 
 
 def unclean_allowed(image: MetadataImage, broker_configs: BrokerLayers) -> Callable[[str], bool]:
     """Return a function of the topic's name. The brokers' value is read once, since a change may concern thousands."""
-    default = bool(broker_value(KEY, broker_configs))
+    default = bool(broker_value(cluster.UNCLEAN_LEADER_ELECTION_ENABLE, broker_configs))
+    row = topics.UNCLEAN_LEADER_ELECTION_ENABLE
 
     def allowed(topic: str) -> bool:
-        text = image.configs_of(ConfigResource.TOPIC, topic).get(KEY)
-        return default if text is None else bool(TOPIC_CONFIGS[KEY].parse(text))
+        text = image.configs_of(ConfigResource.TOPIC, topic).get(row.name)
+        return default if text is None else bool(row.parse(text))
 
     return allowed

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from moldau.base.limits import PORT_MAX
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import DEAD_LETTERS, QUERY_NAME_LENGTH_MAX, sinks_by_query
 from moldau.pipelines.reading.connection import BOOTSTRAP, COMMAND_CONFIG, read_connection, without_connection
@@ -294,7 +295,7 @@ def _wrong_addresses(bootstrap: str) -> list[str]:
     (`SASL_SSL://`), and empty ones beside others are ignored."""
     addresses = [address for address in bootstrap.split(",") if address.strip()] or [bootstrap] * bool(bootstrap)
     matches = {address: _ADDRESS.fullmatch(address.strip()) for address in addresses}
-    return [address for address, match in matches.items() if match is None or not 0 < int(match[1]) <= 65535]
+    return [address for address, match in matches.items() if match is None or not 0 < int(match[1]) <= PORT_MAX]
 
 
 def _places(node: Node, path: str = "") -> Iterator[tuple[str, Place]]:

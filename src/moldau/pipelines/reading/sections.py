@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from moldau.base.limits import INT64_MAX
 from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
 from moldau.pipelines.reading.times import parse_duration
@@ -19,8 +20,6 @@ from moldau.pipelines.spec import Place, Watermark
 
 Choice = TypeVar("Choice", bound=str)
 
-INT32_MAX = (1 << 31) - 1
-INT64_MAX = (1 << 63) - 1
 INT_DIGITS_MAX = 38
 """As many as Spark's widest decimal has."""
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "on"})

@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Final, get_args
 
+from moldau.base.limits import INT32_MAX
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
-from moldau.pipelines.reading.sections import INT32_MAX, Section
+from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
 from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
 

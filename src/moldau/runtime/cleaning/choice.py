@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
+from moldau.base.limits import INT64_MAX
 from moldau.base.steps import Steps, finish
-from moldau.log.config import LONG_MAX
 from moldau.log.log import Log
 from moldau.log.segment import Segment
 from moldau.replica.partition import Partition
@@ -100,7 +100,7 @@ def _first_uncleanable(
 
 
 def _is_overdue(dirty: list[Segment], max_lag_ms: int, now_ms: int) -> Steps[bool]:
-    for segment in dirty if max_lag_ms < LONG_MAX else ():
+    for segment in dirty if max_lag_ms < INT64_MAX else ():
         if segment.load_first_timestamp():
             segment.release()  # do not keep the file open only for this
             yield

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from moldau.base.broker_configs import broker_value
+from moldau.base.broker_configs import broker_integer, broker_value
 from moldau.base.config_def import BrokerLayers
+from moldau.base.settings import log
+from moldau.base.settings.fields import setting, setting_values
 
 MAP_BYTES_MIN: Final = 1 << 20
 IO_BUFFER_BYTES_MIN: Final = 64 << 10
 
 
-class CleanerSettings(NamedTuple):
+def _map_bytes(configured: int) -> int:
+    """Values set while the broker runs are not validated; too small ones are raised to the minimum."""
+    return max(configured, MAP_BYTES_MIN)
+
+
+def _io_buffer_bytes(configured: int) -> int:
+    return max(configured, IO_BUFFER_BYTES_MIN)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
     is_enabled: bool = True
-    backoff_ms: int = 15_000
-    bytes_per_second: float = 1.7976931348623157e308
+    backoff_ms: int = setting(log.LOG_CLEANER_BACKOFF_MS)
+    bytes_per_second: float = setting(log.LOG_CLEANER_IO_MAX_BYTES_PER_SECOND)
     """The limit for bytes read and written together."""
-    map_bytes_max: int = 128 << 20
-    io_buffer_bytes: int = 512 << 10
+    map_bytes_max: int = setting(log.LOG_CLEANER_DEDUPE_BUFFER_SIZE, _map_bytes)
+    io_buffer_bytes: int = setting(log.LOG_CLEANER_IO_BUFFER_SIZE, _io_buffer_bytes)
 
 
 def cleaner_settings(layers: BrokerLayers) -> CleanerSettings:
+    # As in Kafka, 0 threads disable the cleaner; any other number means one thread here.
+    has_threads = broker_integer(log.LOG_CLEANER_THREADS, layers) > 0
     return CleanerSettings(
-        # As in Kafka, 0 threads disable the cleaner; any other number means one thread here.
-        is_enabled=bool(broker_value("log.cleaner.enable", layers)) and _number("log.cleaner.threads", layers) > 0,
-        backoff_ms=int(_number("log.cleaner.backoff.ms", layers)),
-        bytes_per_second=_number("log.cleaner.io.max.bytes.per.second", layers),
-        # Values set while the broker runs are not validated; too small ones are raised to the minimum.
-        map_bytes_max=max(int(_number("log.cleaner.dedupe.buffer.size", layers)), MAP_BYTES_MIN),
-        io_buffer_bytes=max(int(_number("log.cleaner.io.buffer.size", layers)), IO_BUFFER_BYTES_MIN),
+        is_enabled=bool(broker_value(log.LOG_CLEANER_ENABLE, layers)) and has_threads,
+        **setting_values(CleanerSettings, partial(broker_value, layers=layers)),
     )
-
-
-def _number(key: str, layers: BrokerLayers) -> float:
-    value = broker_value(key, layers)
-    assert isinstance(value, int | float), f"{key} is not a number"
-    return value

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
 from moldau.security.principal_data import principal_bytes
@@ -21,7 +22,6 @@ from moldau.wire.messages.create_topics import CreateTopicsRequest, CreateTopics
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from moldau.wire.schema import Message
 
-RETRY_DELAY_MS: Final = 50
 FORWARD_TIMEOUT_MS: Final = 30_000
 CREATE_TOPICS_VERSION: Final = 7
 RETRIABLE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})

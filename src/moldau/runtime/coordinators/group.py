@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.base.settings import topics
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
@@ -148,5 +149,9 @@ def _decide_if_same(current: Groups, read: Groups, decide: Callable[..., Outcome
 
 
 def offsets_topic(partitions: int, replication_factor: int, segment_bytes: int) -> CreatableTopic:
-    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
+    configs = {
+        topics.CLEANUP_POLICY.name: "compact",
+        topics.COMPRESSION_TYPE.name: "producer",
+        topics.SEGMENT_BYTES.name: str(segment_bytes),
+    }
     return topic_spec(CONSUMER_OFFSETS_TOPIC, partitions, replication_factor, configs)

@@ -14,7 +14,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import MARKER_PARTITIONS_PER_REQUEST_MAX, TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import MARKER_PARTITIONS_PER_REQUEST_MAX, RETRY_DELAY_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.broker.broker_client import BrokerClient
@@ -27,7 +27,6 @@ from moldau.wire.messages.write_txn_markers import (
 )
 
 log = logging.getLogger("moldau.transactions")
-RETRY_DELAY_MS: Final = 50
 MARKERS_SENT_BYTES_MAX: Final = TRANSACTION_REQUEST_BYTES_MAX // 2
 """The limit for one request: one that is too long would be refused on every retry, and no transaction in it would
 end."""

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from moldau.base.clock import Clock, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.base.settings import topics
 from moldau.base.topic_names import TRANSACTION_STATE_TOPIC
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.markers import TransactionMarkers
@@ -134,10 +135,10 @@ def transaction_topic(
     partitions: int, replication_factor: int, segment_bytes: int, min_insync_replicas: int
 ) -> CreatableTopic:
     configs = {
-        "cleanup.policy": "compact",
-        "compression.type": "uncompressed",
-        "min.insync.replicas": str(min_insync_replicas),
-        "segment.bytes": str(segment_bytes),
-        "unclean.leader.election.enable": "false",
+        topics.CLEANUP_POLICY.name: "compact",
+        topics.COMPRESSION_TYPE.name: "uncompressed",
+        topics.MIN_INSYNC_REPLICAS.name: str(min_insync_replicas),
+        topics.SEGMENT_BYTES.name: str(segment_bytes),
+        topics.UNCLEAN_LEADER_ELECTION_ENABLE.name: "false",
     }
     return topic_spec(TRANSACTION_STATE_TOPIC, partitions, replication_factor, configs)

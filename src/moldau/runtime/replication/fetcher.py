@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps
 from moldau.client.peers import Peers
@@ -21,7 +22,6 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.runtime.replication.fetch_session import Key, Position, ReplicaFetchSession
-from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.leader_offsets import ask_offsets
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from moldau.base.clock import Clock, Timers
+from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.steps import split
 from moldau.client.peers import Peers
 from moldau.metadata.apply import Changes
@@ -19,7 +20,6 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
-from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher
 
 PARTITIONS_A_TURN: Final = 500

@@ -12,6 +12,7 @@ from typing import Any, Final
 from moldau.base.clock import Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
+from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.base.steps import split
 from moldau.replica.partition import Partition
@@ -30,7 +31,6 @@ from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
-RETRY_DELAY_MS: Final = 50
 PROPOSALS_A_REQUEST: Final = 250
 """A broker that was away returns to thousands of in-sync sets at once: neither node should handle them in one turn."""
 PARTITIONS_A_TURN: Final = 500

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.base import limits, own_configs
-from moldau.base.broker_configs import broker_value
+from moldau.base import limits
+from moldau.base.broker_configs import broker_integer
 from moldau.base.config_def import BrokerLayers
 from moldau.base.promise import Promise
+from moldau.base.settings import own
 from moldau.log.reading import Slice
 from moldau.runtime.views.ports import BatchesTask, view_task
 from moldau.runtime.views.queues import Result, ViewQueues, ViewWork
@@ -99,16 +100,10 @@ def view_workers(
     loop: asyncio.AbstractEventLoop, configs: BrokerLayers, command: Sequence[str] = COMMAND
 ) -> ViewWorkers:
     """The workers of a broker, with the limits that its configs say."""
-
-    def whole(name: str) -> int:
-        value = broker_value(name, configs)
-        assert isinstance(value, int), "the limits of views are whole numbers"
-        return value
-
     return ViewWorkers(
         loop,
-        workers=whole(own_configs.VIEW_WORKERS),
-        cpu_max_s=whole(own_configs.VIEW_CPU_SECONDS),
-        memory_bytes=whole(own_configs.VIEW_MEMORY_BYTES),
+        workers=broker_integer(own.MOLDAU_VIEWS_WORKERS, configs),
+        cpu_max_s=broker_integer(own.MOLDAU_VIEWS_CPU_SECONDS, configs),
+        memory_bytes=broker_integer(own.MOLDAU_VIEWS_MEMORY_BYTES, configs),
         command=command,
     )

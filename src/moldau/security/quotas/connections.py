@@ -14,13 +14,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from moldau.base.address_counts import canonical_address
-from moldau.base.config_def import INT_MAX
 from moldau.base.connection_settings import ConnectionMaxima, ListenerMaxima
+from moldau.base.limits import INT32_MAX, RATES_MAX
 from moldau.security.quotas.entities import CONNECTION_CREATION_RATE, IP, Quotas
 from moldau.security.quotas.rates import Rate, Window
 
-RATES_MAX: Final = 100_000
-"""An attacker with ever new addresses must not use up the memory: then the oldest rate is forgotten."""
 RATE_MIN: Final = 1e-3
 """What a limit of 0 means: a connection now and then, as in Kafka."""
 _NO_MAXIMA: Final = ListenerMaxima()
@@ -110,9 +108,9 @@ class ConnectionQuotas:
     def accept_pause_ms(self, listener: str, now_ms: int) -> int:
         """Return for how long the listener must not accept connections, so that the rates fall to their limits."""
         pause_ms = 0
-        if (limit := self._maxima_of(listener).new_per_s_max) != INT_MAX:
+        if (limit := self._maxima_of(listener).new_per_s_max) != INT32_MAX:
             pause_ms = self._listener_rate(listener).pause_ms(max(limit, RATE_MIN), now_ms)
-        if listener != self._protected and (limit := self._maxima.new_per_s_max) != INT_MAX:
+        if listener != self._protected and (limit := self._maxima.new_per_s_max) != INT32_MAX:
             pause_ms = max(pause_ms, self._node_rate.pause_ms(max(limit, RATE_MIN), now_ms))
         return min(pause_ms, self._window.size_ms)
 
@@ -123,9 +121,9 @@ class ConnectionQuotas:
         return self._listener_rates.setdefault(listener, Rate(self._window))
 
     def _record(self, listener: str, now_ms: int) -> None:
-        if self._maxima_of(listener).new_per_s_max != INT_MAX:
+        if self._maxima_of(listener).new_per_s_max != INT32_MAX:
             self._listener_rate(listener).record(1, now_ms)
-        if listener != self._protected and self._maxima.new_per_s_max != INT_MAX:
+        if listener != self._protected and self._maxima.new_per_s_max != INT32_MAX:
             self._node_rate.record(1, now_ms)
 
     def _address_delay_ms(self, address: str, now_ms: int) -> int:

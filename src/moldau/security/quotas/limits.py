@@ -9,13 +9,12 @@ from collections.abc import Hashable
 from itertools import chain
 from typing import Final
 
+from moldau.base.limits import RATES_MAX
 from moldau.security.quotas.entities import CLIENT_KEYS, Quota, Quotas, find_quota, short_client_id
 from moldau.security.quotas.rates import Rate, Window
 
 IDLE_MS: Final = 3_600_000
 """A rate without a value for so long is forgotten."""
-RATES_MAX: Final = 100_000
-"""Of one key. A client that uses ever new client ids must not use up the memory: then the oldest rate is forgotten."""
 
 
 class ClientLimits:

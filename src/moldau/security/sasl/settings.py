@@ -12,7 +12,9 @@ from functools import partial
 from typing import Final
 
 from moldau.base.broker_configs import BROKER_CONFIGS
+from moldau.base.config_def import ConfigDef
 from moldau.base.setting_sources import SettingsError, Values
+from moldau.base.settings import node, security
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.jaas import (
     OAUTHBEARER_MODULE,
@@ -41,14 +43,6 @@ from moldau.security.sasl.oauthbearer.settings import (
 )
 from moldau.security.sasl.use import SaslListenerSettings, SaslSettings, SaslUse
 
-ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
-JAAS_CONFIG: Final = "sasl.jaas.config"
-REAUTHENTICATION_MS: Final = "connections.max.reauth.ms"
-RECEIVE_SIZE: Final = "sasl.server.max.receive.size"
-FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
-IDLE_MS: Final = "connections.max.idle.ms"
-BROKERS_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
-CONTROLLERS_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 SERVER_CONTEXT: Final = "KafkaServer"
 _MODULES: Final = {
     PLAIN: PLAIN_MODULE,
@@ -81,14 +75,22 @@ def read_sasl(
 ) -> SaslSettings:
     """`allowed_urls` are the only ones that OAUTHBEARER may use; None allows all."""
     reader = _Reader(values, jaas_file, token_source, allowed_urls)
-    delay_ms, idle_ms = values.integer(FAILURE_DELAY_MS), values.integer(IDLE_MS)
+    delay_ms, idle_ms = (
+        values.integer(security.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS),
+        values.integer(node.CONNECTIONS_MAX_IDLE_MS),
+    )
     if use.serves and 0 <= idle_ms <= delay_ms:
-        raise values.error(FAILURE_DELAY_MS, f"expected less than {IDLE_MS}={idle_ms}: the answer would come too late")
+        raise values.error(
+            security.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS,
+            f"expected less than {node.CONNECTIONS_MAX_IDLE_MS}={idle_ms}: the answer would come too late",
+        )
     return SaslSettings(
         {listener: reader.listener(listener) for listener in use.serves},
         delay_ms,
-        None if use.brokers is None else reader.login(use.brokers, BROKERS_MECHANISM, use),
-        None if use.controllers is None else reader.login(use.controllers, CONTROLLERS_MECHANISM, use),
+        None if use.brokers is None else reader.login(use.brokers, security.SASL_MECHANISM_INTER_BROKER_PROTOCOL, use),
+        None
+        if use.controllers is None
+        else reader.login(use.controllers, security.SASL_MECHANISM_CONTROLLER_PROTOCOL, use),
         jaas_file,
     )
 
@@ -103,7 +105,7 @@ def read_changed_listener(
     if own_login is None:
         return changed
     if own_login.mechanism not in changed.lifetimes_ms:
-        key = reader.key(listener, ENABLED_MECHANISMS)
+        key = reader.key(listener, security.SASL_ENABLED_MECHANISMS)
         raise values.error(key, f"must include {own_login.mechanism}, with which this node logs in to other nodes")
     if own_login.mechanism == PLAIN and changed.passwords.get(own_login.user) != own_login.password:
         raise values.error(
@@ -130,7 +132,7 @@ class _Reader:
     def listener(self, name: str, running: SaslListenerSettings | None = None) -> SaslListenerSettings:
         """`running` are the settings with which the listener runs already: what it has of OAUTHBEARER stays."""
         enabled = self._enabled(name)
-        key = self.key(name, ENABLED_MECHANISMS)
+        key = self.key(name, security.SASL_ENABLED_MECHANISMS)
         if not enabled:
             raise self._values.error(key, f"listener {name} needs one of {', '.join(SUPPORTED_MECHANISMS)}")
         for mechanism in enabled:
@@ -139,11 +141,12 @@ class _Reader:
                     key,
                     f"{mechanism} on listener {name} is not supported; expected {', '.join(SUPPORTED_MECHANISMS)}",
                 )
-        size_key = self.key(name, RECEIVE_SIZE)
+        size_key = self.key(name, security.SASL_SERVER_MAX_RECEIVE_SIZE)
         if (size := self._values.integer(size_key)) < 1:
             raise self._values.error(size_key, "expected at least 1")
         lifetimes_ms = {
-            mechanism: self._values.integer(self.key(name, REAUTHENTICATION_MS, mechanism)) for mechanism in enabled
+            mechanism: self._values.integer(self.key(name, security.CONNECTIONS_MAX_REAUTH_MS, mechanism))
+            for mechanism in enabled
         }
         passwords = self._module(name, PLAIN).users() if PLAIN in enabled else {}
         if running is not None:
@@ -162,7 +165,7 @@ class _Reader:
             partial(self._oauth_text, listener), options, partial(self._oauth_error, listener), self._allowed_urls
         )
 
-    def login(self, listener: str, mechanism_key: str, use: SaslUse) -> ClientLogin | None:
+    def login(self, listener: str, mechanism_key: ConfigDef, use: SaslUse) -> ClientLogin | None:
         """Return how this node logs in to that listener of other nodes."""
         values = self._values
         mechanism = values.text(mechanism_key) or ""
@@ -174,7 +177,9 @@ class _Reader:
                 f"{mechanism} on listener {listener} is not supported; expected {', '.join(SUPPORTED_MECHANISMS)}",
             )
         if listener in use.serves and mechanism not in self._enabled(listener):
-            raise values.error(mechanism_key, f"must be included in {ENABLED_MECHANISMS} of listener {listener}")
+            raise values.error(
+                mechanism_key, f"must be included in {security.SASL_ENABLED_MECHANISMS} of listener {listener}"
+            )
         if mechanism == OAUTHBEARER:
             return self._token_login(listener, use)
         options = self._module(listener, mechanism).options
@@ -219,18 +224,18 @@ class _Reader:
         return self._values.error(key, reason)
 
     def _oauth_key(self, listener: str, name: str) -> str:
-        if name in (JAAS_CONFIG, SERVER_HANDLER, LOGIN_HANDLER):  # only in this form, as in Kafka
+        if name in (security.SASL_JAAS_CONFIG.name, SERVER_HANDLER, LOGIN_HANDLER):  # only in this form, as in Kafka
             return f"listener.name.{listener.lower()}.{OAUTHBEARER.lower()}.{name}"
         return self.key(listener, name, OAUTHBEARER)
 
     def _enabled(self, listener: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._values.strings(self.key(listener, ENABLED_MECHANISMS))))
+        return tuple(dict.fromkeys(self._values.strings(self.key(listener, security.SASL_ENABLED_MECHANISMS))))
 
-    def key(self, listener: str, key: str, mechanism: str | None = None) -> str:
+    def key(self, listener: str, key: ConfigDef | str, mechanism: str | None = None) -> str:
         """Return the most specific key that is set."""
         prefix = f"listener.name.{listener.lower()}."
         candidates = [f"{prefix}{mechanism.lower()}.{key}"] if mechanism else []
-        return next((each for each in (*candidates, prefix + key) if each in self._values), key)
+        return next((each for each in (*candidates, f"{prefix}{key}") if each in self._values), str(key))
 
     def _module(self, listener: str, mechanism: str) -> LoginModule:
         module, key = self._find_module(listener, mechanism), jaas_key(listener, mechanism)
@@ -259,7 +264,7 @@ class _Reader:
 
 
 def jaas_key(listener: str, mechanism: str) -> str:
-    return f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_CONFIG}"
+    return f"listener.name.{listener.lower()}.{mechanism.lower()}.{security.SASL_JAAS_CONFIG}"
 
 
 def jaas_example(mechanism: str) -> str:

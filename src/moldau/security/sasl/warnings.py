@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from moldau.base.setting_sources import Values
+from moldau.base.settings.security import SASL_JAAS_CONFIG
 from moldau.security.sasl.mechanism import PLAIN
 from moldau.security.sasl.oauthbearer.settings import AUDIENCE, ISSUER, JWKS_URL, TOKEN_URL
 from moldau.security.sasl.oauthbearer.urls import is_exposed
-from moldau.security.sasl.settings import JAAS_CONFIG, jaas_key
+from moldau.security.sasl.settings import jaas_key
 from moldau.security.sasl.use import SaslSettings
 
 _WITHOUT_MECHANISM: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?sasl\.jaas\.config")
@@ -23,7 +24,7 @@ def warn_of_sasl(values: Values) -> Iterator[str]:
         if _WITHOUT_MECHANISM.fullmatch(key):
             yield (
                 f"{setting.origin}: {key} has no effect; expected"
-                f" listener.name.LISTENER.MECHANISM.{JAAS_CONFIG}, in lower case"
+                f" listener.name.LISTENER.MECHANISM.{SASL_JAAS_CONFIG}, in lower case"
             )
         if key.endswith((JWKS_URL, TOKEN_URL)) and is_exposed(setting.text):
             yield f"{setting.origin}: {key}: http: can be read and changed on the way; use https:"

@@ -9,6 +9,7 @@ from moldau.base.config_def import ConfigValue
 from moldau.base.listener_settings import ListenerSettings
 from moldau.base.listeners import TLS_PROTOCOLS
 from moldau.base.setting_sources import SettingsError, Values
+from moldau.base.settings import node
 from moldau.security.tls.settings import TlsSettings, read_tls
 
 
@@ -18,12 +19,12 @@ def read_node_tls(values: Values, listeners: ListenerSettings) -> dict[str, TlsS
     controller_listener = listeners.controller_name
     served = [each.name for each in listeners.all if each.security_protocol in TLS_PROTOCOLS]
     tls = {name: read_listener_tls(values, name, is_server=True) for name in served}
-    if "controller" in values.strings("process.roles"):
+    if "controller" in values.strings(node.PROCESS_ROLES):
         return tls
     protocol = listeners.protocols.get(controller_listener)
     if protocol is None:
         reason = "has no entry in listener.security.protocol.map"
-        raise values.error("controller.listener.names", f"{controller_listener} {reason}")
+        raise values.error(node.CONTROLLER_LISTENER_NAMES, f"{controller_listener} {reason}")
     if protocol in TLS_PROTOCOLS:
         tls[controller_listener] = read_listener_tls(values, controller_listener, is_server=False)
     return tls

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from moldau.base.broker_configs import broker_value
+from moldau.base.broker_configs import broker_integer
 from moldau.base.clock import Clock
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID, Uuid, uuid_text
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.base.settings import node
 from moldau.metadata.apply import Changes
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
@@ -54,9 +55,7 @@ class Telemetry:
     """The subscriptions, and what clients have pushed."""
 
     def __init__(self, broker_configs: BrokerLayers) -> None:
-        bytes_max = broker_value("telemetry.max.bytes", broker_configs)
-        assert isinstance(bytes_max, int)
-        self.bytes_max = bytes_max
+        self.bytes_max = broker_integer(node.TELEMETRY_MAX_BYTES, broker_configs)
         self.software = ClientSoftware()
         self.subscriptions = Subscriptions()
         self.received = ReceivedByClient()

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moldau.base.errors import MalformedData
+from moldau.base.limits import OFFSET_MAX
 from moldau.client.fetching.batches import (
     Aborted,
     AbortedTransactions,
@@ -35,7 +36,6 @@ from moldau.wire.batch import (
     read_header,
 )
 
-OFFSET_MAX: Final = (1 << 63) - 1
 _HEADER: Final = np.dtype(
     [
         ("base_offset", ">i8"),

@@ -10,6 +10,10 @@ from typing import Final
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import Uuid
+from moldau.base.limits import PORT_MAX
+from moldau.base.settings.accepted import METADATA_LOG_DIR
+from moldau.base.settings.log import LOG_DIRS
+from moldau.base.settings.node import ADVERTISED_LISTENERS, CONTROLLER_LISTENER_NAMES, LISTENERS, NODE_ID, PROCESS_ROLES
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.admin.cluster_values import Endpoint
@@ -18,12 +22,11 @@ from moldau.log.meta_properties import read
 
 IS_IT_A_CONTROLLER_FILE: Final = "Is this a valid controller configuration file?"
 """Kafka's question at the end of its errors."""
-PORT_MAX: Final = 65535
 _LISTENER: Final = re.compile(r"(?P<name>\w[\w.-]*)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:]*)):(?P<port>[0-9]{1,9})")
 
 
 def controller_id(settings: Mapping[str, str]) -> int:
-    text = settings.get("node.id")
+    text = settings.get(NODE_ID.name)
     if text is None:
         raise ToolFailed(f"node.id not found in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     try:
@@ -32,16 +35,16 @@ def controller_id(settings: Mapping[str, str]) -> int:
         raise ToolFailed(str(error)) from None
     if node_id < 0:
         raise ToolFailed(f"node.id was negative in configuration file. {IS_IT_A_CONTROLLER_FILE}")
-    if "controller" not in settings.get("process.roles", ""):
+    if "controller" not in settings.get(PROCESS_ROLES.name, ""):
         raise ToolFailed(f"process.roles did not contain 'controller' in configuration file. {IS_IT_A_CONTROLLER_FILE}")
     return node_id
 
 
 def metadata_directory(settings: Mapping[str, str]) -> str:
-    if "metadata.log.dir" in settings:
-        return settings["metadata.log.dir"]
-    if "log.dirs" in settings:
-        return settings["log.dirs"].strip().split(",")[0]
+    if METADATA_LOG_DIR.name in settings:
+        return settings[METADATA_LOG_DIR.name]
+    if LOG_DIRS.name in settings:
+        return settings[LOG_DIRS.name].strip().split(",")[0]
     raise ToolFailed(f"Neither metadata.log.dir nor log.dirs were found. {IS_IT_A_CONTROLLER_FILE}")
 
 
@@ -60,15 +63,15 @@ def controller_endpoints(settings: Mapping[str, str]) -> list[Endpoint]:
     """Return the endpoints of the controller's listeners, with their advertised addresses if there are any."""
     endpoint_by_listener: dict[str, Endpoint] = {}
     # An advertised address replaces the listener's, so it comes second.
-    for setting in ("listeners", "advertised.listeners"):
+    for setting in (LISTENERS.name, ADVERTISED_LISTENERS.name):
         for text in settings.get(setting, "").split(","):
             if text.strip():
                 endpoint = _parse_endpoint(text.strip())
                 endpoint_by_listener[endpoint.listener] = endpoint
-    if "controller.listener.names" not in settings:
+    if CONTROLLER_LISTENER_NAMES.name not in settings:
         raise ToolFailed(f"controller.listener.names was not found. {IS_IT_A_CONTROLLER_FILE}")
     endpoints = []
-    for name in settings["controller.listener.names"].split(","):
+    for name in settings[CONTROLLER_LISTENER_NAMES.name].split(","):
         listener = name.strip().upper()
         if listener not in endpoint_by_listener:
             raise ToolFailed(f"Cannot find information about controller listener name: {listener}")

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
+from moldau.base.limits import INT32_MAX, INT64_MAX
 from moldau.cli.kafka.tool import ToolFailed
 
 Plan = dict[str, dict[TopicPartition, int]]
@@ -25,8 +26,6 @@ DURATION: Final = re.compile(
 )
 INSTANT_SECONDS_MAX: Final = 31_556_889_864_403_199
 """The last second of Java's Instant; the first is about as far in the past."""
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 UNQUOTED_LENGTH_MAX: Final = 24
 QUOTED_BELOW: Final = "-"
 """Kafka's CSV writer quotes every text with a character before this one, and every long text."""
@@ -80,7 +79,7 @@ def parse_duration(text: str, now_ms: int) -> int:
     moment = now_ms * 10**6 + (total if match[1] == "-" else -total)
     if abs(moment) > INSTANT_SECONDS_MAX * 10**9:
         raise ToolFailed("Instant exceeds minimum or maximum instant")
-    if not -LONG_MAX - 1 <= moment // 10**6 <= LONG_MAX:
+    if not -INT64_MAX - 1 <= moment // 10**6 <= INT64_MAX:
         raise ToolFailed("long overflow")
     return moment // 10**6
 
@@ -135,7 +134,7 @@ def read_record(line: str, names: Sequence[str]) -> dict[str, str | int]:
 
 def _number(field: Field, name: str, kind: str) -> int:
     text = field.text.strip()
-    highest = INT_MAX if name == "partition" else LONG_MAX
+    highest = INT32_MAX if name == "partition" else INT64_MAX
     if not text:
         return 0
     if not re.fullmatch(r"[+-]?[0-9]+", text) or not -highest - 1 <= int(text) <= highest:
@@ -208,7 +207,7 @@ def parse_topic(argument: str) -> tuple[str, list[int]]:
         raise ValueError(f"Invalid topic arg '{argument}', expected topic name and partitions")
     indexes = []
     for index in parts[1].rstrip(",").split(","):
-        if not re.fullmatch(r"[+-]?[0-9]+", index) or abs(int(index)) > INT_MAX:
+        if not re.fullmatch(r"[+-]?[0-9]+", index) or abs(int(index)) > INT32_MAX:
             raise ValueError(f"Invalid partition '{index}' specified in topic arg '{argument}''")
         indexes.append(int(index))
     return parts[0], indexes

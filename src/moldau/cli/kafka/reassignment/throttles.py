@@ -10,16 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.ids import TopicPartition
+from moldau.base.settings import accepted, cluster, topics
 from moldau.cli.kafka.reassignment.plan import Plan
 from moldau.client.admin import replicas as broker_admin
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.admin.cluster_values import Reassignment
 
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-LOG_DIRS_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+LEADER_RATE: Final = cluster.LEADER_REPLICATION_THROTTLED_RATE.name
+FOLLOWER_RATE: Final = cluster.FOLLOWER_REPLICATION_THROTTLED_RATE.name
+LOG_DIRS_RATE: Final = accepted.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND.name
+LEADER_REPLICAS: Final = topics.LEADER_REPLICATION_THROTTLED_REPLICAS.name
+FOLLOWER_REPLICAS: Final = topics.FOLLOWER_REPLICATION_THROTTLED_REPLICAS.name
 
 
 class Move(NamedTuple):

@@ -7,16 +7,15 @@ offset 0 that names the voters; `raft.snapshots` defines its format.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from moldau.base.ids import Uuid, uuid_from_text
+from moldau.base.limits import PORT_MAX
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.log.checkpoints import replace_file
 from moldau.log.files import Files
-
-PORT_MAX: Final = 65535
 
 
 class InitialController(NamedTuple):

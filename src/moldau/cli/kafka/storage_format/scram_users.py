@@ -11,9 +11,9 @@ import re
 from base64 import b64decode
 from typing import Final
 
+from moldau.base.limits import SALT_BYTES
 from moldau.cli.kafka.java.numbers import parse_integer
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.secure_setup.first_users import SALT_BYTES
 from moldau.security.sasl.mechanism import SCRAM_MECHANISMS
 from moldau.security.sasl.scram_messages import ITERATIONS_MAX, ITERATIONS_MIN, ScramKeys
 from moldau.wire.log_records.metadata import UserScramCredentialRecord

@@ -8,24 +8,29 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final
 
+from moldau.base.config_def import ConfigDef
+from moldau.base.settings import accepted, oauth, security
+from moldau.base.settings.fields import setting
 from moldau.security.sasl.oauthbearer.messages import is_extension
 from moldau.security.sasl.oauthbearer.urls import parse_endpoint
 
-PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
-JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
-AUDIENCE: Final = "sasl.oauthbearer.expected.audience"
-ISSUER: Final = "sasl.oauthbearer.expected.issuer"
-TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
-CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
-CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
-SERVER_HANDLER: Final = "sasl.server.callback.handler.class"
-LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
+JWKS_URL: Final = oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name
+AUDIENCE: Final = oauth.SASL_OAUTHBEARER_EXPECTED_AUDIENCE.name
+ISSUER: Final = oauth.SASL_OAUTHBEARER_EXPECTED_ISSUER.name
+TOKEN_URL: Final = oauth.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL.name
+CLIENT_ID: Final = oauth.SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_ID.name
+CLIENT_SECRET: Final = oauth.SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_SECRET.name
+SERVER_HANDLER: Final = accepted.SASL_SERVER_CALLBACK_HANDLER_CLASS.name
+LOGIN_HANDLER: Final = accepted.SASL_LOGIN_CALLBACK_HANDLER_CLASS.name
 TIMEOUT_MS: Final = 10_000
 _SERVER_HANDLERS: Final = ("OAuthBearerValidatorCallbackHandler", "secured.OAuthBearerValidatorCallbackHandler")
 _LOGIN_HANDLERS: Final = ("OAuthBearerLoginCallbackHandler", "secured.OAuthBearerLoginCallbackHandler")
 _VALIDATORS: Final = ("DefaultJwtValidator", "BrokerJwtValidator")
 _RETRIEVERS: Final = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
-_ASSERTIONS: Final = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
+_ASSERTIONS: Final = (
+    accepted.SASL_OAUTHBEARER_ASSERTION_FILE.name,
+    accepted.SASL_OAUTHBEARER_ASSERTION_CLAIM_ISS.name,
+)
 _EXTENSION: Final = "extension_"
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
@@ -41,9 +46,9 @@ class TokenRules:
 
     audiences: tuple[str, ...] = ()
     issuer: str | None = None
-    clock_skew_seconds: int = 30
-    scope_claim: str = "scope"
-    sub_claim: str = "sub"
+    clock_skew_seconds: int = setting(oauth.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS)
+    scope_claim: str = setting(oauth.SASL_OAUTHBEARER_SCOPE_CLAIM_NAME)
+    sub_claim: str = setting(oauth.SASL_OAUTHBEARER_SUB_CLAIM_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,9 @@ class JwksSettings:
     """Where the keys are that verify tokens, and how often to read them."""
 
     url: str
-    refresh_ms: int = 3_600_000
-    retry_ms: int = 100
-    retry_ms_max: int = 10_000
+    refresh_ms: int = setting(oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS)
+    retry_ms: int = setting(oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS)
+    retry_ms_max: int = setting(oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS)
     tls: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Properties `ssl.` for an https URL."""
 
@@ -75,8 +80,8 @@ class TokenRequest:
     is_header_url_encoded: bool = False
     connect_timeout_ms: int = TIMEOUT_MS
     read_timeout_ms: int = TIMEOUT_MS
-    retry_ms: int = 100
-    retry_ms_max: int = 10_000
+    retry_ms: int = setting(oauth.SASL_LOGIN_RETRY_BACKOFF_MS)
+    retry_ms_max: int = setting(oauth.SASL_LOGIN_RETRY_BACKOFF_MAX_MS)
     tls: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     extensions: tuple[tuple[str, str], ...] = ()
 
@@ -99,7 +104,7 @@ def read_validation(
     used, None for all."""
     _refuse_unsigned(options, error)
     _check_class(SERVER_HANDLER, _SERVER_HANDLERS, text_of, error)
-    _check_class("sasl.oauthbearer.jwt.validator.class", _VALIDATORS, text_of, error)
+    _check_class(oauth.SASL_OAUTHBEARER_JWT_VALIDATOR_CLASS.name, _VALIDATORS, text_of, error)
     url = text_of(JWKS_URL)
     if not url:
         raise error(
@@ -110,17 +115,17 @@ def read_validation(
     _check_url(JWKS_URL, url, error, allowed)
     jwks = JwksSettings(
         url,
-        _number(text_of, "sasl.oauthbearer.jwks.endpoint.refresh.ms", 1, error),
-        _number(text_of, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 0, error),
-        _number(text_of, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 0, error),
+        _number(text_of, oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS, 1, error),
+        _number(text_of, oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS, 0, error),
+        _number(text_of, oauth.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS, 0, error),
         _tls(options),
     )
     rules = TokenRules(
         tuple(filter(None, (each.strip() for each in (text_of(AUDIENCE) or "").split(",")))),
         text_of(ISSUER) or None,
-        _number(text_of, "sasl.oauthbearer.clock.skew.seconds", 0, error),
-        _claim(text_of, "sasl.oauthbearer.scope.claim.name", error),
-        _claim(text_of, "sasl.oauthbearer.sub.claim.name", error),
+        _number(text_of, oauth.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS, 0, error),
+        _claim(text_of, oauth.SASL_OAUTHBEARER_SCOPE_CLAIM_NAME, error),
+        _claim(text_of, oauth.SASL_OAUTHBEARER_SUB_CLAIM_NAME, error),
     )
     return OAuthBearerSettings(jwks, rules)
 
@@ -131,7 +136,7 @@ def read_token_request(
     """Read where a client or node gets its token. The options of the JAAS line are the older names of some settings."""
     _refuse_unsigned(options, error)
     _check_class(LOGIN_HANDLER, _LOGIN_HANDLERS, text_of, error)
-    _check_class("sasl.oauthbearer.jwt.retriever.class", _RETRIEVERS, text_of, error)
+    _check_class(oauth.SASL_OAUTHBEARER_JWT_RETRIEVER_CLASS.name, _RETRIEVERS, text_of, error)
     for key in _ASSERTIONS:
         if text_of(key):
             raise error(key, f"assertions are not supported; expected {CLIENT_ID} and {CLIENT_SECRET}")
@@ -148,17 +153,17 @@ def read_token_request(
     extensions = {key[len(_EXTENSION) :]: value for key, value in options.items() if key.startswith(_EXTENSION)}
     for name, value in extensions.items():
         if not is_extension(name, value):
-            raise error("sasl.jaas.config", f"the extension {name} has a name or value that is not allowed")
+            raise error(security.SASL_JAAS_CONFIG.name, f"the extension {name} has a name or value that is not allowed")
     return TokenRequest(
         url,
         client_id,
         secret,
-        (text_of("sasl.oauthbearer.scope") or options.get("scope") or "").strip() or None,
+        (text_of(oauth.SASL_OAUTHBEARER_SCOPE.name) or options.get("scope") or "").strip() or None,
         (text_of("sasl.oauthbearer.header.urlencode") or "").lower() == "true",
-        _number(text_of, "sasl.login.connect.timeout.ms", 1, error, TIMEOUT_MS),
-        _number(text_of, "sasl.login.read.timeout.ms", 1, error, TIMEOUT_MS),
-        _number(text_of, "sasl.login.retry.backoff.ms", 0, error, 100),
-        _number(text_of, "sasl.login.retry.backoff.max.ms", 0, error, 10_000),
+        _number(text_of, oauth.SASL_LOGIN_CONNECT_TIMEOUT_MS, 1, error, TIMEOUT_MS),
+        _number(text_of, oauth.SASL_LOGIN_READ_TIMEOUT_MS, 1, error, TIMEOUT_MS),
+        _number(text_of, oauth.SASL_LOGIN_RETRY_BACKOFF_MS, 0, error),
+        _number(text_of, oauth.SASL_LOGIN_RETRY_BACKOFF_MAX_MS, 0, error),
         _tls(options),
         tuple(sorted(extensions.items())),
     )
@@ -166,13 +171,16 @@ def read_token_request(
 
 def _refuse_unsigned(options: Mapping[str, str], error: ErrorFor) -> None:
     if any(name.startswith(("unsecuredValidator", "unsecuredLogin")) for name in options):
-        raise error("sasl.jaas.config", "unsigned tokens (unsecuredLogin..., unsecuredValidator...) are not supported")
+        raise error(
+            security.SASL_JAAS_CONFIG.name,
+            "unsigned tokens (unsecuredLogin..., unsecuredValidator...) are not supported",
+        )
 
 
 def _check_class(key: str, supported: tuple[str, ...], text_of: TextOf, error: ErrorFor) -> None:
     name = text_of(key)
-    if name and name not in [PACKAGE + each for each in supported]:
-        raise error(key, f"not supported; expected {PACKAGE}{supported[0]}, or nothing")
+    if name and name not in [oauth.CLASSES + each for each in supported]:
+        raise error(key, f"not supported; expected {oauth.CLASSES}{supported[0]}, or nothing")
 
 
 def _check_url(key: str, url: str, error: ErrorFor, allowed: frozenset[str] | None) -> None:
@@ -184,17 +192,17 @@ def _check_url(key: str, url: str, error: ErrorFor, allowed: frozenset[str] | No
         raise error(key, "is not one of org.apache.kafka.sasl.oauthbearer.allowed.urls in KAFKA_OPTS")
 
 
-def _number(text_of: TextOf, key: str, lowest: int, error: ErrorFor, default: int | None = None) -> int:
-    text = text_of(key) or str(default)
+def _number(text_of: TextOf, key: ConfigDef, lowest: int, error: ErrorFor, default: int | None = None) -> int:
+    text = text_of(key.name) or key.default_text or str(default)
     if not _NUMBER.fullmatch(text) or int(text) < lowest:
-        raise error(key, f"expected a number, at least {lowest}")
+        raise error(key.name, f"expected a number, at least {lowest}")
     return int(text)
 
 
-def _claim(text_of: TextOf, key: str, error: ErrorFor) -> str:
-    name = (text_of(key) or "").strip()
+def _claim(text_of: TextOf, key: ConfigDef, error: ErrorFor) -> str:
+    name = (text_of(key.name) or "").strip()
     if not name:
-        raise error(key, "expected the name of a claim")
+        raise error(key.name, "expected the name of a claim")
     return name
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import COMMIT_WAIT_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, finish, split
 from moldau.base.topic_names import INTERNAL_TOPICS
@@ -51,9 +51,6 @@ PRODUCER_FENCED_MIN_VERSION = 2
 TRANSACTIONS_A_TURN: Final = 100
 PARTITIONS_A_TURN: Final = 2_000
 """Partitions that are checked in one turn of the loop; each takes 2 microseconds."""
-COMMIT_WAIT_MS = 5_000
-"""A shard whose log lost its in-sync replicas commits nothing: transactions of other shards in the same request must
-not wait for it."""
 CodeOf = Callable[[str, int], ErrorCode]
 """Returns the error code of a partition, by its topic and index."""
 

@@ -13,7 +13,7 @@ from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.counters import MARKERS_REFUSED, Counters
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
+from moldau.base.limits import COMMIT_WAIT_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -40,8 +40,6 @@ from moldau.wire.records import EndTxnMarker, end_txn_batch
 COORDINATOR_NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
-COMMIT_WAIT_MS = 5_000
-"""A partition that lost its in-sync replicas may never commit its marker: other transactions must not wait for it."""
 MARKERS_A_TURN: Final = 100
 """Each marker is an append: some 50 microseconds."""
 RESULTS_A_TURN: Final = 2_000

@@ -2,26 +2,56 @@
 
 They are accepted so that a `server.properties` written for Kafka starts a node, and tools find every key that they
 expect. Their values are checked, DescribeConfigs shows them, and a warning at the start names each one whose value is
-not the default. When a key gets an effect, move it to `implemented_configs`. This module contains only the table.
+not the default. When a key gets an effect, move its row to another table. The rows
+with a constant are those that other modules name: to refuse them, for example.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from moldau.base.config_def import INT_MAX, LONG_MAX, ConfigDef, ConfigType, NonEmpty, OneOf, Range, UpdateMode
+from moldau.base.config_def import (
+    BOOLEAN,
+    CLASS,
+    CLUSTER_WIDE,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    PER_BROKER,
+    SHORT,
+    STRING,
+    ConfigDef,
+    ListenerForms,
+    NonEmpty,
+    OneOf,
+    Range,
+)
+from moldau.base.limits import INT32_MAX, INT64_MAX
 
-BOOLEAN: Final = ConfigType.BOOLEAN
-STRING: Final = ConfigType.STRING
-INT: Final = ConfigType.INT
-SHORT: Final = ConfigType.SHORT
-LONG: Final = ConfigType.LONG
-DOUBLE: Final = ConfigType.DOUBLE
-LIST: Final = ConfigType.LIST
-CLASS: Final = ConfigType.CLASS
-PASSWORD: Final = ConfigType.PASSWORD
-PER_BROKER: Final = UpdateMode.PER_BROKER
-CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: Final = ConfigDef(
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    LONG,
+    INT64_MAX,
+    Range(0),
+    update_mode=CLUSTER_WIDE,
+    internal=True,
+)
+METADATA_LOG_DIR: Final = ConfigDef("metadata.log.dir", STRING, None)
+SSL_PROVIDER: Final = ConfigDef("ssl.provider", STRING, None, update_mode=PER_BROKER)
+SSL_ENGINE_FACTORY_CLASS: Final = ConfigDef("ssl.engine.factory.class", CLASS, None, update_mode=PER_BROKER)
+SASL_SERVER_CALLBACK_HANDLER_CLASS: Final = ConfigDef(
+    "sasl.server.callback.handler.class", CLASS, None, listener_forms=ListenerForms.OAUTHBEARER
+)
+SASL_LOGIN_CALLBACK_HANDLER_CLASS: Final = ConfigDef(
+    "sasl.login.callback.handler.class", CLASS, None, listener_forms=ListenerForms.OAUTHBEARER
+)
+SASL_OAUTHBEARER_ASSERTION_FILE: Final = ConfigDef("sasl.oauthbearer.assertion.file", STRING, None)
+SASL_OAUTHBEARER_ASSERTION_CLAIM_ISS: Final = ConfigDef("sasl.oauthbearer.assertion.claim.iss", STRING, None)
+LOG_PREALLOCATE: Final = ConfigDef("log.preallocate", BOOLEAN, False, update_mode=CLUSTER_WIDE)
+LOG_LOCAL_RETENTION_MS: Final = ConfigDef("log.local.retention.ms", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE)
+LOG_LOCAL_RETENTION_BYTES: Final = ConfigDef("log.local.retention.bytes", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE)
 
 ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     # Threads, queues and requests
@@ -35,7 +65,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("max.request.partition.size.limit", INT, 2000, Range(1)),
     ConfigDef("unstable.api.versions.enable", BOOLEAN, False, internal=True),
     ConfigDef("unstable.feature.versions.enable", BOOLEAN, False, internal=True),
-    ConfigDef("server.max.startup.time.ms", LONG, LONG_MAX, Range(0), internal=True),
+    ConfigDef("server.max.startup.time.ms", LONG, INT64_MAX, Range(0), internal=True),
     ConfigDef("queued.max.requests", INT, 500, Range(1)),
     ConfigDef("num.network.threads", INT, 3, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("socket.listen.backlog.size", INT, 50, Range(1)),
@@ -48,19 +78,12 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("num.replica.fetchers", INT, 1, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), internal=True),
     ConfigDef("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, update_mode=CLUSTER_WIDE),
-    ConfigDef(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        LONG,
-        LONG_MAX,
-        Range(0),
-        update_mode=CLUSTER_WIDE,
-        internal=True,
-    ),
+    REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND,
     # The controllers and their quorum
     ConfigDef("controller.performance.sample.period.ms", LONG, 60_000, Range(100), internal=True),
     ConfigDef("controller.performance.always.log.threshold.ms", LONG, 2000, Range(0), internal=True),
     ConfigDef("metadata.log.max.snapshot.interval.ms", LONG, 3_600_000, Range(0)),
-    ConfigDef("metadata.log.dir", STRING, None),
+    METADATA_LOG_DIR,
     ConfigDef("metadata.log.segment.bytes", INT, 1_073_741_824, Range(8_388_608)),
     ConfigDef("metadata.log.segment.ms", LONG, 604_800_000),
     ConfigDef("metadata.max.retention.bytes", LONG, 104_857_600),
@@ -107,7 +130,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("group.streams.heartbeat.interval.ms", INT, 5000, Range(1)),
     ConfigDef("group.streams.min.heartbeat.interval.ms", INT, 5000, Range(1)),
     ConfigDef("group.streams.max.heartbeat.interval.ms", INT, 15_000, Range(1)),
-    ConfigDef("group.streams.max.size", INT, INT_MAX, Range(1)),
+    ConfigDef("group.streams.max.size", INT, INT32_MAX, Range(1)),
     ConfigDef("group.streams.num.standby.replicas", INT, 0, Range(0)),
     ConfigDef("group.streams.max.standby.replicas", INT, 2, Range(0)),
     ConfigDef("group.streams.initial.rebalance.delay.ms", INT, 3000, Range(0)),
@@ -153,7 +176,7 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, Range(0)),
     ConfigDef("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, update_mode=CLUSTER_WIDE),
     ConfigDef("cordoned.log.dirs", LIST, (), update_mode=PER_BROKER),
-    ConfigDef("log.preallocate", BOOLEAN, False, update_mode=CLUSTER_WIDE),
+    LOG_PREALLOCATE,
     ConfigDef("num.recovery.threads.per.data.dir", INT, 2, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("log.dir.failure.timeout.ms", LONG, 30_000, Range(1)),
     ConfigDef("log.initial.task.delay.ms", LONG, 30_000, Range(0), internal=True),
@@ -184,12 +207,12 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, Range(0, 0.5), internal=True),
     ConfigDef("remote.log.reader.threads", INT, 10, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("remote.log.reader.max.pending.tasks", INT, 100, Range(1)),
-    ConfigDef("log.local.retention.ms", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE),
-    ConfigDef("log.local.retention.bytes", LONG, -2, Range(-2), update_mode=CLUSTER_WIDE),
-    ConfigDef("remote.log.manager.copy.max.bytes.per.second", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
+    LOG_LOCAL_RETENTION_MS,
+    LOG_LOCAL_RETENTION_BYTES,
+    ConfigDef("remote.log.manager.copy.max.bytes.per.second", LONG, INT64_MAX, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("remote.log.manager.copy.quota.window.num", INT, 11, Range(1)),
     ConfigDef("remote.log.manager.copy.quota.window.size.seconds", INT, 1, Range(1)),
-    ConfigDef("remote.log.manager.fetch.max.bytes.per.second", LONG, LONG_MAX, Range(1), update_mode=CLUSTER_WIDE),
+    ConfigDef("remote.log.manager.fetch.max.bytes.per.second", LONG, INT64_MAX, Range(1), update_mode=CLUSTER_WIDE),
     ConfigDef("remote.log.manager.fetch.quota.window.num", INT, 11, Range(1)),
     ConfigDef("remote.log.manager.fetch.quota.window.size.seconds", INT, 1, Range(1)),
     ConfigDef("remote.fetch.max.wait.ms", INT, 500, Range(1), update_mode=CLUSTER_WIDE),
@@ -215,16 +238,16 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         update_mode=PER_BROKER,
     ),
-    ConfigDef("ssl.provider", STRING, None, update_mode=PER_BROKER),
+    SSL_PROVIDER,
     ConfigDef("ssl.keymanager.algorithm", STRING, "SunX509", update_mode=PER_BROKER),
     ConfigDef("ssl.trustmanager.algorithm", STRING, "PKIX", update_mode=PER_BROKER),
     ConfigDef("ssl.secure.random.implementation", STRING, None, update_mode=PER_BROKER),
-    ConfigDef("ssl.engine.factory.class", CLASS, None, update_mode=PER_BROKER),
-    ConfigDef("sasl.server.callback.handler.class", CLASS, None),
+    SSL_ENGINE_FACTORY_CLASS,
+    SASL_SERVER_CALLBACK_HANDLER_CLASS,
     ConfigDef("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), update_mode=PER_BROKER),
     ConfigDef("sasl.client.callback.handler.class", CLASS, None),
     ConfigDef("sasl.login.class", CLASS, None),
-    ConfigDef("sasl.login.callback.handler.class", CLASS, None),
+    SASL_LOGIN_CALLBACK_HANDLER_CLASS,
     ConfigDef("sasl.kerberos.service.name", STRING, None, update_mode=PER_BROKER),
     ConfigDef("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", update_mode=PER_BROKER),
     ConfigDef("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, update_mode=PER_BROKER),
@@ -237,11 +260,11 @@ ACCEPTED: Final[tuple[ConfigDef, ...]] = (
     ConfigDef("sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOf(("ES256", "RS256"), ignore_case=True)),
     ConfigDef("sasl.oauthbearer.assertion.claim.aud", STRING, None),
     ConfigDef("sasl.oauthbearer.assertion.claim.exp.seconds", INT, 300, Range(0, 86_400)),
-    ConfigDef("sasl.oauthbearer.assertion.claim.iss", STRING, None),
+    SASL_OAUTHBEARER_ASSERTION_CLAIM_ISS,
     ConfigDef("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, False),
     ConfigDef("sasl.oauthbearer.assertion.claim.nbf.seconds", INT, 60, Range(0, 3600)),
     ConfigDef("sasl.oauthbearer.assertion.claim.sub", STRING, None),
-    ConfigDef("sasl.oauthbearer.assertion.file", STRING, None),
+    SASL_OAUTHBEARER_ASSERTION_FILE,
     ConfigDef("sasl.oauthbearer.assertion.private.key.file", STRING, None),
     ConfigDef("sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None),
     ConfigDef("sasl.oauthbearer.assertion.template.file", STRING, None),

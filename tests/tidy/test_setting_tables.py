@@ -1,0 +1,83 @@
+"""A setting is written once: its row in `base/settings` is the only place with its key, and what is written from the
+rows is up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from moldau.base.broker_configs import BROKER_CONFIGS, IMPLEMENTED
+from moldau.base.config_def import ConfigDef
+from moldau.base.settings import accepted, cluster, groups, log, node, oauth, own, security, topics, transactions
+from moldau.base.topic_configs import TOPIC_CONFIGS
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "moldau"
+TABLES = PACKAGE / "base" / "settings"
+GENERATED = PACKAGE / "wire" / "messages"
+MODULES = (accepted, cluster, groups, log, node, oauth, own, security, topics, transactions)
+
+KEYS_OF_SOMETHING_ELSE = {
+    "cli/kafka/console_producer.py": "options of Java's producer",
+    "cli/kafka/consumer_perf.py": "options of Java's consumer",
+    "cli/records/produce.py": "options of librdkafka",
+    "cli/user/client_formats.py": "properties of other clients",
+    "cli/user/saving.py": "properties of Java's clients",
+    "client/properties.py": "properties of Java's clients",
+    "client/stand_in/batch_sender.py": "options of librdkafka",
+    "client/stand_in/settings.py": "options of librdkafka",
+    "client/tls.py": "properties of clients",
+    "client/token_login.py": "properties of Java's clients",
+    "console/options.py": "properties of Java's clients",
+    "log/meta_properties.py": "keys of the file meta.properties",
+    "spark/options.py": "options of Spark's connector",
+}
+"""Modules whose keys have the names of broker keys, but are others."""
+
+
+def keys_in(path: Path) -> list[str]:
+    strings = (each.value for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Constant))
+    return [each for each in strings if isinstance(each, str) and (each in BROKER_CONFIGS or each in TOPIC_CONFIGS)]
+
+
+def test_a_key_is_written_once() -> None:
+    written = Counter(key for path in TABLES.glob("*.py") for key in keys_in(path))
+    assert [key for key, count in written.items() if count > 1] == []
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if TABLES not in path.parents and GENERATED not in path.parents and name not in KEYS_OF_SOMETHING_ELSE:
+            repeated = [key for key in keys_in(path) if key in written]
+            assert not repeated, f"{name} repeats {repeated}: use the rows of base/settings"
+
+
+def test_the_exceptions_are_still_needed() -> None:
+    assert [name for name in KEYS_OF_SOMETHING_ELSE if not keys_in(PACKAGE / name)] == []
+
+
+def test_a_row_is_called_like_its_key() -> None:
+    rows = {(name, row.name) for module in MODULES for name, row in vars(module).items() if isinstance(row, ConfigDef)}
+    assert [name for name, key in rows if name != re.sub("[.-]", "_", key).upper()] == []
+
+
+def test_the_keys_with_an_effect_are_those_that_are_read() -> None:
+    paths = (path for path in PACKAGE.rglob("*.py") if TABLES not in path.parents or path.name == "topics.py")
+    words = Counter(word for path in paths for word in re.findall(r"\b[A-Z][A-Z_0-9]+\b", path.read_text()))
+    assert [row.name for row in IMPLEMENTED if not words[re.sub("[.-]", "_", row.name).upper()]] == []
+
+
+def test_the_documentation_and_the_example_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "generate_configuration.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"{done.stdout}{done.stderr}run: python tools/generate_configuration.py")
