@@ -118,7 +118,9 @@ class Node:
             world.settings,
         )
         disk = _Disk(self, node_timers)
-        self.driver = QuorumDriver(quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread)
+        self.driver = QuorumDriver(
+            quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread, _raise
+        )
         self.driver.add_listener(self)
         self.driver.start()
 
@@ -363,3 +365,7 @@ class World:
 
     def leaders(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.driver is not None and node.driver.is_leader]
+
+
+def _raise(fault: Exception) -> None:
+    raise fault

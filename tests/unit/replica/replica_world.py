@@ -47,7 +47,7 @@ from moldau.server.handlers.produce import Produce
 from moldau.server.router import Router
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
-from moldau.testing.ports import at_once
+from moldau.testing.ports import at_once, own_work
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
@@ -227,7 +227,7 @@ class Node:
         self.reports.append(f"{what}: {fault}")
 
     def _build(self) -> None:
-        isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, self)
+        isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, own_work(self))
         self.replication = Replication(self.clock, isr_changes, self.world.lag_time_max_ms)
         self.throttles = Throttles(self.id, {}, self.clock)
         self.partitions = Partitions(
@@ -242,7 +242,7 @@ class Node:
             lambda: self.epoch,
             ReplicaFetchSettings(timeout_ms=1_000, **self.world.fetch_settings),
             self.clock,
-            self,
+            own_work(self),
             self.throttles.follower,
         )
         self.current.add_listener(lambda image, changes: self.partitions.on_image(image, changes, self.clock.now_ms()))

@@ -14,6 +14,7 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import CHECK_INTERVAL_MS, LeaderLease
 from moldau.testing.clock import START_MS
+from moldau.testing.ports import own_work
 
 SESSION_MS = 3_000
 LEASE_MS = 2_700
@@ -27,7 +28,9 @@ class LeaseSetup:
         self.world = World(fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000, **configs)
         self.node: Node = self.world.nodes[1]
         self.changes = 0
-        self.lease = LeaderLease(self.node.partitions, self.node.replication, WAIT_MS, self.node, self._on_changed)
+        self.lease = LeaderLease(
+            self.node.partitions, self.node.replication, WAIT_MS, own_work(self.node), self._on_changed
+        )
         self.lease.renew(self.world.clock.monotonic_ms(), SESSION_MS)
         self.world.run(100)
         self.partition = self.node.partition()
@@ -176,7 +179,7 @@ def test_a_check_of_many_partitions_ends_before_the_next_begins() -> None:
     node = world.nodes[1]
     timers = SlowTurns(node)
     with patch.object(leader_lease, "PARTITIONS_A_TURN", 1):
-        lease = LeaderLease(node.partitions, node.replication, WAIT_MS, timers, lambda: None)
+        lease = LeaderLease(node.partitions, node.replication, WAIT_MS, own_work(timers), lambda: None)
         lease.renew(world.clock.monotonic_ms(), SESSION_MS)
         world.run(100)
         world.cuts = {frozenset({1, 2}), frozenset({1, 3})}

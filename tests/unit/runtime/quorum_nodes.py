@@ -77,7 +77,7 @@ class QuorumNode:
         state = QuorumStateFile(self.files, log.directory)
         rng = Random(self.cluster.rng.random())
         quorum = Quorum(me, self.cluster.static, bootstrap, self.metadata_log, state, rng, clock, SETTINGS)
-        self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self, self._run_in_thread)
+        self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self, self._run_in_thread, _raise)
         self.driver.add_listener(self)
         self.driver.start()
         return self.driver
@@ -277,3 +277,7 @@ class Cluster:
             return False
         end_offset = leader.metadata_log.end_offset
         return all(node.driver is not None and node.driver.high_watermark == end_offset for node in nodes)
+
+
+def _raise(fault: Exception) -> None:
+    raise fault

@@ -23,6 +23,7 @@ from moldau.runtime.controller.active import Controller
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.testing.clock import FakeTimers
+from moldau.testing.ports import own_work
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -298,7 +299,7 @@ def test_committed_records_are_applied_in_turns(node: InMemoryNode) -> None:
     node.committed(node.controller.submit(lambda _: feature("after")))
     timers, current = FakeTimers(), CurrentImage()
     log = cast(MetadataLog, node.assembly.driver.quorum.log)
-    committed = CommittedMetadata(log, current, timers, pytest.fail)
+    committed = CommittedMetadata(log, current, own_work(timers))
     committed.committed(node.metadata_log.end_offset - 1)
     assert current.image.offset == -1, "half of a batch is not published"
     committed.committed(node.metadata_log.end_offset)
@@ -312,7 +313,7 @@ def test_committed_records_are_applied_in_turns(node: InMemoryNode) -> None:
 def test_a_new_leader_does_not_publish_a_half_read_image(node: InMemoryNode) -> None:
     node.committed(many_configs(node, LONG))
     timers, current = FakeTimers(), CurrentImage()
-    committed = CommittedMetadata(cast(MetadataLog, node.assembly.driver.quorum.log), current, timers, pytest.fail)
+    committed = CommittedMetadata(cast(MetadataLog, node.assembly.driver.quorum.log), current, own_work(timers))
     committed.committed(node.metadata_log.end_offset)
     committed.stop()
     timers.run_soon()
@@ -348,7 +349,9 @@ class EmptyLog:
 
 def test_a_controller_that_resigns_during_an_append_drops_the_decision() -> None:
     quorum, current = ResigningQuorum(), CurrentImage()
-    controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current, FakeTimers())
+    controller = quorum.controller = Controller(
+        quorum, cast(CommittedMetadata, EmptyLog()), current, own_work(FakeTimers())
+    )
     controller.leading(1)
     answer = controller.submit(lambda _: feature("transaction.version"))
     assert answer.value().code is ErrorCode.NOT_CONTROLLER

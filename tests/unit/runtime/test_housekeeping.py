@@ -19,7 +19,7 @@ from moldau.log.epochs import LeaderEpochs
 from moldau.replica.partition import Partition
 from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, TURN_MS, Housekeeping
 from moldau.testing.clock import FakeTimers
-from moldau.testing.ports import at_once
+from moldau.testing.ports import at_once, own_work
 
 DAY_MS = 24 * 3600 * 1000
 A: Key = ("a", 0)
@@ -31,7 +31,9 @@ def node() -> InMemoryNode:
 
 
 def housekeeping_of(node: InMemoryNode, timers: FakeTimers | None = None) -> Housekeeping:
-    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, timers or node.timers, lambda: DAY_MS)
+    return Housekeeping(
+        node.partitions, node.store, node.flusher, node.clock, own_work(timers or node.timers), lambda: DAY_MS
+    )
 
 
 def retain(housekeeping: Housekeeping) -> None:
@@ -237,14 +239,15 @@ def test_a_disk_that_fails_in_retention_is_reported(node: InMemoryNode, monkeypa
     node.create_topic("a", retention_ms="1000")
     write_segments(node, "a", 2)
     node.clock.move(DAY_MS)
-    faults = list[StorageFault]()
+    broker = node.assembly.broker_side
+    assert broker is not None
 
     def fail(source: str, target: str) -> None:
         raise StorageFault(source, OSError(errno.EIO, "planned fault"))
 
     monkeypatch.setattr(node.files, "rename", fail)
-    housekeeping_of(node).retain(at_once, faults.append)
-    assert [str(fault) for fault in faults] == ["data/a-0/00000000000000000000.log: planned fault"]
+    broker.housekeeping.retain(at_once, pytest.fail)
+    assert [str(fault) for fault in node.faults] == ["data/a-0/00000000000000000000.log: planned fault"]
 
 
 def test_files_not_removed_during_a_shortage_are_removed_later(

@@ -14,6 +14,7 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
 from moldau.runtime.replication.isr_changes import PARTITIONS_A_TURN, PROPOSALS_A_REQUEST, RETRY_DELAY_MS, IsrChanges
 from moldau.testing.clock import FakeTimers
+from moldau.testing.ports import own_work
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -37,7 +38,7 @@ class IsrHarness:
         self.timers = FakeTimers()
         self.requests: list[AlterPartitionRequest] = []
         self.answers: list[Promise[Any]] = []
-        self.changes = IsrChanges(NODE_ID, lambda: BROKER_EPOCH, self.ask, self.timers)
+        self.changes = IsrChanges(NODE_ID, lambda: BROKER_EPOCH, self.ask, own_work(self.timers))
 
     def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
         assert api is ApiKey.ALTER_PARTITION

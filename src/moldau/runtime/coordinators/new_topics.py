@@ -25,7 +25,7 @@ class NewTopics:
         self._seen.update(new)
         self._unmatched.update(dict.fromkeys(new))
         if self._unmatched and not self._is_matching:
-            self._shards.run_turn(self._match_all())
+            self._shards.run(self._match_all())
 
     def _match_all(self) -> Steps[None]:
         turn = TurnItems(CHARACTERS_A_TURN)

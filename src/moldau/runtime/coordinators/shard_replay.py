@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.coordinator.machine import CoordinatorRecord, Deadlines
 from moldau.log.segment import Segment
 from moldau.log.walk import walk_batches
@@ -52,7 +53,7 @@ class TransactionalMachine(Machine, Protocol):
     def end_transaction(self, producer_id: int, committed: bool) -> None: ...
 
 
-def replay_log(partition: Partition, machine: Machine) -> Iterator[None]:
+def replay_log(partition: Partition, machine: Machine) -> Steps[None]:
     """Replay the log into the machine, and yield after each part so that other work can run. Damaged records are
     skipped: groups then find older offsets and read some records again, which is better than not loading at all."""
     transactional = machine if isinstance(machine, TransactionalMachine) else None

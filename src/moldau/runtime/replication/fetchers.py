@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.steps import split
 from moldau.client.peers import Peers
 from moldau.metadata.apply import Changes
@@ -19,6 +19,7 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
+from moldau.runtime.own_work import OwnWork
 from moldau.runtime.replication.fetch_settings import ReplicaFetchSettings
 from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher
 
@@ -45,7 +46,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         settings: ReplicaFetchSettings,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         throttled: ThrottledReplicas | None = None,
     ) -> None:
         self._partitions = partitions
@@ -57,7 +58,7 @@ class ReplicaFetchers:
         """Partitions of deleted topics that are still fetched."""
         self._is_closed = False
         self._parts = FetcherParts(
-            node_id, broker_epoch, self._address, peers, follower, clock, timers, settings, throttled
+            node_id, broker_epoch, self._address, peers, follower, clock, own_work, settings, throttled
         )
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:

@@ -4,18 +4,17 @@ data; a request of many partitions is answered in several turns of the loop.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from moldau.base.errors import ErrorCode, MalformedData
+from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
 from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.server.handlers.replies import closing_error
 from moldau.server.router import Caller
 from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -23,7 +22,6 @@ from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, Fet
 if TYPE_CHECKING:
     from moldau.replica.view_partition import ReadablePartition
 
-log = logging.getLogger("moldau.server")
 PARTITIONS_A_TURN: Final = 500
 """Partitions that are looked at in one turn of the loop; each takes some 5 microseconds."""
 
@@ -162,15 +160,11 @@ class FetchAnswer:
 
     def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Promise[FetchResponse]:
         """Wait for data in any of the partitions, for the client's maximum wait, or for the server to stop."""
-        return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self._collect_again)
+        return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self.collect, _failed)
 
-    def _collect_again(self, is_last: bool) -> Steps[Any]:
-        """Like `collect`. An error in any turn closes the connection, as in a request that does not wait."""
-        try:
-            return (yield from self.collect(is_last))
-        except Exception as error:
-            INTERNAL_ERRORS.log(log, "a waiting fetch failed")
-            return MalformedData(f"a waiting fetch failed here: {error}")
+
+def _failed(fault: Exception) -> Any:
+    return closing_error(fault, "a waiting fetch failed")
 
 
 def refuse_partition(index: int) -> PartitionData:

@@ -28,11 +28,11 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.base.steps import TurnItems
+from moldau.base.steps import TurnItems, WaitingSteps
 from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
-from moldau.server.handlers.replies import WaitingSteps, in_thread, run_steps
+from moldau.server.handlers.replies import in_thread, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (

@@ -17,7 +17,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import UNVERIFIED_BYTES_MAX
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.base.steps import TurnItems
+from moldau.base.steps import TurnItems, WaitingSteps
 from moldau.base.topic_names import INTERNAL_TOPICS
 from moldau.log.log import Appended
 from moldau.log.opening import BYTES_AT_ONCE, COMPRESSED_BYTES_AT_ONCE, RECORDS_AT_ONCE, open_batch, takes_long
@@ -52,7 +52,7 @@ from moldau.server.handlers.produce_parts import (
     unusable,
     when_acknowledged,
 )
-from moldau.server.handlers.replies import WaitingSteps, in_thread, run_steps
+from moldau.server.handlers.replies import in_thread, run_steps
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.late_replies import complete_long
 from moldau.server.router import Caller

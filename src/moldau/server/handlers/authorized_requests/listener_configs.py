@@ -8,7 +8,7 @@ from functools import partial
 from moldau.base.broker_configs import check_dynamic_broker_configs, is_dynamic_of_listener
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ports import RunInThread
-from moldau.base.steps import Steps, TurnItems, no_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, no_steps
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.configs import AlteredResource, configs_after
 from moldau.metadata.current import CurrentImage
@@ -24,7 +24,7 @@ from moldau.server.handlers.authorized_requests.authorized import (
     duplicates,
 )
 from moldau.server.handlers.authorized_requests.configs import AlterRequest, AlterResponse, without_refused
-from moldau.server.handlers.replies import WaitingSteps, in_thread
+from moldau.server.handlers.replies import in_thread
 from moldau.wire.messages import alter_configs
 from moldau.wire.schema import Message
 

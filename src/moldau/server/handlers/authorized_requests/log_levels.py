@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, map_in_steps
 from moldau.metadata.controller.configs import Operation
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.log_levels import AUDIT, LEVELS, ROOT, LogLevels
@@ -21,7 +21,6 @@ from moldau.server.handlers.authorized_requests.authorized import (
     duplicates,
     split,
 )
-from moldau.server.handlers.replies import WaitingSteps
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,

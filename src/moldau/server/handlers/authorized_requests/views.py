@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, map_in_steps
 from moldau.base.view_configs import VIEW_FROM
 from moldau.security.acls.access import Access
 from moldau.server.handlers.authorized_requests.authorized import (
@@ -16,7 +16,6 @@ from moldau.server.handlers.authorized_requests.authorized import (
     duplicates,
     split,
 )
-from moldau.server.handlers.replies import WaitingSteps
 from moldau.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
